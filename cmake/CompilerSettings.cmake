@@ -1,0 +1,15 @@
+# What every target of this project compiles with; link onebatch_settings PRIVATE.
+add_library(onebatch_settings INTERFACE)
+target_compile_features(onebatch_settings INTERFACE cxx_std_20)
+target_include_directories(onebatch_settings INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+target_compile_options(onebatch_settings INTERFACE -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor
+                       $<$<BOOL:${ONEBATCH_WARNINGS_AS_ERRORS}>:-Werror>)
+if(ONEBATCH_SANITIZE STREQUAL "address")
+  target_compile_options(onebatch_settings INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(onebatch_settings INTERFACE -fsanitize=address,undefined)
+elseif(ONEBATCH_SANITIZE STREQUAL "thread")
+  target_compile_options(onebatch_settings INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(onebatch_settings INTERFACE -fsanitize=thread)
+elseif(ONEBATCH_SANITIZE)
+  message(FATAL_ERROR "ONEBATCH_SANITIZE=${ONEBATCH_SANITIZE}: write address or thread")
+endif()

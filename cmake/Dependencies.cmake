@@ -1,0 +1,30 @@
+# Every dependency and the least version that is known to work, in one place. ./dev installs them (packages of Debian and Ubuntu; LibTorch from PyPI).
+set(ONEBATCH_LIBTORCH_PINNED 2.11.0)
+set(ONEBATCH_LIBTORCH_MINIMUM 2.6.0)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+find_package(Threads REQUIRED)
+find_package(MPI 3.1 REQUIRED COMPONENTS C)            # Open MPI 4.1 or 5
+find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
+find_package(ZLIB 1.2 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 2.3 REQUIRED)
+find_package(tomlplusplus 3.3 REQUIRED)
+find_package(fmt 9 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
+if(ONEBATCH_BUILD_TESTS)
+  find_package(GTest 1.12 REQUIRED)
+endif()
+if(ONEBATCH_BUILD_BENCHMARKS)
+  find_package(benchmark 1.7 REQUIRED)
+endif()
+
+if(ONEBATCH_CUDA AND NOT LibTorch_CUDA_FOUND)
+  message(FATAL_ERROR "ONEBATCH_CUDA=ON needs a LibTorch with CUDA, NCCL and the CUDA runtime; at ${LibTorch_ROOT_DIR}: ${LibTorch_CUDA_REASON}. "
+                      "Run ./dev build --cuda, or set LIBTORCH_ROOT.")
+endif()

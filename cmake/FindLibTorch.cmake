@@ -1,0 +1,89 @@
+# Makes imported targets from a root folder that holds LibTorch, however it came there: the torch wheel, the zip, conda or a system package.
+# (The wheel's own TorchConfig.cmake wants nvcc and a matching CMake.)
+#
+# Input:  LIBTORCH_ROOT (folder with include/ and lib/); without it ./.deps/python and the system are searched.
+# Output: LibTorch::CPU, and where the root has CUDA: LibTorch::CUDA, LibTorch::cudart, LibTorch::nccl; LibTorch_VERSION, LibTorch_LIBRARY_DIRS,
+#         LibTorch_CUDA_FOUND and, if not, LibTorch_CUDA_REASON.
+
+file(GLOB _wheel_roots "${CMAKE_CURRENT_SOURCE_DIR}/.deps/python/lib/python3*/site-packages/torch")
+find_path(LibTorch_INCLUDE_DIR ATen/ATen.h HINTS "${LIBTORCH_ROOT}/include" ${_wheel_roots} PATH_SUFFIXES include
+          NO_CMAKE_FIND_ROOT_PATH)
+if(LIBTORCH_ROOT AND NOT EXISTS "${LIBTORCH_ROOT}/include/ATen/ATen.h")
+  message(FATAL_ERROR "LIBTORCH_ROOT=${LIBTORCH_ROOT} holds no include/ATen/ATen.h: give the folder that has include/ and lib/ (of the wheel: site-packages/torch)")
+endif()
+if(LIBTORCH_ROOT)
+  set(LibTorch_INCLUDE_DIR "${LIBTORCH_ROOT}/include")
+endif()
+get_filename_component(LibTorch_ROOT_DIR "${LibTorch_INCLUDE_DIR}" DIRECTORY)
+
+set(_lib_hints "${LibTorch_ROOT_DIR}/lib" "${LibTorch_ROOT_DIR}/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
+foreach(_name torch_cpu c10 torch torch_cuda c10_cuda)
+  unset(_LibTorch_${_name} CACHE)
+  find_library(_LibTorch_${_name} ${_name} PATHS ${_lib_hints} NO_DEFAULT_PATH)
+endforeach()
+set(LibTorch_LIBRARY_DIRS "")
+if(_LibTorch_c10)
+  get_filename_component(_dir "${_LibTorch_c10}" DIRECTORY)
+  list(APPEND LibTorch_LIBRARY_DIRS "${_dir}")
+endif()
+
+set(_version_header "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h")
+if(NOT EXISTS "${_version_header}")
+  set(_version_header "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include/torch/version.h")
+endif()
+if(EXISTS "${_version_header}")
+  file(STRINGS "${_version_header}" _version_lines REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+  string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" LibTorch_VERSION "${_version_lines}")
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_INCLUDE_DIR _LibTorch_torch_cpu _LibTorch_c10 VERSION_VAR LibTorch_VERSION
+  REASON_FAILURE_MESSAGE "Run ./dev build, which installs it, or set LIBTORCH_ROOT to the folder that holds include/ and lib/.")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::CPU)
+  # The old string ABI cannot be linked with this compiler's standard library.
+  file(STRINGS "${_LibTorch_c10}" _new_abi REGEX "_ZNK?3c10.*7__cxx1112basic_string" LIMIT_COUNT 1)
+  if(NOT _new_abi)
+    message(FATAL_ERROR "LibTorch ${LibTorch_VERSION} at ${LibTorch_ROOT_DIR} was built with the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0): take the pinned "
+                        "${ONEBATCH_LIBTORCH_PINNED} (./dev build), or a cxx11-abi zip")
+  endif()
+
+  # Libraries that LibTorch itself loads live beside it; nothing of ours names them, so the linker need not see them.
+  add_library(LibTorch::CPU INTERFACE IMPORTED)
+  set_target_properties(LibTorch::CPU PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_INCLUDE_DIR}/torch/csrc/api/include"
+    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_INCLUDE_DIR}/torch/csrc/api/include"
+    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED=0;USE_C10D_NCCL=0"
+    INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed;LINKER:--allow-shlib-undefined"
+    INTERFACE_LINK_LIBRARIES "${_LibTorch_torch_cpu};${_LibTorch_c10}")
+
+  set(_pip_root "${LibTorch_ROOT_DIR}/../nvidia")
+  file(GLOB _cuda_include_hints "${_pip_root}/cu*/include" "${_pip_root}/cuda_runtime/include")
+  file(GLOB _cuda_lib_hints "${_pip_root}/cu*/lib" "${_pip_root}/cuda_runtime/lib")
+  find_path(_LibTorch_cuda_include cuda_runtime_api.h HINTS ${_cuda_include_hints} "${LIBTORCH_CUDA_ROOT}/include" PATHS /usr/local/cuda/include)
+  find_file(_LibTorch_cudart NAMES libcudart.so.13 libcudart.so.12 libcudart.so PATHS ${_cuda_lib_hints} ${_lib_hints} /usr/local/cuda/lib64 NO_DEFAULT_PATH)
+  find_path(_LibTorch_nccl_include nccl.h HINTS "${_pip_root}/nccl/include")
+  find_file(_LibTorch_nccl NAMES libnccl.so.2 PATHS "${_pip_root}/nccl/lib" ${_lib_hints} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/local/cuda/lib64 NO_DEFAULT_PATH)
+
+  set(LibTorch_CUDA_FOUND TRUE)
+  foreach(_need torch_cuda c10_cuda cuda_include cudart nccl_include nccl)
+    if(NOT _LibTorch_${_need})
+      set(LibTorch_CUDA_FOUND FALSE)
+      string(APPEND LibTorch_CUDA_REASON " no ${_need}")
+    endif()
+  endforeach()
+  if(LibTorch_CUDA_FOUND)
+    foreach(_library cudart nccl)
+      add_library(LibTorch::${_library} SHARED IMPORTED)
+      get_filename_component(_dir "${_LibTorch_${_library}}" DIRECTORY)
+      list(APPEND LibTorch_LIBRARY_DIRS "${_dir}")
+      set_target_properties(LibTorch::${_library} PROPERTIES IMPORTED_LOCATION "${_LibTorch_${_library}}"
+        INTERFACE_INCLUDE_DIRECTORIES "${_LibTorch_cuda_include}" INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_LibTorch_cuda_include}")
+    endforeach()
+    set_property(TARGET LibTorch::nccl APPEND PROPERTY INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_LibTorch_nccl_include}")
+    set_property(TARGET LibTorch::nccl APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES "${_LibTorch_nccl_include}")
+    add_library(LibTorch::CUDA INTERFACE IMPORTED)
+    set_target_properties(LibTorch::CUDA PROPERTIES INTERFACE_LINK_LIBRARIES "LibTorch::CPU;${_LibTorch_torch_cuda};${_LibTorch_c10_cuda};LibTorch::cudart")
+  endif()
+endif()
+mark_as_advanced(LibTorch_INCLUDE_DIR)

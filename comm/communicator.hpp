@@ -1,0 +1,51 @@
+// Collectives over raw buffers, whatever carries them: one process, MPI, NCCL.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onebatch::comm {
+
+enum class ScalarType { uint8, int32, int64, float16, bfloat16, float32, float64 };
+enum class ReduceOp { sum, min, max };
+
+/// Bytes of one element.
+std::size_t size_of(ScalarType type);
+
+/// A fixed group of ranks that call the same collectives in the same order.
+///
+/// Every member function but `rank`, `size`, `backend` and `abort` is collective. Buffers belong to the caller and are host memory for the
+/// local and MPI implementations, memory of the bound GPU for NCCL. Every failure is a CommError that names rank, host, call and place.
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  /// "local", "mpi" or "nccl".
+  [[nodiscard]] virtual std::string_view backend() const = 0;
+
+  /// In place; `count` elements. Every rank gets the same bits.
+  virtual void all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) = 0;
+  /// `receive` holds size() * bytes_per_rank bytes, in the order of the ranks.
+  virtual void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) = 0;
+  virtual void broadcast(void* buffer, std::size_t bytes, int root) = 0;
+  virtual void barrier() = 0;
+
+  /// Releases what the group holds. Idempotent; nothing may be called after it.
+  virtual void close() = 0;
+  /// Ends every rank of the group: says `reason` once with this rank and host, and makes `exit_code` this process's code.
+  [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
+};
+
+/// Strings of any length from every rank, in the order of the ranks. Collective.
+std::vector<std::string> all_gather_text(Communicator& communicator, std::string_view text);
+/// The root's text on every rank. Collective.
+std::string broadcast_text(Communicator& communicator, std::string_view text, int root);
+
+}  // namespace onebatch::comm

@@ -1,0 +1,61 @@
+// The processes of this run: starts and ends MPI where a launcher started several, and is a world of one otherwise.
+#pragma once
+
+#include "comm/communicator.hpp"
+
+#include <memory>
+#include <optional>
+
+namespace onebatch::comm {
+
+/// What the launcher's environment variables say of this process, before MPI is touched.
+struct LauncherView {
+  std::string launcher;           // "none", "mpirun", "slurm", "pmix"
+  int rank = 0;
+  int size = 1;
+  int node_local_rank = 0;
+  int node_local_size = 1;
+};
+
+/// Owns MPI's start and end. One per process; must outlive every communicator made from it.
+class World {
+ public:
+  /// A world of one does not start MPI. Throws LaunchError where the launcher's size and MPI's differ.
+  static std::unique_ptr<World> create();
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] int node_local_rank() const;
+  [[nodiscard]] int node_local_size() const;
+  [[nodiscard]] const LauncherView& launcher() const;
+
+  /// Host-memory collectives over all ranks (local in a world of one, else MPI on a duplicated communicator). Owned by the world.
+  [[nodiscard]] Communicator& control();
+
+  /// Seconds after which a collective that has not ended is reported and the run ended with exit code 4.
+  void set_timeout_seconds(double seconds);
+
+  /// Leaves MPI in order. Collective; idempotent. Without it the destructor does not communicate.
+  void close();
+
+ private:
+  World();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// NCCL over all ranks, bound to `cuda_device`, bootstrapped over the world's MPI. Throws CommError; in builds without NCCL it says why.
+std::unique_ptr<Communicator> create_nccl_communicator(World& world, int cuda_device, double timeout_seconds);
+[[nodiscard]] bool built_with_nccl();
+/// "2.28.9", or why there is none.
+[[nodiscard]] std::string nccl_version();
+[[nodiscard]] std::string mpi_version();
+
+/// Which GPU this rank takes. `visible` GPUs on this node, one rank each by node-local rank.
+/// Throws LaunchError (two ranks on one GPU, more ranks than GPUs) unless `allow_shared`.
+[[nodiscard]] int choose_cuda_device(int node_local_rank, int node_local_size, int visible_devices, bool allow_shared);
+
+}  // namespace onebatch::comm

@@ -1,0 +1,158 @@
+// Everything a run can be told, as plain structs. The program fills them from TOML (launch/), a library user fills them by hand.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onebatch {
+
+enum class DeviceChoice { automatic, cuda, cpu };
+enum class Determinism { off, on };
+enum class LastBatch { exact, drop };
+enum class DataKind { idx, synthetic };
+enum class ModelKind { mlp, resnet };
+enum class ResNetStem { imagenet, cifar };
+enum class LossKind { cross_entropy, mse };
+enum class OptimizerKind { adamw, adam, sgd };
+enum class ScheduleKind { constant, linear, cosine, step };
+enum class Precision { float32, float64 };
+enum class BatchNormMode { local };
+enum class ProbeMode { model, power, binsearch };
+enum class CommBackend { automatic, nccl, mpi };
+enum class ResumeMode { automatic, never, path };
+
+struct RunConfiguration {
+  std::string name;                       // the folder below output_dir; empty = the configuration file's stem
+  std::string output_dir = "runs";
+  std::uint64_t seed = 1;
+  std::optional<std::int64_t> epochs;     // one of the two
+  std::optional<std::int64_t> max_steps;
+  DeviceChoice device = DeviceChoice::automatic;
+  Determinism deterministic = Determinism::off;
+};
+
+struct BatchConfiguration {
+  std::int64_t global_batch_size = 0;                       // samples of one optimizer step over all ranks; required
+  std::vector<std::int64_t> micro_batch_size;               // empty = auto, one = every rank, else one per rank
+  std::optional<std::int64_t> gradient_accumulation_steps;  // none = auto
+  LastBatch last_batch = LastBatch::exact;
+};
+
+/// One data set. The validation set has the same keys and inherits those left out.
+struct DatasetConfiguration {
+  DataKind kind = DataKind::idx;
+  std::string path;                            // idx: folder with train-*/t10k-* files
+  std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
+  std::int64_t num_classes = 10;               // synthetic
+  std::int64_t size = 1000;                    // synthetic: number of samples
+  std::int64_t workers = 0;
+};
+
+struct DataConfiguration {
+  DatasetConfiguration train;
+  std::optional<DatasetConfiguration> validation;
+};
+
+struct ModelConfiguration {
+  ModelKind kind = ModelKind::mlp;
+  std::string weights;                          // safetensors to start from
+  std::vector<std::int64_t> hidden = {512, 512};  // mlp
+  double dropout = 0.0;                         // mlp
+  std::int64_t depth = 18;                      // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)
+  ResNetStem stem = ResNetStem::imagenet;
+  std::int64_t num_classes = 0;                 // 0 = the data's
+};
+
+struct LossConfiguration {
+  LossKind kind = LossKind::cross_entropy;
+  double label_smoothing = 0.0;
+  std::int64_t ignore_index = -100;
+  std::vector<double> class_weights;
+};
+
+struct OptimizerConfiguration {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 1e-3;
+  double weight_decay = 0.0;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double momentum = 0.0;
+  bool nesterov = false;
+  std::optional<double> max_grad_norm;          // none = no clipping
+};
+
+struct ScheduleConfiguration {
+  ScheduleKind kind = ScheduleKind::constant;
+  std::int64_t warmup_steps = 0;
+  double final_lr_fraction = 0.0;               // linear, cosine: lr at the end over lr at the top
+  std::int64_t step_size = 0;                   // step: optimizer steps between two cuts
+  double gamma = 0.1;                           // step: the cut
+};
+
+struct PrecisionConfiguration {
+  Precision compute = Precision::float32;
+  Precision parameters = Precision::float32;
+  bool allow_tf32 = false;
+};
+
+struct BatchNormConfiguration {
+  BatchNormMode mode = BatchNormMode::local;
+  bool frozen = false;                          // normalise with the running statistics also in training, never update them
+};
+
+struct ProbeConfiguration {
+  ProbeMode mode = ProbeMode::model;
+  double margin = 0.05;                         // the share of the largest size that fits which is held back
+  std::int64_t init_val = 2;
+  std::int64_t max_val = 8192;
+  std::int64_t max_trials = 25;
+  std::int64_t steps_per_trial = 3;
+};
+
+struct CommConfiguration {
+  CommBackend backend = CommBackend::automatic;
+  double bucket_cap_mb = 25.0;
+  double timeout_seconds = 600.0;
+  bool allow_shared_device = false;
+};
+
+struct CheckpointConfiguration {
+  std::int64_t every_steps = 0;                 // 0 = only at the end and on a signal
+  std::int64_t keep = 2;
+  ResumeMode resume = ResumeMode::automatic;
+  std::string resume_path;                      // ResumeMode::path: a step-N folder or a run's folder
+};
+
+struct LogConfiguration {
+  std::int64_t every_steps = 10;                // lines on a screen that is no terminal
+  bool jsonl = true;
+  bool samples = false;
+};
+
+/// One played device of the CPU.
+struct SimulatedDevice {
+  std::int64_t memory_bytes = 0;                // 0 = no limit of its own
+  double slowdown = 1.0;                        // compute time is stretched by this factor
+};
+
+struct Configuration {
+  RunConfiguration run;
+  BatchConfiguration batch;
+  DataConfiguration data;
+  ModelConfiguration model;
+  LossConfiguration loss;
+  OptimizerConfiguration optimizer;
+  ScheduleConfiguration schedule;
+  PrecisionConfiguration precision;
+  BatchNormConfiguration batch_norm;
+  ProbeConfiguration probe;
+  CommConfiguration comm;
+  CheckpointConfiguration checkpoint;
+  LogConfiguration log;
+  std::vector<SimulatedDevice> simulate;
+};
+
+}  // namespace onebatch

@@ -1,0 +1,47 @@
+// Which samples an optimizer step uses. See Note [One global batch]: never a function of ranks, micro-batches or plan.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace onebatch {
+
+/// The order of the samples of one epoch: a permutation of 0 … dataset_size − 1 that depends on the seed, the epoch and the size alone.
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size);
+
+/// Where a run stands: everything about the order that must survive a stop. Independent of the batch size, so that it may change.
+struct OrderPosition {
+  std::int64_t epoch = 0;
+  std::int64_t consumed_in_epoch = 0;
+  std::int64_t consumed_samples = 0;   // over all epochs
+  friend bool operator==(const OrderPosition&, const OrderPosition&) = default;
+};
+
+/// Walks the global batches of the epochs.
+class SampleOrder {
+ public:
+  SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last, OrderPosition start = {});
+
+  /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by itself.
+  std::vector<std::int64_t> next();
+  /// How many samples `next` will give: the plan must fit it.
+  [[nodiscard]] std::int64_t next_size() const;
+  /// The position after the last `next`.
+  [[nodiscard]] const OrderPosition& position() const { return position_; }
+  /// Optimizer steps of one whole epoch.
+  [[nodiscard]] std::int64_t steps_per_epoch() const;
+  /// Steps left from `position` until `epochs` epochs are done.
+  [[nodiscard]] std::int64_t steps_until_epoch(std::int64_t epochs) const;
+
+ private:
+  std::uint64_t seed_;
+  std::int64_t dataset_size_;
+  std::int64_t global_batch_size_;
+  bool drop_last_;
+  OrderPosition position_;
+  std::int64_t ordered_epoch_ = -1;
+  std::vector<std::int64_t> order_;
+};
+
+}  // namespace onebatch

@@ -1,0 +1,72 @@
+// What training, verification and evaluation answer. Plain data; documents/ writes it as JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onebatch {
+
+/// One optimizer step, as metrics.jsonl has it.
+struct StepRecord {
+  std::int64_t step = 0;                // 1-based: steps done after this one
+  std::int64_t epoch = 0;               // 0-based
+  std::int64_t consumed_samples = 0;
+  double loss = 0.0;                    // mean over the global batch's true weight
+  double lr = 0.0;
+  double grad_norm = 0.0;               // of the whole gradient, before clipping
+  double step_seconds = 0.0;
+  std::vector<double> compute_seconds;  // per rank
+  double exposed_comm_seconds = 0.0;
+  double samples_per_second = 0.0;
+  std::vector<std::int64_t> memory_peak_bytes;  // per rank
+};
+
+struct EvaluationResult {
+  double loss = 0.0;
+  std::optional<double> accuracy;       // classification only
+  std::int64_t samples = 0;
+};
+
+struct StepSeconds {
+  double median = 0.0;
+  double p95 = 0.0;
+};
+
+struct TrainResult {
+  std::int64_t steps = 0;
+  std::int64_t consumed_samples = 0;
+  double train_loss = 0.0;              // of the last step
+  std::optional<double> validation_loss;
+  std::optional<double> validation_accuracy;
+  double samples_per_second = 0.0;
+  StepSeconds step_seconds;
+  double predicted_step_seconds = 0.0;
+  std::int64_t out_of_memory_events = 0;
+  std::int64_t replans = 0;
+  std::string run_dir;
+  bool stopped_by_signal = false;       // saved; run again to go on
+};
+
+struct ParameterDifference {
+  std::string name;
+  double relative_l2 = 0.0;
+  double max_abs = 0.0;
+};
+
+/// The plan's gradient against one single large batch.
+struct VerifyReport {
+  bool pass = false;
+  std::string reference;                // what it was compared with, in words
+  double relative_l2 = 0.0;
+  double max_abs = 0.0;
+  double tolerance = 0.0;
+  std::vector<ParameterDifference> parameters;
+  std::string batch_norm;
+  std::string precision;
+  double reference_relative_l2 = 0.0;   // the single large batch in the run's own precision against the same reference
+  std::vector<std::string> notes;       // what in the configuration makes a difference
+};
+
+}  // namespace onebatch
