@@ -8,7 +8,8 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 find_package(Threads REQUIRED)
-find_package(MPI 3.1 REQUIRED COMPONENTS C)            # Open MPI 4.1 or 5
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI 3.1 REQUIRED COMPONENTS CXX)          # Open MPI 4.1 or 5
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
 find_package(ZLIB 1.2 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)

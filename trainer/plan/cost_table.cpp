@@ -1,0 +1,1 @@
+#include "trainer/plan/cost_table.hpp"

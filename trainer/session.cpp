@@ -1,0 +1,1 @@
+#include "trainer/session.hpp"
