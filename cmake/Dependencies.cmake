@@ -13,7 +13,7 @@ find_package(MPI 3.1 REQUIRED COMPONENTS CXX)          # Open MPI 4.1 or 5
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
 find_package(ZLIB 1.2 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
-find_package(CLI11 2.3 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
 find_package(tomlplusplus 3.3 REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
