@@ -1,0 +1,193 @@
+#include "trainer/checkpoint/run_checkpoint.hpp"
+
+#include "trainer/agreement.hpp"
+#include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/error.hpp"
+#include "trainer/replica_state.hpp"
+
+#include <ATen/ops/empty.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <sstream>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int k_format = 1;
+constexpr const char* k_model_file = "model.safetensors";
+constexpr const char* k_optimizer_file = "optimizer.safetensors";
+constexpr const char* k_buffers_file = "rank_buffers.safetensors";
+constexpr const char* k_state_file = "state.json";
+
+std::string state_text(const RunState& state) {
+  Json json = {{"format", k_format},
+               {"step", state.step},
+               {"epoch", state.position.epoch},
+               {"consumed_in_epoch", state.position.consumed_in_epoch},
+               {"consumed_samples", state.position.consumed_samples},
+               {"global_batch_size", state.global_batch_size},
+               {"world_size", state.world_size},
+               {"devices", state.devices},
+               {"configuration", state.identity}};
+  if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
+  return json.dump(2) + "\n";
+}
+
+RunState parse_state(const std::string& text, const std::string& origin) {
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format") != k_format) throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
+    RunState state;
+    state.step = json.at("step").get<std::int64_t>();
+    state.position = {json.at("epoch").get<std::int64_t>(), json.at("consumed_in_epoch").get<std::int64_t>(), json.at("consumed_samples").get<std::int64_t>()};
+    state.global_batch_size = json.at("global_batch_size").get<std::int64_t>();
+    state.world_size = json.at("world_size").get<int>();
+    state.devices = json.at("devices").get<std::vector<std::string>>();
+    state.identity = json.at("configuration").get<std::map<std::string, std::string>>();
+    if (json.contains("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin);
+    return state;
+  } catch (const Json::exception& error) {
+    throw UserError(origin + " is no state of a run: " + error.what());
+  }
+}
+
+std::string read_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw UserError("cannot read " + file.string());
+  return text.str();
+}
+
+void write_text(const fs::path& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  out.flush();
+  if (!out) throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
+}
+
+std::string rank_name(int rank, const std::string& name) {
+  return "rank" + std::to_string(rank) + "." + name;
+}
+
+// Every rank's floating-point buffers on all ranks, named by rank.
+std::vector<NamedTensor> gather_buffers(const std::vector<NamedTensor>& own, comm::Communicator& control) {
+  std::vector<NamedTensor> gathered;
+  for (const auto& [name, tensor] : own) {
+    const auto bytes = host_bytes(tensor);
+    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(control.size()));
+    control.all_gather(bytes.data(), all.data(), bytes.size());
+    for (int rank = 0; rank < control.size(); ++rank) {
+      const at::Tensor one = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+      copy_from_bytes(one, std::span(all).subspan(static_cast<std::size_t>(rank) * bytes.size(), bytes.size()));
+      gathered.push_back({rank_name(rank, name), one});
+    }
+  }
+  return gathered;
+}
+
+std::vector<NamedTensor> model_tensors(const Replica& replica) {
+  auto tensors = replica.model->parameters();
+  for (auto& buffer : replica.model->buffers()) tensors.push_back(buffer);
+  return tensors;
+}
+
+void broadcast(const std::vector<NamedTensor>& tensors, comm::Communicator& control) {
+  for (const auto& [name, tensor] : tensors) {
+    auto bytes = host_bytes(tensor);
+    control.broadcast(bytes.data(), bytes.size(), 0);
+    copy_from_bytes(tensor, bytes);
+  }
+}
+
+void on_rank_0(comm::Communicator& control, const std::function<void()>& work) {
+  agree(control, [&] {
+    if (control.rank() == 0) work();
+  });
+}
+
+// The ranks' own running statistics were saved beside the average; they are for a world of the same size only.
+void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
+  std::int64_t have = 0;
+  auto gathered = gather_buffers(replica.model->buffers(), control);
+  on_rank_0(control, [&] {
+    const fs::path file = checkpoint / k_buffers_file;
+    if (!fs::exists(file) || read_safetensors_header(file).entries.size() != gathered.size()) return;
+    load_tensors(file, gathered, Extra::refused);
+    have = 1;
+  });
+  control.broadcast(&have, sizeof(have), 0);
+  if (have == 0) return;
+  broadcast(gathered, control);
+  for (const auto& [name, tensor] : replica.model->buffers()) {
+    for (const auto& saved : gathered) {
+      if (saved.name == rank_name(control.rank(), name)) copy_from_bytes(tensor, host_bytes(saved.tensor));
+    }
+  }
+}
+
+}  // namespace
+
+fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep, comm::Communicator& control) {
+  const AveragedBuffers averaged(*replica.model, share, control);
+  const auto own = gather_buffers(averaged.own(), control);
+  fs::path folder;
+  on_rank_0(control, [&] {
+    std::vector<CheckpointFile> files = {
+        {k_model_file, [&](const fs::path& file) { save_tensors(file, model_tensors(replica), {{"format", "pt"}}); }},
+        {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
+        {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
+    if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
+    folder = write_checkpoint(checkpoints, state.step, files, keep);
+  });
+  return folder;
+}
+
+fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused, comm::Communicator& control) {
+  std::string chosen;
+  on_rank_0(control, [&] {
+    if (!path.empty() && fs::exists(path / k_state_file)) {
+      check_checkpoint(path);
+      chosen = path.string();
+      return;
+    }
+    const fs::path folder = path.empty() ? checkpoints : (fs::exists(path / "checkpoints") ? path / "checkpoints" : path);
+    const auto found = find_latest_checkpoint(folder);
+    if (!found && !path.empty()) throw UserError("no checkpoint at " + path.string() + ": give a step-N folder or the folder of a run that has saved one");
+    if (!found) return;
+    refused = found->refused;
+    chosen = found->folder.string();
+  });
+  return comm::broadcast_text(control, chosen, 0);
+}
+
+RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control) {
+  std::string text;
+  on_rank_0(control, [&] {
+    text = read_text(checkpoint / k_state_file);
+    parse_state(text, (checkpoint / k_state_file).string());
+  });
+  return parse_state(comm::broadcast_text(control, text, 0), (checkpoint / k_state_file).string());
+}
+
+void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
+  const auto model = model_tensors(replica);
+  on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, model, Extra::refused); });
+  broadcast(model, control);
+}
+
+void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
+  load_model(checkpoint, replica, control);
+  const auto optimizer = replica.optimizer.state();
+  on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
+  broadcast(optimizer, control);
+  load_own_buffers(checkpoint, replica, control);
+}
+
+}  // namespace onebatch

@@ -1,0 +1,105 @@
+#include "trainer/checkpoint/tensor_file.hpp"
+
+#include "trainer/error.hpp"
+#include "trainer/replica_state.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <array>
+#include <utility>
+
+namespace onebatch {
+namespace {
+
+struct DtypeName {
+  const char* name;
+  at::ScalarType type;
+};
+
+constexpr std::array<DtypeName, 8> k_dtypes = {{{"F64", at::kDouble},
+                                                {"F32", at::kFloat},
+                                                {"F16", at::kHalf},
+                                                {"BF16", at::kBFloat16},
+                                                {"I64", at::kLong},
+                                                {"I32", at::kInt},
+                                                {"U8", at::kByte},
+                                                {"BOOL", at::kBool}}};
+
+std::string dtype_name(at::ScalarType type) {
+  for (const auto& dtype : k_dtypes) {
+    if (dtype.type == type) return dtype.name;
+  }
+  throw UserError(std::string("a tensor of type ") + c10::toString(type) + " cannot be saved");
+}
+
+std::optional<at::ScalarType> type_of_dtype(const std::string& name) {
+  for (const auto& dtype : k_dtypes) {
+    if (name == dtype.name) return dtype.type;
+  }
+  return std::nullopt;
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry, const NamedTensor& target) {
+  const auto type = type_of_dtype(entry.dtype);
+  if (!type) throw UserError(file.string() + ": tensor " + entry.name + " has the type " + entry.dtype + ", which is not supported");
+  const auto bytes = read_safetensors_entry(file, header, entry);
+  if (*type == target.tensor.scalar_type()) return copy_from_bytes(target.tensor, bytes);
+  const at::NoGradGuard no_grad;
+  const at::Tensor read = at::empty(entry.shape, at::TensorOptions().dtype(*type));
+  copy_from_bytes(read, bytes);
+  target.tensor.copy_(read);
+}
+
+std::string differences(const std::map<std::string, const SafetensorsEntry*>& in_file, const std::vector<NamedTensor>& tensors, Extra extra) {
+  std::string text;
+  auto unknown = in_file;
+  for (const auto& [name, tensor] : tensors) {
+    unknown.erase(name);
+    const auto found = in_file.find(name);
+    if (found == in_file.end()) {
+      text += "\n  " + name + " " + shape_text(tensor.sizes()) + " is missing";
+    } else if (tensor.sizes() != at::IntArrayRef(found->second->shape)) {
+      text += "\n  " + name + " is " + shape_text(found->second->shape) + ", the model's is " + shape_text(tensor.sizes());
+    }
+  }
+  if (extra == Extra::ignored) return text;
+  for (const auto& [name, entry] : unknown) text += "\n  " + name + " " + shape_text(entry->shape) + " is not in the model";
+  return text;
+}
+
+}  // namespace
+
+void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+  std::vector<std::vector<std::byte>> bytes;
+  bytes.reserve(tensors.size());
+  std::vector<SafetensorsView> views;
+  for (const auto& [name, tensor] : tensors) {
+    bytes.push_back(host_bytes(tensor));
+    views.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec(), bytes.back()});
+  }
+  write_safetensors(file, views, metadata);
+}
+
+void load_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, Extra extra) {
+  const SafetensorsHeader header = read_safetensors_header(file);
+  std::map<std::string, const SafetensorsEntry*> in_file;
+  for (const auto& entry : header.entries) in_file[entry.name] = &entry;
+  const std::string wrong = differences(in_file, tensors, extra);
+  if (!wrong.empty()) throw UserError(file.string() + " does not fit the model:" + wrong);
+  for (const auto& target : tensors) copy_entry(file, header, *in_file.at(target.name), target);
+}
+
+void load_weights(Model& model, const std::string& file) {
+  auto tensors = model.parameters();
+  for (const auto& buffer : model.buffers()) tensors.push_back(buffer);
+  load_tensors(file, tensors, Extra::refused);
+}
+
+}  // namespace onebatch

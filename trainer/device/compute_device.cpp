@@ -1,0 +1,105 @@
+#include "trainer/device/compute_device.hpp"
+
+#include "trainer/device/memory_budget.hpp"
+#include "trainer/error.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <new>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+namespace onebatch {
+namespace {
+
+// Of the memory that a rank may have on the host: the rest is for the data set, libraries' own buffers and everyone else.
+constexpr double k_host_memory_share = 0.8;
+
+std::string mebibytes(std::int64_t bytes) {
+  return std::to_string(bytes >> 20) + " MiB";
+}
+
+class CpuDevice final : public ComputeDevice {
+ public:
+  CpuDevice(std::int64_t limit_bytes, double slowdown, std::string name)
+      : budget_(MemoryBudget::install()), slowdown_(slowdown), name_(std::move(name)) {
+    budget_.set_limit_bytes(limit_bytes);
+  }
+
+  c10::Device device() const override { return c10::Device(c10::kCPU); }
+  std::string name() const override { return name_; }
+  std::int64_t memory_limit_bytes() const override { return budget_.limit_bytes(); }
+  std::int64_t current_bytes() const override { return budget_.current_bytes(); }
+  std::int64_t peak_bytes() const override { return budget_.peak_bytes(); }
+  void reset_peak() override { budget_.reset_peak(); }
+  void empty_cache() override {}
+  void synchronize() override {}
+  void pace(double compute_seconds) override {
+    if (slowdown_ > 1.0) std::this_thread::sleep_for(std::chrono::duration<double>((slowdown_ - 1.0) * compute_seconds));
+  }
+
+ private:
+  MemoryBudget& budget_;
+  double slowdown_;
+  std::string name_;
+};
+
+std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& request) {
+  const auto rank = static_cast<std::size_t>(request.rank);
+  if (rank >= request.simulate.size()) {
+    throw UserError("rank " + std::to_string(rank) + " has no device to play: simulate.devices lists " + std::to_string(request.simulate.size()) +
+                    "; add devices or start fewer ranks (mpirun -np " + std::to_string(request.simulate.size()) + ")");
+  }
+  const SimulatedDevice& played = request.simulate[rank];
+  const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
+  std::ostringstream name;
+  name << "cpu playing " << (played.memory_bytes > 0 ? mebibytes(played.memory_bytes) : "any memory") << " at " << played.slowdown << "x";
+  return std::make_unique<CpuDevice>(limit, played.slowdown, name.str());
+}
+
+std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {
+  const double share = k_host_memory_share / std::max(1, request.node_local_size);
+  return std::make_unique<CpuDevice>(static_cast<std::int64_t>(share * static_cast<double>(available_host_memory_bytes())), 1.0, "cpu");
+}
+
+std::int64_t read_number(const char* file) {
+  std::ifstream in(file);
+  std::int64_t value = 0;
+  return (in >> value) ? value : INT64_MAX;  // "max" and a missing file mean no limit
+}
+
+}  // namespace
+
+std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
+  if (!request.simulate.empty()) return bind_simulated_device(request);
+  const bool want_cuda = request.choice == DeviceChoice::cuda || (request.choice == DeviceChoice::automatic && cuda_device_count() > 0);
+  return want_cuda ? bind_cuda_device(request) : bind_cpu(request);
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  // Libraries that allocate past LibTorch's allocator have no type for it, only words.
+  constexpr std::array<std::string_view, 7> k_words = {
+      "CUDA out of memory", "CUDA error: out of memory", "DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
+      "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "Cuda failure 2 'out of memory'"};
+  const std::string_view text = error.what();
+  return std::any_of(k_words.begin(), k_words.end(), [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
+}
+
+std::int64_t available_host_memory_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::int64_t available = INT64_MAX;
+  for (std::string line; std::getline(meminfo, line);) {
+    if (line.starts_with("MemAvailable:")) available = std::stoll(line.substr(13)) * 1024;
+  }
+  const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
+  if (limit != INT64_MAX) available = std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
+  return available;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,60 @@
+// What one rank computes on: the CPU, a simulated device played by the CPU, or a CUDA GPU. One interface for memory and time.
+#pragma once
+
+#include "trainer/configuration.hpp"
+
+#include <c10/core/Device.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+
+namespace onebatch {
+
+class ComputeDevice {
+ public:
+  ComputeDevice() = default;
+  ComputeDevice(const ComputeDevice&) = delete;
+  ComputeDevice& operator=(const ComputeDevice&) = delete;
+  virtual ~ComputeDevice() = default;
+
+  [[nodiscard]] virtual c10::Device device() const = 0;
+  /// As reports show it: "NVIDIA GeForce RTX 3090", "cpu", "cpu playing 256 MiB at 2.5x".
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  [[nodiscard]] virtual std::int64_t memory_limit_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
+  virtual void reset_peak() = 0;
+  /// Gives cached blocks back. Call it outside the `catch` of an out-of-memory error: the exception keeps tensors alive.
+  virtual void empty_cache() = 0;
+  /// Waits until all work that was started on this device is done.
+  virtual void synchronize() = 0;
+  /// A simulated device's slowness: sleeps as long as the device would have needed beyond `compute_seconds`.
+  virtual void pace(double /*compute_seconds*/) {}
+};
+
+struct DeviceRequest {
+  DeviceChoice choice = DeviceChoice::automatic;
+  int rank = 0;
+  int node_local_rank = 0;
+  int node_local_size = 1;
+  bool allow_shared_device = false;
+  std::vector<SimulatedDevice> simulate;
+};
+
+/// Binds this rank to its device and sets its memory limit. Throws UserError or comm::LaunchError with what to do instead.
+std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
+
+/// Number of CUDA GPUs that this process sees; 0 without CUDA.
+[[nodiscard]] int cuda_device_count();
+/// Built in device_cuda.cpp or, without CUDA, in no_cuda.cpp, which throws UserError and says how to get it.
+std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request);
+
+/// Whether an error means "does not fit" (Note [Only out-of-memory means does not fit]): LibTorch's type, or cuDNN's, cuBLAS' and NCCL's own words for it.
+[[nodiscard]] bool is_out_of_memory(const std::exception& error);
+
+/// Bytes of host memory that can be had now (/proc/meminfo's MemAvailable, or the cgroup's limit if that is less).
+[[nodiscard]] std::int64_t available_host_memory_bytes();
+
+}  // namespace onebatch

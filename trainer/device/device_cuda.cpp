@@ -1,0 +1,63 @@
+// A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
+#include "comm/world.hpp"
+#include "trainer/device/compute_device.hpp"
+#include "trainer/error.hpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+
+namespace onebatch {
+namespace {
+
+// Kept free for CUDA's context, libraries' workspaces that bypass the allocator, and the display.
+constexpr double k_usable_fraction = 0.95;
+
+class CudaDevice final : public ComputeDevice {
+ public:
+  CudaDevice(int index, double fraction) : index_(static_cast<c10::DeviceIndex>(index)) {
+    c10::cuda::set_device(index_);
+    cudaDeviceProp properties{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+    name_ = properties.name;
+    c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
+    limit_ = static_cast<std::int64_t>(fraction * static_cast<double>(properties.totalGlobalMem));
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction, index_);
+  }
+
+  c10::Device device() const override { return c10::Device(c10::kCUDA, index_); }
+  std::string name() const override { return name_; }
+  std::int64_t memory_limit_bytes() const override { return limit_; }
+  // Reserved, not allocated: what the allocator holds from the driver is what runs out, fragmentation included.
+  std::int64_t current_bytes() const override { return reserved().current; }
+  std::int64_t peak_bytes() const override { return reserved().peak; }
+  void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
+  void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
+  void synchronize() override { c10::cuda::device_synchronize(); }
+
+ private:
+  using Statistic = c10::CachingAllocator::Stat;
+  Statistic reserved() const {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  }
+
+  c10::DeviceIndex index_;
+  std::int64_t limit_ = 0;
+  std::string name_;
+};
+
+}  // namespace
+
+int cuda_device_count() {
+  return c10::cuda::device_count();
+}
+
+std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
+  const int visible = cuda_device_count();
+  if (visible == 0) throw UserError("run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");
+  const int index = comm::choose_cuda_device(request.node_local_rank, request.node_local_size, visible, request.allow_shared_device);
+  const int sharing = (request.node_local_size + visible - 1) / visible;
+  return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing);
+}
+
+}  // namespace onebatch

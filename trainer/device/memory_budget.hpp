@@ -1,0 +1,45 @@
+// A byte budget on LibTorch's CPU memory: the CPU plays a device of limited memory, and its peak is measured as a GPU's would be.
+#pragma once
+
+#include <cstdint>
+
+namespace onebatch {
+
+/// LibTorch's CPU allocator with a limit that throws c10::OutOfMemoryError, as a GPU's does. Installed once a process and never removed,
+/// since tensors made through it may outlive everything. Counts the bytes asked for; thread-safe.
+class MemoryBudget {
+ public:
+  /// Replaces LibTorch's CPU allocator on the first call. Tensors made before keep their own deleter and are not counted.
+  static MemoryBudget& install();
+
+  virtual ~MemoryBudget() = default;
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+
+  virtual void set_limit_bytes(std::int64_t limit) = 0;   // k_no_limit: none
+  [[nodiscard]] virtual std::int64_t limit_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
+  /// The peak becomes what is held now.
+  virtual void reset_peak() = 0;
+
+  static constexpr std::int64_t k_no_limit = INT64_MAX;
+
+ protected:
+  MemoryBudget() = default;
+};
+
+/// Lifts the budget while it lives: for work that belongs to the host, such as the reference of `verify`.
+class UnlimitedMemory {
+ public:
+  explicit UnlimitedMemory(MemoryBudget& budget) : budget_(budget), limit_(budget.limit_bytes()) { budget_.set_limit_bytes(MemoryBudget::k_no_limit); }
+  ~UnlimitedMemory() { budget_.set_limit_bytes(limit_); }
+  UnlimitedMemory(const UnlimitedMemory&) = delete;
+  UnlimitedMemory& operator=(const UnlimitedMemory&) = delete;
+
+ private:
+  MemoryBudget& budget_;
+  std::int64_t limit_;
+};
+
+}  // namespace onebatch

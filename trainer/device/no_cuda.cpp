@@ -1,0 +1,15 @@
+// Stands in for device_cuda.cpp in builds without CUDA, and says why.
+#include "trainer/device/compute_device.hpp"
+#include "trainer/error.hpp"
+
+namespace onebatch {
+
+int cuda_device_count() {
+  return 0;
+}
+
+std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest&) {
+  throw UserError("run.device = \"cuda\", but this program was built without CUDA: build it with ./dev build --cuda, or write run.device = \"cpu\"");
+}
+
+}  // namespace onebatch

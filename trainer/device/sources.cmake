@@ -1,0 +1,2 @@
+target_sources(onebatch_trainer PRIVATE device/memory_budget.cpp device/compute_device.cpp
+  $<IF:$<BOOL:${ONEBATCH_CUDA}>,device/device_cuda.cpp,device/no_cuda.cpp>)

@@ -1,0 +1,99 @@
+#include "trainer/evaluation.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+struct Sums {
+  double loss = 0.0, weight = 0.0, correct = 0.0, counted = 0.0;
+};
+
+void add_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
+  const c10::Device device = replica.device.device();
+  const Batch batch = data.gather(samples, replica.type);
+  const at::Tensor targets = batch.targets.to(device);
+  const at::Tensor outputs = replica.model->forward(batch.inputs.to(device), {replica.seed, 0, samples});
+  sums.loss += replica.loss.sum(outputs, targets).item<double>();
+  sums.weight += replica.loss.weight(batch.targets);
+  if (!replica.loss.is_classification()) return;
+  const auto [correct, counted] = replica.loss.count_correct(outputs, targets);
+  sums.correct += correct;
+  sums.counted += counted;
+}
+
+// Whether the batch went through; false means that it does not fit.
+bool try_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
+  Sums trial = sums;
+  try {
+    add_batch(trial, replica, data, samples);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error) || samples.size() == 1) throw;
+    return false;
+  }
+  sums = trial;
+  return true;
+}
+
+Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t micro_batch_size) {
+  Sums sums;
+  auto size = static_cast<std::size_t>(std::max<std::int64_t>(1, micro_batch_size));
+  for (std::size_t begin = 0; begin < samples.size();) {
+    const std::size_t count = std::min(size, samples.size() - begin);
+    if (try_batch(sums, replica, data, samples.subspan(begin, count))) {
+      begin += count;
+    } else {
+      replica.device.empty_cache();
+      size = std::max<std::size_t>(1, count / 2);
+    }
+  }
+  return sums;
+}
+
+std::vector<std::int64_t> my_samples(std::int64_t total, double share, comm::Communicator& control) {
+  std::vector<double> shares(static_cast<std::size_t>(control.size()));
+  control.all_gather(&share, shares.data(), sizeof(share));
+  const auto counts = split_by_shares(total, shares);
+  const auto rank = static_cast<std::ptrdiff_t>(control.rank());
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]));
+  std::iota(samples.begin(), samples.end(), std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0}));
+  return samples;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> split_by_shares(std::int64_t total, const std::vector<double>& shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<std::int64_t> counts;
+  double cumulative = 0.0;
+  std::int64_t given = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    cumulative += sum > 0.0 ? shares[i] / sum : 1.0 / static_cast<double>(shares.size());
+    const std::int64_t upto = i + 1 == shares.size() ? total : std::min<std::int64_t>(total, std::llround(cumulative * static_cast<double>(total)));
+    counts.push_back(upto - given);
+    given = upto;
+  }
+  return counts;
+}
+
+EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data, comm::Communicator& control) {
+  const at::NoGradGuard no_grad;
+  const auto samples = my_samples(data.size(), request.share, control);
+  replica.model->set_phase(Phase::evaluation);
+  const Sums local = sum_over(replica, data, samples, request.micro_batch_size);
+  replica.model->set_phase(Phase::training);
+  std::array<double, 4> sums = {local.loss, local.weight, local.correct, local.counted};
+  control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
+  EvaluationResult result;
+  result.samples = data.size();
+  result.loss = sums[1] > 0.0 ? sums[0] / sums[1] : 0.0;
+  if (replica.loss.is_classification() && sums[3] > 0.0) result.accuracy = sums[2] / sums[3];
+  return result;
+}
+
+}  // namespace onebatch

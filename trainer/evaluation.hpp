@@ -1,0 +1,21 @@
+// Validation: loss and accuracy over a whole data set, averaged exactly over ranks.
+#pragma once
+
+#include "comm/communicator.hpp"
+#include "trainer/replica.hpp"
+#include "trainer/results.hpp"
+
+namespace onebatch {
+
+struct EvaluationRequest {
+  std::int64_t micro_batch_size = 256;   // at most; halved on this rank where it does not fit, which changes no result
+  double share = 1.0;                    // this rank's part of the work, relative to the others'
+};
+
+/// In eval mode and without gradients; sums in fp64 over ranks, divided once. Collective.
+EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data, comm::Communicator& control);
+
+/// How many of `total` each rank gets in proportion to `shares` (by rounding the running sum); equal parts where all are zero.
+std::vector<std::int64_t> split_by_shares(std::int64_t total, const std::vector<double>& shares);
+
+}  // namespace onebatch

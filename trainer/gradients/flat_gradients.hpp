@@ -1,0 +1,46 @@
+// The gradient of all parameters in one flat buffer, of which every parameter's `.grad` is a view.
+#pragma once
+
+#include "trainer/models/model.hpp"
+
+#include <memory>
+
+namespace onebatch {
+
+/// A stretch of the flat buffer, in elements, that is reduced in one call.
+struct Bucket {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// Buckets of at most `cap_bytes` (at least one element) that cover `num_elements`. Their bounds change no result: a sum over ranks is by element.
+std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes);
+
+class FlatGradients {
+ public:
+  /// Gives every parameter a `.grad` in the flat buffer (each begins at a multiple of 64 bytes) and a hook that notes when it was touched.
+  explicit FlatGradients(const std::vector<NamedTensor>& parameters);
+  ~FlatGradients();
+  FlatGradients(const FlatGradients&) = delete;
+  FlatGradients& operator=(const FlatGradients&) = delete;
+
+  [[nodiscard]] const at::Tensor& flat() const { return flat_; }
+  [[nodiscard]] const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  /// The views, in the order of the parameters.
+  [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
+  /// One flag per parameter: 1.0 once a backward of this step has reached it. A sum over ranks says whether any has.
+  [[nodiscard]] const std::vector<double>& touched() const;
+
+  /// Zeroes buffer and flags, and throws std::logic_error where a parameter's `.grad` is no longer its view.
+  void begin_step();
+
+ private:
+  void check_views() const;
+
+  std::vector<NamedTensor> parameters_;
+  at::Tensor flat_;
+  std::vector<at::Tensor> views_;
+  std::shared_ptr<std::vector<double>> touched_;
+};
+
+}  // namespace onebatch

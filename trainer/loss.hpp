@@ -1,0 +1,35 @@
+// The loss as a sum and its weight, never a mean. See Note [Sum, then divide once].
+#pragma once
+
+#include "trainer/configuration.hpp"
+
+#include <ATen/core/Tensor.h>
+
+namespace onebatch {
+
+class Loss {
+ public:
+  /// Throws UserError where the configuration does not fit `num_classes`.
+  Loss(const LossConfiguration& configuration, std::int64_t num_classes);
+
+  /// The weight of a micro-batch, by which its global batch is divided: samples that are not ignored, or with class weights the sum of their weights
+  /// (PyTorch's "mean"). `targets` [N] on the CPU. Throws UserError on a label outside 0 … num_classes − 1.
+  [[nodiscard]] double weight(const at::Tensor& targets) const;
+  /// The sum over the samples, a scalar on the graph. outputs [N, num_classes], targets [N] on the same device.
+  [[nodiscard]] at::Tensor sum(const at::Tensor& outputs, const at::Tensor& targets) const;
+  /// Samples whose largest output is their target, and how many count (are not ignored). Classification only.
+  struct Correct {
+    double correct = 0.0;
+    double counted = 0.0;
+  };
+  [[nodiscard]] Correct count_correct(const at::Tensor& outputs, const at::Tensor& targets) const;
+  [[nodiscard]] bool is_classification() const { return configuration_.kind == LossKind::cross_entropy; }
+
+ private:
+  [[nodiscard]] double classification_weight(const at::Tensor& targets) const;
+
+  LossConfiguration configuration_;
+  std::int64_t num_classes_;
+};
+
+}  // namespace onebatch

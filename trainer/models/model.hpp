@@ -1,0 +1,62 @@
+// A model as the trainer sees it: a forward function over named tensors. C++ modules and, later, scripted modules look alike.
+#pragma once
+
+#include "trainer/configuration.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace onebatch {
+
+struct NamedTensor {
+  std::string name;   // as in PyTorch's state_dict: "layer1.0.conv1.weight"
+  at::Tensor tensor;
+};
+
+/// What a forward may depend on beside its inputs: enough to draw the same random numbers for a sample whatever the plan.
+struct ForwardContext {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::span<const std::int64_t> samples;   // the global sample index of each row of the inputs
+};
+
+enum class Phase { training, evaluation };
+
+class Model {
+ public:
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  virtual ~Model() = default;
+
+  /// inputs [N, ...sample shape] on the model's device; returns [N, num_classes].
+  virtual at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) = 0;
+  /// The live tensors, in one order that is the same on every rank.
+  [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
+  [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
+  virtual void set_phase(Phase phase) = 0;
+  virtual void move_to(c10::Device device, at::ScalarType type) = 0;
+  /// Names of BatchNorm layers that use the statistics of each micro-batch when training.
+  [[nodiscard]] virtual std::vector<std::string> batch_norm_layers() const = 0;
+};
+
+struct ModelRequest {
+  ModelConfiguration configuration;
+  std::vector<std::int64_t> sample_shape;   // of the data: [C, H, W] or [D]
+  std::int64_t num_classes = 0;             // of the data; the configuration's wins where it is larger
+  bool freeze_batch_norm = false;
+  std::uint64_t seed = 1;                   // of the initial weights
+};
+
+/// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit together.
+std::unique_ptr<Model> make_model(const ModelRequest& request);
+
+/// Loads "name" tensors from a safetensors file into parameters and buffers. Throws UserError naming every tensor that is missing, unknown or of another shape.
+void load_weights(Model& model, const std::string& file);
+
+}  // namespace onebatch

@@ -1,0 +1,49 @@
+// From the configuration to a model.
+#include "trainer/error.hpp"
+#include "trainer/models/trainable_module.hpp"
+
+#include <ATen/Context.h>
+
+#include <functional>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::int64_t classes_of(const ModelRequest& request) {
+  const std::int64_t asked = request.configuration.num_classes;
+  if (asked != 0 && asked < request.num_classes) {
+    throw UserError("model.num_classes = " + std::to_string(asked) + ", but the data has " + std::to_string(request.num_classes) +
+                    " classes: write model.num_classes = " + std::to_string(request.num_classes) + " or leave it out");
+  }
+  return asked != 0 ? asked : request.num_classes;
+}
+
+std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
+  const auto& shape = request.sample_shape;
+  switch (request.configuration.kind) {
+    case ModelKind::mlp:
+      return make_mlp(request.configuration, std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()), classes_of(request));
+    case ModelKind::resnet:
+      if (shape.size() != 3) throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " + shape_text(shape) + ": use model.kind = \"mlp\"");
+      return make_resnet(request.configuration, shape[0], classes_of(request));
+  }
+  throw UserError("model.kind is not one that this program knows");
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_model(const ModelRequest& request) {
+  at::manual_seed(request.seed);
+  auto model = wrap_module(make_module(request), request.freeze_batch_norm);
+  if (!request.configuration.weights.empty()) load_weights(*model, request.configuration.weights);
+  return model;
+}
+
+}  // namespace onebatch

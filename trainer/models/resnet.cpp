@@ -1,0 +1,112 @@
+// ResNets with basic blocks (He et al., 2016, sections 3.3 and 4.2): depth 18 with four stages of 64 to 512 channels, and the CIFAR ones of
+// depth 6n + 2 with three stages of 16, 32 and 64. Tensors are named as torchvision's, shortcuts are projections.
+#include "trainer/error.hpp"
+#include "trainer/models/trainable_module.hpp"
+
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/relu.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+namespace onebatch {
+namespace {
+
+torch::nn::Conv2d make_conv(std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride) {
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(from, to, kernel).stride(stride).padding(kernel / 2).bias(false));
+  torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
+  return conv;
+}
+
+class BasicBlock final : public torch::nn::Module {
+ public:
+  BasicBlock(std::int64_t from, std::int64_t to, std::int64_t stride)
+      : conv1_(register_module("conv1", make_conv(from, to, 3, stride))),
+        bn1_(register_module("bn1", torch::nn::BatchNorm2d(to))),
+        conv2_(register_module("conv2", make_conv(to, to, 3, 1))),
+        bn2_(register_module("bn2", torch::nn::BatchNorm2d(to))) {
+    if (from == to && stride == 1) return;
+    downsample_ = register_module("downsample", torch::nn::Sequential(make_conv(from, to, 1, stride), torch::nn::BatchNorm2d(to)));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
+    y = bn2_->forward(conv2_->forward(y));
+    y += downsample_.is_empty() ? x : downsample_->forward(x);
+    return y.relu_();
+  }
+
+ private:
+  torch::nn::Conv2d conv1_;
+  torch::nn::BatchNorm2d bn1_;
+  torch::nn::Conv2d conv2_;
+  torch::nn::BatchNorm2d bn2_;
+  torch::nn::Sequential downsample_{nullptr};
+};
+
+struct ResNetShape {
+  std::vector<std::int64_t> stage_channels;
+  std::int64_t blocks_per_stage;
+};
+
+ResNetShape shape_of_depth(std::int64_t depth) {
+  if (depth == 18) return {{64, 128, 256, 512}, 2};
+  return {{16, 32, 64}, (depth - 2) / 6};
+}
+
+class ResNet final : public TrainableModule {
+ public:
+  ResNet(const ModelConfiguration& configuration, std::int64_t num_channels, std::int64_t num_classes)
+      : pooled_stem_(configuration.stem == ResNetStem::imagenet) {
+    const ResNetShape shape = shape_of_depth(configuration.depth);
+    std::int64_t width = shape.stage_channels.front();
+    conv1_ = register_module("conv1", pooled_stem_ ? make_conv(num_channels, width, 7, 2) : make_conv(num_channels, width, 3, 1));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width));
+    for (std::size_t stage = 0; stage < shape.stage_channels.size(); ++stage) {
+      add_stage(stage, width, shape.stage_channels[stage], shape.blocks_per_stage);
+      width = shape.stage_channels[stage];
+    }
+    fc_ = register_module("fc", torch::nn::Linear(width, num_classes));
+  }
+
+  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& /*context*/) override {
+    at::Tensor x = bn1_->forward(conv1_->forward(inputs)).relu_();
+    if (pooled_stem_) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
+    for (const auto& block : blocks_) x = block->forward(x);
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  }
+
+ private:
+  void add_stage(std::size_t stage, std::int64_t from, std::int64_t to, std::int64_t num_blocks) {
+    auto layer = register_module("layer" + std::to_string(stage + 1), std::make_shared<BlockList>());
+    for (std::int64_t i = 0; i < num_blocks; ++i) {
+      const std::int64_t stride = (stage > 0 && i == 0) ? 2 : 1;
+      blocks_.push_back(layer->add(std::to_string(i), std::make_shared<BasicBlock>(i == 0 ? from : to, to, stride)));
+    }
+  }
+
+  struct BlockList final : torch::nn::Module {
+    std::shared_ptr<BasicBlock> add(const std::string& name, std::shared_ptr<BasicBlock> block) { return register_module(name, std::move(block)); }
+  };
+
+  bool pooled_stem_;
+  torch::nn::Conv2d conv1_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr};
+  std::vector<std::shared_ptr<BasicBlock>> blocks_;
+  torch::nn::Linear fc_{nullptr};
+};
+
+}  // namespace
+
+std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels, std::int64_t num_classes) {
+  const bool cifar_depth = configuration.depth >= 8 && (configuration.depth - 2) % 6 == 0;
+  if (configuration.depth != 18 && !cifar_depth) {
+    throw UserError("model.depth = " + std::to_string(configuration.depth) + ": write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
+  }
+  return std::make_shared<ResNet>(configuration, num_channels, num_classes);
+}
+
+}  // namespace onebatch

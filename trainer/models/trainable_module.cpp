@@ -1,0 +1,59 @@
+#include "trainer/models/trainable_module.hpp"
+
+#include <torch/nn/modules/batchnorm.h>
+
+namespace onebatch {
+namespace {
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1d>() != nullptr || module.as<torch::nn::BatchNorm2d>() != nullptr ||
+         module.as<torch::nn::BatchNorm3d>() != nullptr;
+}
+
+template <typename Dictionary>
+std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
+  std::vector<NamedTensor> named;
+  for (const auto& item : dictionary) named.push_back({item.key(), item.value()});
+  return named;
+}
+
+class ModuleModel final : public Model {
+ public:
+  ModuleModel(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm) : module_(std::move(module)), freeze_(freeze_batch_norm) {
+    set_phase(Phase::training);
+  }
+
+  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) override { return module_->forward(inputs, context); }
+  std::vector<NamedTensor> parameters() const override { return named_tensors(module_->named_parameters()); }
+  std::vector<NamedTensor> buffers() const override { return named_tensors(module_->named_buffers()); }
+
+  void set_phase(Phase phase) override {
+    module_->train(phase == Phase::training);
+    if (!freeze_) return;
+    for (const auto& part : module_->modules()) {
+      if (is_batch_norm(*part)) part->eval();
+    }
+  }
+
+  void move_to(c10::Device device, at::ScalarType type) override { module_->to(device, type); }
+
+  std::vector<std::string> batch_norm_layers() const override {
+    std::vector<std::string> names;
+    for (const auto& item : module_->named_modules("", false)) {
+      if (!freeze_ && is_batch_norm(*item.value())) names.push_back(item.key());
+    }
+    return names;
+  }
+
+ private:
+  std::shared_ptr<TrainableModule> module_;
+  bool freeze_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm) {
+  return std::make_unique<ModuleModel>(std::move(module), freeze_batch_norm);
+}
+
+}  // namespace onebatch

@@ -1,0 +1,21 @@
+// C++ modules as models: what a built-in architecture derives from.
+#pragma once
+
+#include "trainer/models/model.hpp"
+
+#include <torch/nn/module.h>
+
+namespace onebatch {
+
+class TrainableModule : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) = 0;
+};
+
+/// `freeze_batch_norm`: BatchNorm layers keep to their running statistics also in training.
+std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm);
+
+std::shared_ptr<TrainableModule> make_mlp(const ModelConfiguration& configuration, std::int64_t num_features, std::int64_t num_classes);
+std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels, std::int64_t num_classes);
+
+}  // namespace onebatch

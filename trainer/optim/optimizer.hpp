@@ -1,0 +1,31 @@
+// The optimizers: one fused LibTorch call per step over all parameters that were touched.
+#pragma once
+
+#include "trainer/gradients/flat_gradients.hpp"
+
+namespace onebatch {
+
+class Optimizer {
+ public:
+  /// Allocates its state at once, so that a probe counts it.
+  Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients);
+
+  /// Updates the parameters from the views of the flat gradient. A parameter whose `touched` is 0 keeps its value and state: a zero gradient would still be
+  /// decayed. `touched` has one entry per parameter.
+  void step(double lr, const std::vector<double>& touched);
+
+  /// Live tensors: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME" or "momentum_buffer.NAME".
+  [[nodiscard]] std::vector<NamedTensor> state() const;
+
+ private:
+  struct Tensors {
+    std::vector<at::Tensor> parameters, gradients, first, second, steps;
+  };
+  [[nodiscard]] Tensors select(const std::vector<double>& touched) const;
+
+  OptimizerConfiguration configuration_;
+  std::vector<std::string> names_;
+  Tensors all_;
+};
+
+}  // namespace onebatch

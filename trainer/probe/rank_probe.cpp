@@ -1,0 +1,208 @@
+#include "trainer/probe/rank_probe.hpp"
+
+#include "comm/error.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/error.hpp"
+#include "trainer/gradients/clipping.hpp"
+#include "trainer/replica_state.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between these the timing lasts as long as the slowest rank needs for its repeats.
+constexpr double k_least_timing_seconds = 0.2;
+constexpr double k_most_timing_seconds = 20.0;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+SearchMode search_mode(ProbeMode mode) {
+  switch (mode) {
+    case ProbeMode::model: return SearchMode::model;
+    case ProbeMode::power: return SearchMode::power;
+    case ProbeMode::binsearch: return SearchMode::binsearch;
+  }
+  return SearchMode::model;
+}
+
+class RankProbe {
+ public:
+  RankProbe(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control)
+      : request_(request), replica_(replica), data_(data), reducer_(reducer), control_(control) {}
+
+  RankProfile measure() {
+    RankProfile profile;
+    profile.rank = control_.rank();
+    profile.host = comm::host_name();
+    profile.device = replica_.device.name();
+    profile.memory_limit_bytes = replica_.device.memory_limit_bytes();
+    profile.resident_bytes = replica_.device.current_bytes();
+    find_sizes(profile);
+    measure_update(profile);
+    measure_times(profile);
+    return profile;
+  }
+
+ private:
+  // The samples of a trial: what they are does not matter to memory or time, that they are real ones does.
+  std::vector<std::int64_t> trial_samples(std::int64_t size) const {
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % data_.size();
+    return samples;
+  }
+
+  double micro_step(std::int64_t size) {
+    const auto samples = trial_samples(size);
+    return accumulate_gradient(replica_, data_, samples, {{size, 1}}, 0).compute_seconds;
+  }
+
+  void update() {
+    replica_.gradients.flat().div_(1.0);
+    // A world of one's norm: the trial must not wait for ranks that try other sizes.
+    replica_.gradients.flat().norm();
+    replica_.optimizer.step(0.0, std::vector<double>(replica_.gradients.parameters().size(), 1.0));
+  }
+
+  // Two micro-steps, since the second is where accumulation and fragmentation show, then the optimizer's temporaries.
+  TrialResult run_trial(std::int64_t size) {
+    TrialResult result;
+    result.trial.size = size;
+    replica_.device.reset_peak();
+    try {
+      replica_.gradients.begin_step();
+      const double first = micro_step(size);
+      result.trial.seconds = std::min(first, micro_step(size));
+      update();
+      result.trial.fits = true;
+    } catch (const std::exception& error) {
+      result.trial.out_of_memory = is_out_of_memory(error);
+      if (!result.trial.out_of_memory) result.refused = refusal(error, size);
+      if (!result.trial.out_of_memory && !result.refused) throw;
+    }
+    result.trial.peak_bytes = replica_.device.peak_bytes();
+    if (!result.trial.fits) replica_.device.empty_cache();
+    return result;
+  }
+
+  // Only BatchNorm's own words mean that a size is too small, and only there.
+  static std::optional<std::string> refusal(const std::exception& error, std::int64_t size) {
+    const std::string text = error.what();
+    if (size > 2 || text.find("Expected more than 1 value per channel when training") == std::string::npos) return std::nullopt;
+    return text.substr(0, text.find('\n'));
+  }
+
+  void find_sizes(RankProfile& profile) {
+    const std::int64_t cap = request_.fixed_micro_batch.value_or(std::min(request_.max_size, request_.probe.max_val));
+    SearchOptions options;
+    options.mode = search_mode(request_.probe.mode);
+    options.limit_bytes = profile.memory_limit_bytes;
+    options.resident_bytes = profile.resident_bytes;
+    options.max_size = std::max<std::int64_t>(1, cap);
+    options.init_size = request_.probe.init_val;
+    options.max_trials = request_.probe.max_trials;
+    const SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
+    profile.trials = found.trials;
+    profile.min_micro_batch = found.min_micro_batch;
+    profile.largest_micro_batch = found.largest_micro_batch;
+    profile.peak_bytes = found.peak_bytes;
+    if (found.largest_micro_batch == 0) throw_does_not_fit(profile, found.min_micro_batch);
+    if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch) throw_fixed_does_not_fit(profile);
+    // What was not limited by memory needs no head-room.
+    const bool limited = found.largest_micro_batch < options.max_size;
+    profile.max_micro_batch = limited ? apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin) : found.largest_micro_batch;
+  }
+
+  [[noreturn]] void throw_does_not_fit(const RankProfile& profile, std::int64_t least) const {
+    const auto mebibytes = [](std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+    throw DoesNotFitError("not even " + std::to_string(least) + " sample(s) fit on " + profile.device + " (limit " + mebibytes(profile.memory_limit_bytes) +
+                          "): parameters, gradients and optimizer state take " + mebibytes(profile.resident_bytes) +
+                          ", the rest is too little for the activations; use a smaller model, optimizer.kind = \"sgd\", or a device with more memory");
+  }
+
+  [[noreturn]] void throw_fixed_does_not_fit(const RankProfile& profile) const {
+    throw DoesNotFitError("batch.micro_batch_size = " + std::to_string(*request_.fixed_micro_batch) + " does not fit on rank " + std::to_string(profile.rank) + "'s " +
+                          profile.device + ": the largest that does is " + std::to_string(profile.largest_micro_batch) + "; write that or \"auto\"");
+  }
+
+  // The rest of a step, with real collectives: it also makes the communicator allocate its buffers.
+  void measure_update(RankProfile& profile) {
+    std::vector<double> reduce_seconds;
+    std::vector<double> update_seconds;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      control_.barrier();
+      const auto start = Clock::now();
+      reducer_.all_reduce(replica_.gradients.flat());
+      replica_.device.synchronize();
+      reduce_seconds.push_back(seconds_since(start));
+      const auto updating = Clock::now();
+      update();
+      replica_.device.synchronize();
+      update_seconds.push_back(seconds_since(updating));
+    }
+    profile.reduce_seconds = median(reduce_seconds);
+    profile.optimizer_seconds = median(update_seconds);
+  }
+
+  // All ranks compute until the last is done, since a neighbour's load is part of the time that a step will take.
+  void measure_times(RankProfile& profile) {
+    const auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch);
+    const double sweep = warm_up(sizes);
+    double window = std::clamp(sweep * static_cast<double>(request_.probe.steps_per_trial), k_least_timing_seconds, k_most_timing_seconds);
+    control_.all_reduce(&window, 1, comm::ScalarType::float64, comm::ReduceOp::max);
+    std::map<std::int64_t, std::vector<double>> times;
+    control_.barrier();
+    const auto start = Clock::now();
+    do {
+      for (const std::int64_t size : sizes) times[size].push_back(micro_step(size));
+    } while (seconds_since(start) < window);
+    for (const auto& [size, seconds] : times) profile.step_seconds.push_back({size, median(seconds)});
+    control_.barrier();
+  }
+
+  double warm_up(const std::vector<std::int64_t>& sizes) {
+    const auto start = Clock::now();
+    replica_.gradients.begin_step();
+    for (const std::int64_t size : sizes) micro_step(size);
+    return seconds_since(start);
+  }
+
+  const ProbeRequest& request_;
+  Replica& replica_;
+  const Dataset& data_;
+  GradientReducer& reducer_;
+  comm::Communicator& control_;
+};
+
+}  // namespace
+
+ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control) {
+  const ReplicaSnapshot before(replica);
+  ClusterProfile mine;
+  mine.ranks.push_back(RankProbe(request, replica, data, reducer, control).measure());
+  before.restore(replica);
+  replica.device.empty_cache();
+
+  ClusterProfile all;
+  for (const std::string& text : comm::all_gather_text(control, to_json(mine))) {
+    all.ranks.push_back(parse_profile(text, "a rank's profile").ranks.at(0));
+    all.ranks.back().rank = static_cast<int>(all.ranks.size()) - 1;
+  }
+  return all;
+}
+
+}  // namespace onebatch

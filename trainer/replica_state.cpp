@@ -1,0 +1,104 @@
+#include "trainer/replica_state.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+std::vector<at::Generator> generators_of(const Replica& replica) {
+  std::vector<at::Generator> generators = {at::globalContext().defaultGenerator(at::kCPU)};
+  if (replica.device.device().is_cuda()) generators.push_back(at::globalContext().defaultGenerator(replica.device.device()));
+  return generators;
+}
+
+std::vector<std::byte> generator_bytes(at::Generator& generator) {
+  const std::scoped_lock lock(generator.mutex());
+  return host_bytes(generator.get_state());
+}
+
+void update(XXH3_state_t& state, const void* data, std::size_t bytes) {
+  XXH3_128bits_update(&state, data, bytes);
+}
+
+}  // namespace
+
+std::vector<NamedTensor> live_tensors(const Replica& replica) {
+  std::vector<NamedTensor> live;
+  for (const auto& [name, tensor] : replica.model->parameters()) live.push_back({"model." + name, tensor});
+  for (const auto& [name, tensor] : replica.model->buffers()) live.push_back({"model." + name, tensor});
+  for (const auto& [name, tensor] : replica.optimizer.state()) live.push_back({"optimizer." + name, tensor});
+  return live;
+}
+
+std::vector<std::byte> host_bytes(const at::Tensor& tensor) {
+  const at::Tensor host = tensor.detach().cpu().contiguous();
+  std::vector<std::byte> bytes(host.nbytes());
+  if (!bytes.empty()) std::memcpy(bytes.data(), host.const_data_ptr(), bytes.size());
+  return bytes;
+}
+
+void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes) {
+  if (bytes.size() != tensor.nbytes()) throw std::invalid_argument("a tensor of " + std::to_string(tensor.nbytes()) + " bytes cannot take " + std::to_string(bytes.size()));
+  if (bytes.empty()) return;
+  const at::NoGradGuard no_grad;
+  if (tensor.is_cpu() && tensor.is_contiguous()) {
+    std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+    return;
+  }
+  const at::Tensor host = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
+  std::memcpy(host.mutable_data_ptr(), bytes.data(), bytes.size());
+  tensor.copy_(host);
+}
+
+Digest digest_of(const Replica& replica) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  for (const auto& [name, tensor] : live_tensors(replica)) {
+    update(state, name.data(), name.size());
+    update(state, tensor.sizes().data(), tensor.sizes().size() * sizeof(std::int64_t));
+    const auto bytes = host_bytes(tensor);
+    update(state, bytes.data(), bytes.size());
+  }
+  for (at::Generator& generator : generators_of(replica)) {
+    const auto bytes = generator_bytes(generator);
+    update(state, bytes.data(), bytes.size());
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  return {hash.high64, hash.low64};
+}
+
+std::string to_text(const Digest& digest) {
+  std::array<char, 33> text{};
+  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(digest[0]), static_cast<unsigned long long>(digest[1]));
+  return text.data();
+}
+
+ReplicaSnapshot::ReplicaSnapshot(const Replica& replica) : digest_(digest_of(replica)) {
+  for (const auto& [name, tensor] : live_tensors(replica)) bytes_.push_back(host_bytes(tensor));
+  for (at::Generator& generator : generators_of(replica)) generators_.push_back(generator_bytes(generator));
+}
+
+void ReplicaSnapshot::restore(Replica& replica) const {
+  const auto live = live_tensors(replica);
+  for (std::size_t i = 0; i < live.size(); ++i) copy_from_bytes(live[i].tensor, bytes_.at(i));
+  auto generators = generators_of(replica);
+  for (std::size_t i = 0; i < generators.size(); ++i) {
+    const std::scoped_lock lock(generators[i].mutex());
+    const at::Tensor state = at::empty({static_cast<std::int64_t>(generators_[i].size())}, at::TensorOptions().dtype(at::kByte));
+    copy_from_bytes(state, generators_[i]);
+    generators[i].set_state(state);
+  }
+  replica.gradients.begin_step();
+  if (digest_of(replica) != digest_) throw std::logic_error("the state of the replica is not what it was before it was borrowed");
+}
+
+}  // namespace onebatch

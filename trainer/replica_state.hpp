@@ -1,0 +1,37 @@
+// All that a replica carries from one step to the next, as bytes: to save, to put back, to compare.
+#pragma once
+
+#include "trainer/replica.hpp"
+
+#include <array>
+#include <cstddef>
+
+namespace onebatch {
+
+/// Parameters, buffers and optimizer state: live tensors, names prefixed with "model." and "optimizer.".
+std::vector<NamedTensor> live_tensors(const Replica& replica);
+
+/// A tensor's bytes in host memory that is not counted against the device.
+std::vector<std::byte> host_bytes(const at::Tensor& tensor);
+/// Throws std::invalid_argument where the sizes differ.
+void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes);
+
+/// XXH3 over names, shapes and bits of the live tensors and over the states of the random generators.
+using Digest = std::array<std::uint64_t, 2>;
+Digest digest_of(const Replica& replica);
+std::string to_text(const Digest& digest);
+
+/// Holds the state as it was; `restore` puts it back bit for bit, the generators included. See Note [A probe leaves nothing behind].
+class ReplicaSnapshot {
+ public:
+  explicit ReplicaSnapshot(const Replica& replica);
+  /// Throws std::logic_error where the digest afterwards is not the digest before.
+  void restore(Replica& replica) const;
+
+ private:
+  std::vector<std::vector<std::byte>> bytes_;
+  std::vector<std::vector<std::byte>> generators_;
+  Digest digest_;
+};
+
+}  // namespace onebatch

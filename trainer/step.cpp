@@ -1,0 +1,91 @@
+// The order of things in a step is Note [Sum, then divide once]: micro-batches add summed gradients into one flat buffer, ranks combine by SUM, the true
+// weight of the global batch divides once, then comes clipping, then the optimizer.
+#include "trainer/step.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One float64 reduction carries everything small of a step: integers up to 2^53 are exact in it.
+enum Slot : std::size_t { k_loss, k_weight, k_stop, k_first_per_rank };
+enum PerRank : std::size_t { k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
+
+}  // namespace
+
+std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global_batch, const Plan& plan, int rank) {
+  std::size_t begin = 0;
+  for (const RankPlan& share : plan.ranks) {
+    const auto count = static_cast<std::size_t>(share.samples);
+    if (share.rank == rank) return global_batch.subspan(begin, count);
+    begin += count;
+  }
+  throw std::logic_error("the plan has no rank " + std::to_string(rank));
+}
+
+TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, std::optional<double> max_grad_norm)
+    : replica_(replica), data_(data), reducer_(reducer), control_(control), max_grad_norm_(max_grad_norm) {}
+
+StepTotals TrainingStep::run(const StepRequest& request) {
+  StepTotals totals = compute_gradient(request);
+  totals.skipped = totals.weight == 0.0;
+  if (totals.skipped) return totals;
+  totals.grad_norm = clip_gradient(replica_.gradients.flat(), max_grad_norm_, control_);
+  replica_.optimizer.step(request.lr, touched_);
+  return totals;
+}
+
+StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
+  if (request.plan.global_batch_size != static_cast<std::int64_t>(request.global_batch.size())) {
+    throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " + std::to_string(request.global_batch.size()));
+  }
+  replica_.gradients.begin_step();
+  replica_.device.reset_peak();
+  const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
+  const LocalSums local = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches, request.step);
+
+  const auto start = Clock::now();
+  reducer_.all_reduce(replica_.gradients.flat());
+  const double comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+
+  const StepTotals totals = combine(local, comm_seconds, request.stop_requested);
+  if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight);
+  return totals;
+}
+
+StepTotals TrainingStep::combine(const LocalSums& local, double comm_seconds, bool stop_requested) {
+  const auto size = static_cast<std::size_t>(control_.size());
+  const auto rank = static_cast<std::size_t>(control_.rank());
+  const std::size_t first_touched = k_first_per_rank + k_num_per_rank * size;
+  const auto& touched = replica_.gradients.touched();
+  std::vector<double> sums(first_touched + touched.size(), 0.0);
+  const auto per_rank = [&](std::size_t r, PerRank what) -> double& { return sums[k_first_per_rank + r * k_num_per_rank + what]; };
+  sums[k_loss] = local.loss;
+  sums[k_weight] = local.weight;
+  sums[k_stop] = stop_requested ? 1.0 : 0.0;
+  per_rank(rank, k_compute_seconds) = local.compute_seconds;
+  per_rank(rank, k_comm_seconds) = comm_seconds;
+  per_rank(rank, k_memory_peak) = static_cast<double>(replica_.device.peak_bytes());
+  std::copy(touched.begin(), touched.end(), sums.begin() + static_cast<std::ptrdiff_t>(first_touched));
+
+  control_.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
+
+  StepTotals totals;
+  totals.loss_sum = sums[k_loss];
+  totals.weight = sums[k_weight];
+  totals.stop_requested = sums[k_stop] > 0.0;
+  totals.exposed_comm_seconds = per_rank(0, k_comm_seconds);
+  for (std::size_t r = 0; r < size; ++r) {
+    totals.compute_seconds.push_back(per_rank(r, k_compute_seconds));
+    totals.memory_peak_bytes.push_back(static_cast<std::int64_t>(per_rank(r, k_memory_peak)));
+    totals.exposed_comm_seconds = std::min(totals.exposed_comm_seconds, per_rank(r, k_comm_seconds));
+  }
+  touched_.assign(sums.begin() + static_cast<std::ptrdiff_t>(first_touched), sums.end());
+  return totals;
+}
+
+}  // namespace onebatch

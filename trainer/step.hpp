@@ -1,0 +1,53 @@
+// One optimizer step, from a global batch to new weights.
+#pragma once
+
+#include "trainer/gradients/clipping.hpp"
+#include "trainer/gradients/reducer.hpp"
+#include "trainer/replica.hpp"
+
+namespace onebatch {
+
+/// What all ranks together did in a step. The same on every rank.
+struct StepTotals {
+  double loss_sum = 0.0;
+  double weight = 0.0;
+  bool stop_requested = false;                   // on any rank
+  std::vector<double> compute_seconds;           // per rank
+  std::vector<std::int64_t> memory_peak_bytes;   // per rank
+  double exposed_comm_seconds = 0.0;             // the rank that waited least: what it waited for is communication alone
+  double grad_norm = 0.0;
+  bool skipped = false;                          // the global weight was zero
+};
+
+struct StepRequest {
+  std::span<const std::int64_t> global_batch;    // sample indices in order
+  const Plan& plan;                              // of exactly that many samples
+  double lr = 0.0;
+  std::int64_t step = 0;
+  bool stop_requested = false;                   // on this rank
+};
+
+class TrainingStep {
+ public:
+  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, std::optional<double> max_grad_norm);
+
+  /// Collective.
+  StepTotals run(const StepRequest& request);
+  /// Everything but the optimizer: afterwards the flat gradient is that of the global batch, divided by its weight. Collective.
+  StepTotals compute_gradient(const StepRequest& request);
+
+ private:
+  StepTotals combine(const LocalSums& local, double comm_seconds, bool stop_requested);
+
+  Replica& replica_;
+  const Dataset& data_;
+  GradientReducer& reducer_;
+  comm::Communicator& control_;
+  std::optional<double> max_grad_norm_;
+  std::vector<double> touched_;                  // by any rank in this step, one per parameter
+};
+
+/// This rank's contiguous slice of a global batch.
+std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global_batch, const Plan& plan, int rank);
+
+}  // namespace onebatch
