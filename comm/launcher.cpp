@@ -1,0 +1,69 @@
+#include "comm/launcher.hpp"
+
+#include <charconv>
+#include <cstdlib>
+
+namespace onebatch::comm {
+namespace {
+
+std::optional<int> read_int(const EnvironmentLookup& lookup, const char* name) {
+  const auto text = lookup(name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < 0) return std::nullopt;
+  return value;
+}
+
+struct Names {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+};
+
+constexpr Names k_open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names k_pmi = {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+// A step's own number of tasks; a batch script's processes have none and are no step.
+constexpr Names k_slurm_step = {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+constexpr Names k_slurm = {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+
+std::optional<LauncherView> read_view(const EnvironmentLookup& lookup, const Names& names) {
+  const auto rank = read_int(lookup, names.rank);
+  const auto size = read_int(lookup, names.size);
+  if (!rank || !size || *size < 1) return std::nullopt;
+  return LauncherView{names.launcher, *rank, *size, read_int(lookup, names.local_rank).value_or(0), read_int(lookup, names.local_size).value_or(1)};
+}
+
+}  // namespace
+
+LauncherView read_launcher(const EnvironmentLookup& lookup) {
+  for (const Names& names : {k_open_mpi, k_pmi, k_slurm_step, k_slurm}) {
+    if (const auto view = read_view(lookup, names)) return *view;
+  }
+  return LauncherView{.launcher = "none"};
+}
+
+LauncherView read_launcher() {
+  return read_launcher([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+}
+
+bool launcher_has_mpi(const EnvironmentLookup& lookup) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
+    if (lookup(name)) return true;
+  }
+  return false;
+}
+
+std::string mending_command(const LauncherView& view, int mpi_size) {
+  const std::string tasks = std::to_string(view.size);
+  return view.launcher + " says that this is one of " + tasks + " processes, but MPI sees " + std::to_string(mpi_size) + ": they would train " + tasks +
+         " separate models. Start them with\n  srun --mpi=pmix -n " + tasks + " onebatch …\nor, inside the allocation,\n  mpirun -np " + tasks +
+         " --bind-to none onebatch …\nor run alone on purpose with\n  env -u SLURM_PROCID -u PMI_RANK onebatch …";
+}
+
+}  // namespace onebatch::comm

@@ -1,0 +1,24 @@
+// What the environment says of how this process was started, before MPI is touched.
+#pragma once
+
+#include "comm/world.hpp"
+
+#include <functional>
+#include <optional>
+
+namespace onebatch::comm {
+
+/// Value of an environment variable; none where it is not set.
+using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
+
+/// Open MPI's variables win over PMIx's, those over Slurm's: mpirun inside a Slurm allocation sets both. Nonsense in a variable counts as absent.
+LauncherView read_launcher(const EnvironmentLookup& lookup);
+LauncherView read_launcher();
+
+/// Whether this launcher hands its processes what MPI needs to find the others (mpirun, srun --mpi=pmix).
+bool launcher_has_mpi(const EnvironmentLookup& lookup);
+
+/// The message for processes that a launcher started without a matching MPI: each would believe that it is alone.
+std::string mending_command(const LauncherView& view, int mpi_size);
+
+}  // namespace onebatch::comm

@@ -1,0 +1,24 @@
+// A world of one: every collective is already done.
+#pragma once
+
+#include "comm/communicator.hpp"
+
+namespace onebatch::comm {
+
+class LocalCommunicator final : public Communicator {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  [[nodiscard]] std::string_view backend() const override { return "local"; }
+  void all_reduce(void* /*buffer*/, std::size_t /*count*/, ScalarType /*type*/, ReduceOp /*op*/) override {}
+  void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) override;
+  void broadcast(void* /*buffer*/, std::size_t /*bytes*/, int /*root*/) override {}
+  void barrier() override {}
+  void close() override {}
+  [[noreturn]] void abort(std::string_view reason, int exit_code) override;
+};
+
+/// One write of "onebatch: rank R (host): reason" to standard error, so that ranks' lines do not mix.
+void say_failure(int rank, std::string_view reason);
+
+}  // namespace onebatch::comm

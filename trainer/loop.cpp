@@ -1,0 +1,216 @@
+#include "trainer/loop.hpp"
+
+#include "trainer/error.hpp"
+#include "trainer/evaluation.hpp"
+#include "trainer/optim/schedule.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
+}
+
+std::string joined(const std::vector<std::int64_t>& values) {
+  std::string text;
+  for (const std::int64_t value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data) {
+  const ModelConfiguration& model = configuration.model;
+  std::map<std::string, std::string> identity = {
+      {"run.seed", std::to_string(configuration.run.seed)},
+      {"data.size", std::to_string(data.size())},
+      {"data.shape", joined(data.sample_shape())},
+      {"model.kind", model.kind == ModelKind::mlp ? "mlp" : "resnet"},
+      {"optimizer.kind", std::to_string(static_cast<int>(configuration.optimizer.kind))},
+      {"precision.parameters", configuration.precision.parameters == Precision::float64 ? "float64" : "float32"},
+  };
+  if (model.kind == ModelKind::mlp) {
+    identity["model.hidden"] = joined(model.hidden);
+    identity["model.dropout"] = std::to_string(model.dropout);
+  } else {
+    identity["model.depth"] = std::to_string(model.depth);
+    identity["model.stem"] = model.stem == ResNetStem::cifar ? "cifar" : "imagenet";
+  }
+  return identity;
+}
+
+TrainingLoop::TrainingLoop(const LoopParts& parts)
+    : parts_(parts), devices_(comm::all_gather_text(parts.control, parts.replica.device.name())) {}
+
+TrainResult TrainingLoop::run() {
+  const Configuration& c = parts_.configuration;
+  resume();
+  if (!order_) order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop);
+  total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
+  if (step_ >= total_steps_) warn("the run is complete at step " + std::to_string(step_) + ": nothing is left to train; raise run.epochs or run.max_steps to go on, or write checkpoint.resume = \"never\" to begin anew");
+  if (step_ < total_steps_) parts_.plans.epoch_plan();
+  training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, c.optimizer.max_grad_norm);
+  if (parts_.control.rank() == 0) {
+    const auto& dir = parts_.options.run_dir;
+    writer_.emplace(c.log.jsonl ? dir / "metrics.jsonl" : "", c.log.samples ? dir / "samples.jsonl" : "", step_);
+    parts_.observer.training_begins(step_, total_steps_);
+  }
+  while (step_ < total_steps_ && !stopping_) {
+    const StepRecord record = run_step();
+    after_step(record, step_ == total_steps_);
+  }
+  if (!validation_ && !stopping_) validate();
+  return result();
+}
+
+StepRecord TrainingLoop::run_step() {
+  const auto* stop = parts_.options.stop_requested;
+  const Plan& plan = parts_.plans.plan_of(order_->next_size());
+  const std::vector<std::int64_t> batch = order_->next();
+  const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
+  const auto start = Clock::now();
+  const StepTotals totals = training_step_->run({.global_batch = batch, .plan = plan, .lr = lr, .step = step_, .stop_requested = stop != nullptr && stop->load() != 0});
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  ++step_;
+  stopping_ = totals.stop_requested;
+  if (totals.skipped) warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
+  last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
+  step_seconds_.push_back(seconds);
+  timed_samples_ += static_cast<std::int64_t>(batch.size());
+  StepRecord record;
+  record.step = step_;
+  record.epoch = order_->position().epoch;
+  record.consumed_samples = order_->position().consumed_samples;
+  record.loss = last_loss_;
+  record.lr = lr;
+  record.grad_norm = totals.grad_norm;
+  record.step_seconds = seconds;
+  record.compute_seconds = totals.compute_seconds;
+  record.exposed_comm_seconds = totals.exposed_comm_seconds;
+  record.samples_per_second = static_cast<double>(batch.size()) / seconds;
+  record.memory_peak_bytes = totals.memory_peak_bytes;
+  if (writer_) {
+    writer_->write(record);
+    writer_->write_samples(step_, batch);
+  }
+  return record;
+}
+
+void TrainingLoop::after_step(const StepRecord& record, bool last) {
+  validation_.reset();
+  if (parts_.control.rank() == 0) parts_.observer.step_done(record);
+  const bool epoch_ends = order_->position().consumed_in_epoch == 0;
+  if (stopping_ && last) stopping_ = false;   // nothing is left to go on with
+  const std::int64_t every = parts_.configuration.checkpoint.every_steps;
+  if (last || stopping_ || (every > 0 && step_ % every == 0)) save();
+  if (epoch_ends && !stopping_) validate();
+}
+
+void TrainingLoop::validate() {
+  if (parts_.validation == nullptr) return;
+  std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
+  const double weight = share();
+  if (weight > 0.0) micro_batch_size = parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
+  const AveragedBuffers averaged(*parts_.replica.model, weight, parts_.control);
+  validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
+  if (parts_.control.rank() == 0) parts_.observer.validated(order_->position().epoch, *validation_);
+}
+
+// Of this rank in the full plan: 0 for all where nothing was planned, since the run was complete.
+double TrainingLoop::share() const {
+  if (step_seconds_.empty()) return 0.0;
+  return static_cast<double>(parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
+}
+
+void TrainingLoop::save() {
+  if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
+  RunState state;
+  state.step = step_;
+  state.position = order_->position();
+  state.global_batch_size = parts_.configuration.batch.global_batch_size;
+  state.world_size = parts_.control.size();
+  state.devices = devices_;
+  state.plan = parts_.plans.epoch_plan();
+  state.identity = run_identity(parts_.configuration, parts_.data);
+  const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep, parts_.control);
+  saved_step_ = step_;
+  if (parts_.control.rank() == 0) parts_.observer.checkpoint_saved(step_, folder.string());
+}
+
+void TrainingLoop::resume() {
+  const Configuration& c = parts_.configuration;
+  if (c.checkpoint.resume == ResumeMode::never) return;
+  std::vector<std::string> refused;
+  const std::filesystem::path path = c.checkpoint.resume == ResumeMode::path ? c.checkpoint.resume_path : "";
+  const auto checkpoint = choose_checkpoint(parts_.options.run_dir / "checkpoints", path, refused, parts_.control);
+  if (!refused.empty()) {
+    std::string reasons;
+    for (const auto& reason : refused) reasons += "\n  " + reason;
+    if (parts_.control.rank() == 0) parts_.observer.fallback("the newest checkpoint" + reasons, checkpoint.empty() ? "beginning anew" : "resuming from " + checkpoint.string());
+  }
+  if (checkpoint.empty()) return;
+  const RunState saved = load_run_state(checkpoint, parts_.control);
+  refuse_another_run(saved, checkpoint.string());
+  load_replica(checkpoint, parts_.replica, parts_.control);
+  step_ = saved.step;
+  saved_step_ = saved.step;
+  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, saved.position);
+  if (parts_.control.rank() == 0) parts_.observer.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " + std::to_string(saved.position.consumed_samples) + " samples consumed");
+  reuse_plan(saved);
+}
+
+void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
+  std::string differences;
+  for (const auto& [key, value] : run_identity(parts_.configuration, parts_.data)) {
+    const auto found = saved.identity.find(key);
+    if (found == saved.identity.end() || found->second != value) {
+      differences += "\n  " + key + " is " + value + ", the checkpoint has " + (found == saved.identity.end() ? "none" : found->second);
+    }
+  }
+  if (differences.empty()) return;
+  throw AgreedError(ExitCode::user_error, checkpoint + " is of another run:" + differences + "\nwrite another run.name, or checkpoint.resume = \"never\"");
+}
+
+// The same ranks go on with the same plan: then the resumed run is the uninterrupted one, bit for bit.
+void TrainingLoop::reuse_plan(const RunState& saved) {
+  const bool same = saved.plan && saved.devices == devices_ && saved.global_batch_size == parts_.configuration.batch.global_batch_size;
+  if (same) {
+    parts_.plans.use_plan(*saved.plan);
+    return;
+  }
+  if (parts_.control.rank() == 0) parts_.observer.info("the ranks, their devices or the global batch have changed since: probing and planning anew");
+}
+
+void TrainingLoop::warn(const std::string& line) const {
+  if (parts_.control.rank() == 0) parts_.observer.warn(line);
+}
+
+TrainResult TrainingLoop::result() const {
+  TrainResult result;
+  result.steps = step_;
+  result.consumed_samples = order_->position().consumed_samples;
+  result.train_loss = last_loss_;
+  if (validation_) {
+    result.validation_loss = validation_->loss;
+    result.validation_accuracy = validation_->accuracy;
+  }
+  const double total_seconds = std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0);
+  if (total_seconds > 0.0) {
+    result.samples_per_second = static_cast<double>(timed_samples_) / total_seconds;
+    result.predicted_step_seconds = parts_.plans.epoch_plan().full.predicted_step_seconds;
+  }
+  result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};
+  result.run_dir = parts_.options.run_dir.string();
+  result.stopped_by_signal = stopping_;
+  return result;
+}
+
+}  // namespace onebatch

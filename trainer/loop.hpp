@@ -1,0 +1,59 @@
+// The run: step after step until the end, a signal or an error.
+#pragma once
+
+#include "trainer/checkpoint/run_checkpoint.hpp"
+#include "trainer/metrics/step_writer.hpp"
+#include "trainer/planning.hpp"
+#include "trainer/session.hpp"
+
+namespace onebatch {
+
+struct LoopParts {
+  const Configuration& configuration;
+  const SessionOptions& options;
+  Replica& replica;
+  const Dataset& data;
+  const Dataset* validation;   // may be none
+  GradientReducer& reducer;
+  comm::Communicator& control;
+  Observer& observer;
+  RunPlans& plans;
+};
+
+class TrainingLoop {
+ public:
+  explicit TrainingLoop(const LoopParts& parts);
+  /// Goes on from the run's checkpoint where there is one and the configuration allows. Collective.
+  TrainResult run();
+
+ private:
+  void resume();
+  void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
+  void reuse_plan(const RunState& saved);
+  StepRecord run_step();
+  void after_step(const StepRecord& record, bool last);
+  void validate();
+  void save();
+  void warn(const std::string& line) const;
+  [[nodiscard]] double share() const;
+  [[nodiscard]] TrainResult result() const;
+
+  LoopParts parts_;
+  std::vector<std::string> devices_;   // per rank
+  std::int64_t step_ = 0;
+  std::int64_t total_steps_ = 0;
+  std::int64_t saved_step_ = -1;
+  bool stopping_ = false;
+  std::optional<SampleOrder> order_;
+  std::optional<TrainingStep> training_step_;
+  std::optional<StepWriter> writer_;
+  std::vector<double> step_seconds_;
+  std::int64_t timed_samples_ = 0;
+  double last_loss_ = 0.0;
+  std::optional<EvaluationResult> validation_;
+};
+
+/// Configuration that a resumed run must share with the checkpoint, by key.
+std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data);
+
+}  // namespace onebatch

@@ -1,0 +1,43 @@
+#include "trainer/plan/plan_cluster.hpp"
+
+#include "trainer/error.hpp"
+
+#include <algorithm>
+
+namespace onebatch {
+
+std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfiguration& batch) {
+  const auto& fixed = batch.micro_batch_size;
+  if (fixed.size() > 1 && fixed.size() != profile.ranks.size()) {
+    throw UserError("batch.micro_batch_size lists " + std::to_string(fixed.size()) + " sizes, but there are " + std::to_string(profile.ranks.size()) +
+                    " ranks: write one per rank, one for all, or \"auto\"");
+  }
+  std::vector<RankCost> costs;
+  for (std::size_t i = 0; i < profile.ranks.size(); ++i) {
+    const RankProfile& rank = profile.ranks[i];
+    RankCost cost{.device = rank.device,
+                  .table = CostTable(rank.step_seconds),
+                  .min_micro_batch = rank.min_micro_batch,
+                  .max_micro_batch = rank.max_micro_batch,
+                  .fixed_micro_batch = std::nullopt,
+                  .constant_seconds = 0.0};
+    if (!fixed.empty()) cost.fixed_micro_batch = fixed.size() == 1 ? fixed.front() : fixed[i];
+    costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
+PlannerOptions planner_options(const ClusterProfile& profile, const BatchConfiguration& batch) {
+  PlannerOptions options;
+  options.gradient_accumulation_steps = batch.gradient_accumulation_steps;
+  double reduce_seconds = 0.0;
+  double optimizer_seconds = 0.0;
+  for (const RankProfile& rank : profile.ranks) {
+    reduce_seconds = std::max(reduce_seconds, rank.reduce_seconds);
+    optimizer_seconds = std::max(optimizer_seconds, rank.optimizer_seconds);
+  }
+  options.step_overhead_seconds = reduce_seconds + optimizer_seconds;
+  return options;
+}
+
+}  // namespace onebatch
