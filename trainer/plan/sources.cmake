@@ -1,2 +1,1 @@
-# target_sources(onebatch_pure PRIVATE ...) for what needs no LibTorch, target_sources(onebatch_trainer PRIVATE ...) for the rest
-target_sources(onebatch_pure PRIVATE plan/cost_table.cpp)
+target_sources(onebatch_pure PRIVATE plan/cost_table.cpp plan/plan_cluster.cpp plan/plan_report.cpp plan/planner.cpp plan/rank_table.cpp plan/reachable_sums.cpp plan/share_search.cpp)

@@ -1,0 +1,148 @@
+#include "trainer/documents/documents.hpp"
+
+#include "trainer/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no word for what is not finite.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+Json number(const std::optional<double>& value) {
+  return value ? number(*value) : Json(nullptr);
+}
+
+// Text that is not UTF-8 (a host's name, a path) must not break a document.
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json trial_json(const Trial& trial) {
+  return {{"size", trial.size}, {"fits", trial.fits}, {"out_of_memory", trial.out_of_memory}, {"peak_bytes", trial.peak_bytes}, {"seconds", number(trial.seconds)}};
+}
+
+Json profile_json(const RankProfile& rank) {
+  Json times = Json::array();
+  for (const auto& [size, seconds] : rank.step_seconds) times.push_back({size, number(seconds)});
+  Json trials = Json::array();
+  for (const Trial& trial : rank.trials) trials.push_back(trial_json(trial));
+  return {{"rank", rank.rank},
+          {"host", rank.host},
+          {"device", rank.device},
+          {"memory_limit_bytes", rank.memory_limit_bytes},
+          {"min_micro_batch", rank.min_micro_batch},
+          {"largest_micro_batch", rank.largest_micro_batch},
+          {"max_micro_batch", rank.max_micro_batch},
+          {"peak_bytes", rank.peak_bytes},
+          {"resident_bytes", rank.resident_bytes},
+          {"optimizer_seconds", number(rank.optimizer_seconds)},
+          {"reduce_seconds", number(rank.reduce_seconds)},
+          {"step_seconds", times},
+          {"trials", trials}};
+}
+
+Json plan_json(const Plan& plan) {
+  Json ranks = Json::array();
+  for (const RankPlan& rank : plan.ranks) {
+    Json micro_batches = Json::array();
+    for (const auto& [size, count] : rank.micro_batches) micro_batches.push_back({size, count});
+    ranks.push_back({{"rank", rank.rank},
+                     {"device", rank.device},
+                     {"samples", rank.samples},
+                     {"micro_batches", micro_batches},
+                     {"predicted_seconds", number(rank.predicted_seconds)},
+                     {"idle_fraction", number(rank.idle_fraction)}});
+  }
+  return {{"global_batch_size", plan.global_batch_size},
+          {"predicted_step_seconds", number(plan.predicted_step_seconds)},
+          {"equal_split_seconds", number(plan.equal_split_seconds)},
+          {"memory_split_seconds", number(plan.memory_split_seconds)},
+          {"ranks", ranks},
+          {"notes", plan.notes}};
+}
+
+}  // namespace
+
+std::string to_json(const ClusterProfile& profile) {
+  Json ranks = Json::array();
+  for (const RankProfile& rank : profile.ranks) ranks.push_back(profile_json(rank));
+  return dump({{"ranks", ranks}}, 2);
+}
+
+std::string to_json(const Plan& plan) {
+  return dump(plan_json(plan), 2);
+}
+
+std::string to_json(const EpochPlan& plan) {
+  Json json = plan_json(plan.full);
+  json["last_batch"] = plan.last ? plan_json(*plan.last) : Json(nullptr);
+  return dump(json, 2);
+}
+
+std::string to_json(const VerifyReport& report) {
+  Json parameters = Json::array();
+  for (const ParameterDifference& p : report.parameters) {
+    parameters.push_back({{"name", p.name}, {"relative_l2", number(p.relative_l2)}, {"max_abs", number(p.max_abs)}});
+  }
+  return dump({{"pass", report.pass},
+               {"reference", report.reference},
+               {"relative_l2", number(report.relative_l2)},
+               {"max_abs", number(report.max_abs)},
+               {"tolerance", number(report.tolerance)},
+               {"reference_relative_l2", number(report.reference_relative_l2)},
+               {"parameters", parameters},
+               {"batch_norm", report.batch_norm},
+               {"precision", report.precision},
+               {"notes", report.notes}},
+              2);
+}
+
+std::string to_json(const TrainResult& result) {
+  return dump({{"steps", result.steps},
+               {"consumed_samples", result.consumed_samples},
+               {"train_loss", number(result.train_loss)},
+               {"validation_loss", number(result.validation_loss)},
+               {"validation_accuracy", number(result.validation_accuracy)},
+               {"samples_per_second", number(result.samples_per_second)},
+               {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},
+               {"predicted_step_seconds", number(result.predicted_step_seconds)},
+               {"out_of_memory_events", result.out_of_memory_events},
+               {"replans", result.replans},
+               {"run_dir", result.run_dir}},
+              2);
+}
+
+std::string to_json(const EvaluationResult& result) {
+  return dump({{"validation_loss", number(result.loss)}, {"validation_accuracy", number(result.accuracy)}, {"samples", result.samples}}, 2);
+}
+
+std::string to_json_line(const StepRecord& record) {
+  Json compute = Json::array();
+  for (const double seconds : record.compute_seconds) compute.push_back(number(seconds));
+  return dump({{"step", record.step},
+               {"epoch", record.epoch},
+               {"consumed_samples", record.consumed_samples},
+               {"loss", number(record.loss)},
+               {"lr", number(record.lr)},
+               {"grad_norm", number(record.grad_norm)},
+               {"step_seconds", number(record.step_seconds)},
+               {"compute_seconds", compute},
+               {"exposed_comm_seconds", number(record.exposed_comm_seconds)},
+               {"samples_per_second", number(record.samples_per_second)},
+               {"memory_peak_bytes", record.memory_peak_bytes}},
+              -1);
+}
+
+std::string samples_json_line(std::int64_t step, const std::vector<std::int64_t>& indices) {
+  return dump({{"step", step}, {"indices", indices}}, -1);
+}
+
+}  // namespace onebatch

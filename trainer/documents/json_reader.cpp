@@ -1,0 +1,60 @@
+#include "trainer/documents/json_reader.hpp"
+
+namespace onebatch {
+
+nlohmann::json JsonReader::parse(std::string_view text, std::string_view origin, int max_depth) {
+  bool too_deep = false;
+  const auto guard = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    too_deep = too_deep || depth > max_depth;
+    return !too_deep;
+  };
+  try {
+    auto json = nlohmann::json::parse(text, guard);
+    if (too_deep) throw UserError(std::string(origin) + ": nested deeper than " + std::to_string(max_depth));
+    return json;
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(std::string(origin) + " is not JSON: " + error.what());
+  }
+}
+
+JsonReader JsonReader::field(const char* key) const {
+  if (!json_.is_object()) fail(std::string("must be an object with the field \"") + key + "\"");
+  if (!json_.contains(key)) fail(std::string("lacks the field \"") + key + "\"");
+  return {json_.at(key), place_ + "." + key};
+}
+
+JsonReader JsonReader::item(std::size_t index) const {
+  return {json_.at(index), place_ + "[" + std::to_string(index) + "]"};
+}
+
+std::size_t JsonReader::array_size(const char* what) const {
+  if (!json_.is_array()) fail(std::string("must be a list of ") + what);
+  return json_.size();
+}
+
+std::int64_t JsonReader::integer(std::int64_t least, std::int64_t most) const {
+  const std::string range = "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  if (!json_.is_number_integer()) fail(range);
+  if (json_.is_number_unsigned() && json_.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) fail(range);
+  const auto value = json_.get<std::int64_t>();
+  if (value < least || value > most) fail(range);
+  return value;
+}
+
+double JsonReader::number_at_least(double least) const {
+  const double value = json_.is_number() ? json_.get<double>() : std::nan("");
+  if (!std::isfinite(value) || value < least) fail("must be a finite number, " + std::to_string(least) + " or more");
+  return value;
+}
+
+std::string JsonReader::text() const {
+  if (!json_.is_string()) fail("must be a text in quotes");
+  return json_.get<std::string>();
+}
+
+bool JsonReader::boolean() const {
+  if (!json_.is_boolean()) fail("must be true or false");
+  return json_.get<bool>();
+}
+
+}  // namespace onebatch

@@ -1,0 +1,76 @@
+#include "trainer/plan/plan_report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+using Row = std::array<std::string, 6>;
+
+std::string format(const char* pattern, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), pattern, value);
+  return text.data();
+}
+
+std::string milliseconds(double seconds) {
+  return format("%.2f ms", seconds * 1e3);
+}
+
+std::string micro_batches(const std::vector<MicroBatchRun>& runs) {
+  std::string text;
+  for (const auto& [size, count] : runs) text += (text.empty() ? "" : " + ") + std::to_string(count) + "x" + std::to_string(size);
+  return text.empty() ? "none" : text;
+}
+
+Row row_of(const RankPlan& rank) {
+  return {std::to_string(rank.rank), rank.device, std::to_string(rank.samples), micro_batches(rank.micro_batches), milliseconds(rank.predicted_seconds),
+          format("%.1f %%", rank.idle_fraction * 100.0)};
+}
+
+std::string aligned(const std::vector<Row>& rows) {
+  Row::size_type column_count = rows.front().size();
+  std::vector<std::size_t> width(column_count, 0);
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < column_count; ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < column_count; ++i) {
+      const std::string padding(width[i] - row[i].size(), ' ');
+      const bool words = i == 1 || i == 3;   // left-aligned, numbers to the right
+      text += (i > 0 ? "  " : "") + (words ? row[i] + padding : padding + row[i]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string compared(const char* name, const std::optional<double>& seconds, double planned) {
+  if (!seconds) return std::string(name) + " does not fit";
+  return std::string(name) + " " + milliseconds(*seconds) + format(" (%.2fx)", planned > 0.0 ? *seconds / planned : 1.0);
+}
+
+}  // namespace
+
+std::string plan_table(const Plan& plan) {
+  std::vector<Row> rows = {{"rank", "device", "samples", "micro-batches", "time", "idle"}};
+  for (const RankPlan& rank : plan.ranks) rows.push_back(row_of(rank));
+  std::string text = "plan for a global batch of " + std::to_string(plan.global_batch_size) + "\n" + aligned(rows);
+  text += "step " + milliseconds(plan.predicted_step_seconds) + "; " + compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds) + ", " +
+          compared("a split by memory", plan.memory_split_seconds, plan.predicted_step_seconds) + "\n";
+  for (const std::string& note : plan.notes) text += "note: " + note + "\n";
+  return text;
+}
+
+std::string plan_table(const EpochPlan& plan) {
+  std::string text = plan_table(plan.full);
+  if (plan.last) text += "the last, short batch of an epoch: " + plan_table(*plan.last);
+  return text;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,135 @@
+#include "trainer/plan/planner.hpp"
+
+#include "trainer/error.hpp"
+#include "trainer/plan/share_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+std::vector<MicroBatchRun> runs_of(const std::vector<std::int64_t>& ascending_sizes) {
+  std::vector<MicroBatchRun> runs;
+  for (const std::int64_t size : ascending_sizes) {
+    if (runs.empty() || runs.back().size != size) runs.push_back({size, 0});
+    ++runs.back().count;
+  }
+  return runs;
+}
+
+double slowest_of(const std::vector<std::int64_t>& shares, TableSet& tables) {
+  double slowest = 0.0;
+  for (std::size_t rank = 0; rank < shares.size(); ++rank) slowest = std::max(slowest, tables.of(rank).constant_seconds() + tables.of(rank).seconds(shares[rank]));
+  return slowest;
+}
+
+// What the step would take with these shares; none where a rank cannot do its own.
+std::optional<double> seconds_of_shares(const std::vector<std::int64_t>& shares, TableSet& tables, double overhead) {
+  const double slowest = slowest_of(shares, tables);
+  return std::isfinite(slowest) ? std::optional<double>(slowest + overhead) : std::nullopt;
+}
+
+std::vector<std::int64_t> equal_shares(std::int64_t batch, std::size_t num_ranks) {
+  const auto ranks = static_cast<std::int64_t>(num_ranks);
+  std::vector<std::int64_t> shares(num_ranks, batch / ranks);
+  std::fill(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(batch % ranks), batch / ranks + 1);
+  return shares;
+}
+
+std::vector<std::int64_t> memory_shares(std::int64_t batch, const std::vector<RankCost>& ranks) {
+  std::int64_t total = 0;
+  for (const RankCost& rank : ranks) total += rank.max_micro_batch;
+  if (total == 0) return {};
+  std::vector<std::int64_t> shares;
+  std::int64_t running = 0;
+  std::int64_t given = 0;
+  for (const RankCost& rank : ranks) {
+    running += rank.max_micro_batch;
+    const auto upto = static_cast<std::int64_t>(static_cast<__int128>(batch) * running / total);
+    shares.push_back(upto - given);
+    given = upto;
+  }
+  return shares;
+}
+
+Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options, const std::vector<std::int64_t>& shares, TableSet& tables) {
+  const double limit = slowest_of(shares, tables) * (1.0 + options.few_sizes_tolerance);
+  Plan plan;
+  plan.global_batch_size = batch;
+  double slowest = 0.0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    RankTable& table = tables.of(r);
+    const auto sizes = options.few_sizes_tolerance > 0.0 ? table.simple_split(shares[r], limit - table.constant_seconds()) : table.split(shares[r]);
+    const double seconds = table.constant_seconds() + table.seconds_of(sizes);
+    slowest = std::max(slowest, seconds);
+    plan.ranks.push_back({static_cast<int>(r), ranks[r].device, shares[r], runs_of(sizes), seconds, 0.0});
+  }
+  for (RankPlan& rank : plan.ranks) rank.idle_fraction = slowest > 0.0 ? 1.0 - rank.predicted_seconds / slowest : 0.0;
+  plan.predicted_step_seconds = slowest + options.step_overhead_seconds;
+  plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), tables, options.step_overhead_seconds);
+  const auto by_memory = memory_shares(batch, ranks);
+  if (!by_memory.empty()) plan.memory_split_seconds = seconds_of_shares(by_memory, tables, options.step_overhead_seconds);
+  return plan;
+}
+
+void add_notes(Plan& plan, const std::vector<RankCost>& ranks) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (plan.ranks[r].samples > 0) continue;
+    const std::string who = "rank " + std::to_string(r) + " (" + ranks[r].device + ") gets no samples: ";
+    plan.notes.push_back(who + (ranks[r].max_micro_batch < ranks[r].min_micro_batch ? "no micro-batch fits on it" : "any share would make the others wait for it"));
+  }
+}
+
+[[noreturn]] void throw_no_split(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  std::int64_t most = 0;
+  for (const RankCost& rank : ranks) most += rank.max_micro_batch;
+  if (most == 0) throw UserError("no rank can compute a single sample: every max_micro_batch is 0");
+  const std::string steps = options.gradient_accumulation_steps ? std::to_string(*options.gradient_accumulation_steps) : "any number of";
+  throw UserError("no split of a global batch of " + std::to_string(batch) + " over " + std::to_string(ranks.size()) + " rank(s) has " + steps +
+                  " micro-batches each that fit (all largest sizes together: " + std::to_string(most) +
+                  "): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size");
+}
+
+// No split keeps to the least size: the quickest rank takes what is left over below it. A model that refuses so few samples will say so.
+Plan plan_below_least(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  std::vector<RankCost> relaxed = ranks;
+  std::int64_t least = 1;
+  for (RankCost& rank : relaxed) {
+    least = std::max(least, rank.min_micro_batch);
+    if (rank.max_micro_batch >= rank.min_micro_batch) rank.min_micro_batch = 1;
+  }
+  if (least == 1) throw_no_split(batch, ranks, options);
+  PlannerOptions free = options;
+  free.gradient_accumulation_steps.reset();
+  Plan plan = plan_global_batch(batch, relaxed, free);
+  plan.notes.push_back("no split of " + std::to_string(batch) + " samples keeps to micro-batches of at least " + std::to_string(least) + ", which this model needs: some are smaller");
+  return plan;
+}
+
+}  // namespace
+
+Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  if (global_batch_size < 1) throw UserError("batch.global_batch_size = " + std::to_string(global_batch_size) + ": write 1 or more");
+  if (ranks.empty()) throw UserError("there are no ranks to plan for");
+  TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
+  const auto shares = find_shares(global_batch_size, tables);
+  if (shares.empty()) return plan_below_least(global_batch_size, ranks, options);
+  Plan plan = assemble(global_batch_size, ranks, options, shares, tables);
+  add_notes(plan, ranks);
+  return plan;
+}
+
+EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  EpochPlan plan{plan_global_batch(global_batch_size, ranks, options), std::nullopt};
+  const std::int64_t left = dataset_size % global_batch_size;
+  if (left == 0 || drop_last) return plan;
+  PlannerOptions short_options = options;
+  // A short batch need not have as many samples as the fixed number of steps asks for.
+  short_options.gradient_accumulation_steps.reset();
+  plan.last = plan_global_batch(left, ranks, short_options);
+  return plan;
+}
+
+}  // namespace onebatch

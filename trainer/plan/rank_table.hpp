@@ -1,0 +1,58 @@
+// What one rank needs for n samples, split into micro-batches as well as can be: F(n) of the planner.
+#pragma once
+
+#include "trainer/plan/planner.hpp"
+
+namespace onebatch {
+
+/// F(0) = 0, F(n) = min over least <= b <= min(n, largest) of T(b) + F(n - b), infinite where no split has the sum n. Computed as far as it is asked for.
+///
+/// Note [At most one free micro-batch]. T is linear between the points of its table. Of two micro-batches that both lie strictly inside linear pieces, or at kinks where
+/// the slope falls, one can be enlarged and the other reduced by as much without loss, until one of them reaches an end or a kink where the slope rises.
+/// So some optimal split has at most one size outside these "corners", and F(n) = min(T(n), min over corners p of F(n - p) + T(p)): a handful of
+/// candidates for each n instead of all sizes.
+class RankTable {
+ public:
+  RankTable(const RankCost& cost, std::optional<std::int64_t> accumulation_steps);
+
+  /// F(n), infinite where n cannot be reached.
+  double seconds(std::int64_t num_samples);
+  /// Some sizes that take F(n), ascending.
+  std::vector<std::int64_t> split(std::int64_t num_samples);
+  /// The split of fewest distinct sizes that takes at most `limit_seconds` (at least F(n)).
+  std::vector<std::int64_t> simple_split(std::int64_t num_samples, double limit_seconds);
+  /// Time of micro-batches of these sizes.
+  [[nodiscard]] double seconds_of(const std::vector<std::int64_t>& sizes) const;
+
+  /// The most samples up to `cap` with F(n) + constant <= `limit_seconds`, for tables that are monotone().
+  std::int64_t most_samples(double limit_seconds, std::int64_t cap);
+  /// A lower bound of the time per sample.
+  [[nodiscard]] double least_seconds_per_sample() const { return least_rate_; }
+  /// Whether every n >= 1 can be reached and more samples never take less time.
+  [[nodiscard]] bool monotone() const { return least_ == 1 && largest_ >= 1 && !steps_; }
+  [[nodiscard]] bool usable() const { return largest_ >= 1; }
+  [[nodiscard]] double constant_seconds() const { return constant_; }
+  [[nodiscard]] std::int64_t least() const { return least_; }
+  [[nodiscard]] std::int64_t largest() const { return largest_; }
+
+ private:
+  void extend(std::int64_t num_samples);
+  void extend_free(std::size_t n);
+  void extend_fixed(std::size_t n);
+  void extend_steps(std::size_t n);
+  [[nodiscard]] std::vector<std::int64_t> equal_split(std::int64_t num_samples, std::int64_t count) const;
+
+  CostTable table_;
+  std::int64_t least_;
+  std::int64_t largest_;
+  std::optional<std::int64_t> fixed_;
+  std::optional<std::int64_t> steps_;
+  double constant_;
+  double least_rate_ = 0.0;
+  std::vector<std::int64_t> corners_;
+  std::vector<double> corner_seconds_;
+  std::vector<double> seconds_ = {0.0};            // F
+  std::vector<std::int64_t> last_size_ = {0};      // one size of an optimal split of n
+};
+
+}  // namespace onebatch

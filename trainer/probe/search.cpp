@@ -1,0 +1,165 @@
+#include "trainer/probe/search.hpp"
+
+#include "trainer/error.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace onebatch {
+namespace {
+
+class Search {
+ public:
+  Search(const SearchOptions& options, const std::function<TrialResult(std::int64_t)>& run_trial) : options_(options), run_trial_(run_trial) {}
+
+  SearchResult run() {
+    find_least();
+    if (fits_ == 0) return result();
+    switch (options_.mode) {
+      case SearchMode::model: by_model(); break;
+      case SearchMode::power: by_doubling(); break;
+      case SearchMode::binsearch:
+        by_doubling();
+        bisect();
+        break;
+    }
+    return result();
+  }
+
+ private:
+  struct Point {
+    double size;
+    double peak;
+  };
+
+  // A model that refuses one sample (BatchNorm after pooling) is asked for two.
+  void find_least() {
+    const auto refused = attempt(1);
+    if (!refused) return;
+    least_ = 2;
+    if (options_.max_size < 2) throw UserError("this model needs at least 2 samples in a micro-batch (" + *refused + "), but only 1 is allowed: raise batch.micro_batch_size or batch.global_batch_size");
+    if (const auto again = attempt(2)) throw UserError("the model refuses micro-batches of 1 and of 2 samples: " + *again);
+  }
+
+  // Tries one size and remembers what it said; returns the model's words where it refused.
+  std::optional<std::string> attempt(std::int64_t size) {
+    const TrialResult tried = run_trial_(size);
+    if (tried.refused && size > 2) throw UserError("the model refuses a micro-batch of " + std::to_string(size) + " samples: " + *tried.refused);
+    trials_.push_back(tried.trial);
+    if (tried.refused) return tried.refused;
+    if (tried.trial.fits) {
+      points_.push_back({static_cast<double>(size), static_cast<double>(tried.trial.peak_bytes)});
+      if (size > fits_) {
+        fits_ = size;
+        peak_ = tried.trial.peak_bytes;
+      }
+    } else {
+      fails_ = std::min(fails_, size);
+    }
+    return std::nullopt;
+  }
+
+  bool done() const { return fits_ >= options_.max_size || fails_ - fits_ <= 1 || static_cast<std::int64_t>(trials_.size()) >= options_.max_trials; }
+
+  // Memory is close to affine in the size: a few small trials foretell the largest, one at that size proves it.
+  void by_model() {
+    while (!done()) attempt(next_size());
+  }
+
+  std::int64_t next_size() const {
+    if (options_.limit_bytes <= 0) return clamp(fits_ * 2);
+    if (points_.size() == 1) return clamp(second_size());
+    const double foretold = foretold_largest();
+    const auto largest = foretold >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(foretold);
+    // Foretold to be done already: one more sample proves it; past a failure near by, what is left is halved.
+    if (fails_ != k_none && points_.size() > 3) return fits_ + (fails_ - fits_) / 2;
+    // Far from what is known the line may bend: go most of the way first where it foretells more than it has seen.
+    if (points_.size() == 2 && static_cast<double>(largest) > k_far * static_cast<double>(fits_)) return clamp(std::max(fits_ + 1, static_cast<std::int64_t>(k_cautious * static_cast<double>(largest))));
+    return clamp(std::max(largest, fits_ + 1));
+  }
+
+  // What one sample took beyond what was held before is at least what each further one takes, unless memory grows faster than the size.
+  std::int64_t second_size() const {
+    const double per_sample = std::max(1.0, (points_[0].peak - static_cast<double>(options_.resident_bytes)) / points_[0].size);
+    const double room = static_cast<double>(options_.limit_bytes - options_.resident_bytes);
+    const double safe = k_second * room / per_sample;
+    return safe >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(safe);
+  }
+
+  // Where the curve through the largest sizes seen meets the limit: a line through two, a parabola through three that bend upwards.
+  double foretold_largest() const {
+    auto points = points_;
+    std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.size < b.size; });
+    const Point& b = points[points.size() - 1];
+    const Point& a = points[points.size() - 2];
+    const double limit = static_cast<double>(options_.limit_bytes);
+    const double slope = (b.peak - a.peak) / (b.size - a.size);
+    const double unlimited = static_cast<double>(options_.max_size);
+    if (points.size() >= 3) {
+      const Point& o = points[points.size() - 3];
+      const double before = (a.peak - o.peak) / (a.size - o.size);
+      const double bend = (slope - before) / (b.size - o.size);
+      if (bend > 0.0 && slope > before * (1.0 + k_straight)) return meet_parabola(b, slope + bend * (b.size - a.size), bend, limit);
+    }
+    return slope <= 0.0 ? unlimited : b.size + (limit - b.peak) / slope;
+  }
+
+  // peak + slope * x + bend * x^2 = limit for x >= 0, x counted from the point.
+  static double meet_parabola(const Point& from, double slope, double bend, double limit) {
+    const double room = std::max(0.0, limit - from.peak);
+    return from.size + 2.0 * room / (slope + std::sqrt(slope * slope + 4.0 * bend * room));
+  }
+
+  std::int64_t clamp(std::int64_t size) const { return std::clamp(size, fits_ + 1, std::min(options_.max_size, fails_ - 1)); }
+
+  void by_doubling() {
+    for (std::int64_t size = std::max(options_.init_size, fits_ + 1); !done() && fails_ == k_none; size *= 2) {
+      attempt(std::min(size, options_.max_size));
+    }
+  }
+
+  void bisect() {
+    while (!done()) attempt(fits_ + (fails_ - fits_) / 2);
+  }
+
+  SearchResult result() const { return {least_, fits_, peak_, trials_}; }
+
+  static constexpr std::int64_t k_none = INT64_MAX;
+  static constexpr double k_second = 0.25;    // of the room: the second trial's share
+  static constexpr double k_far = 8.0;        // times the largest seen: further than that the line is not trusted at once
+  static constexpr double k_cautious = 0.7;   // of the foretold size
+  static constexpr double k_straight = 0.02;  // slopes that differ by less are one line
+
+  const SearchOptions& options_;
+  const std::function<TrialResult(std::int64_t)>& run_trial_;
+  std::int64_t least_ = 1;
+  std::int64_t fits_ = 0;         // the largest that did
+  std::int64_t fails_ = k_none;   // the least that did not
+  std::int64_t peak_ = 0;
+  std::vector<Trial> trials_;
+  std::vector<Point> points_;
+};
+
+}  // namespace
+
+SearchResult search_largest_micro_batch(const SearchOptions& options, const std::function<TrialResult(std::int64_t size)>& run_trial) {
+  return Search(options, run_trial).run();
+}
+
+std::int64_t apply_margin(std::int64_t largest, std::int64_t min_micro_batch, double margin) {
+  const double kept = (1.0 - margin) * static_cast<double>(largest);
+  return std::max(min_micro_batch, static_cast<std::int64_t>(std::ceil(kept - 1e-9)));
+}
+
+std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size) {
+  constexpr int k_most = 8;
+  std::set<std::int64_t> sizes = {min_size, max_size};
+  const double ratio = static_cast<double>(max_size) / static_cast<double>(min_size);
+  for (int i = 1; i < k_most - 1; ++i) {
+    sizes.insert(std::clamp(static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (k_most - 1.0)))), min_size, max_size));
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+}  // namespace onebatch
