@@ -1,5 +1,6 @@
 #include "trainer/loop.hpp"
 
+#include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/optim/schedule.hpp"

@@ -28,7 +28,7 @@ struct FoundCheckpoint {
   std::vector<std::string> refused;   // newer ones that were torn or altered, each with the reason
 };
 
-/// The newest whole checkpoint; none if there is none. Partial folders of a run that died are ignored.
+/// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is whole. Partial folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
 
 }  // namespace onebatch

@@ -1,1 +1,2 @@
-# target_sources(onebatch_pure PRIVATE ...) for what needs no LibTorch, target_sources(onebatch_trainer PRIVATE ...) for the rest
+target_sources(onebatch_pure PRIVATE checkpoint/checkpoint_folder.cpp checkpoint/durable_file.cpp checkpoint/safetensors.cpp)
+target_sources(onebatch_trainer PRIVATE checkpoint/run_checkpoint.cpp checkpoint/tensor_file.cpp)

@@ -21,13 +21,14 @@ struct OrderPosition {
 /// Walks the global batches of the epochs.
 class SampleOrder {
  public:
+  /// Throws std::invalid_argument where no batch could ever be given.
   SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last, OrderPosition start = {});
 
   /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by itself.
   std::vector<std::int64_t> next();
   /// How many samples `next` will give: the plan must fit it.
   [[nodiscard]] std::int64_t next_size() const;
-  /// The position after the last `next`.
+  /// The position after the last `next`; consumed_in_epoch is 0 exactly when an epoch has just ended (or none has begun).
   [[nodiscard]] const OrderPosition& position() const { return position_; }
   /// Optimizer steps of one whole epoch.
   [[nodiscard]] std::int64_t steps_per_epoch() const;
@@ -35,6 +36,9 @@ class SampleOrder {
   [[nodiscard]] std::int64_t steps_until_epoch(std::int64_t epochs) const;
 
  private:
+  void roll_over();
+  [[nodiscard]] std::int64_t steps_in(std::int64_t samples) const;
+
   std::uint64_t seed_;
   std::int64_t dataset_size_;
   std::int64_t global_batch_size_;

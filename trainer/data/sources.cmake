@@ -1,1 +1,2 @@
-# target_sources(onebatch_pure PRIVATE ...) for what needs no LibTorch, target_sources(onebatch_trainer PRIVATE ...) for the rest
+target_sources(onebatch_pure PRIVATE data/idx.cpp data/sample_order.cpp)
+target_sources(onebatch_trainer PRIVATE data/idx_dataset.cpp data/synthetic_dataset.cpp)

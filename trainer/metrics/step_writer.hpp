@@ -4,7 +4,9 @@
 #include "trainer/results.hpp"
 
 #include <filesystem>
+#include <cstdint>
 #include <fstream>
+#include <optional>
 
 namespace onebatch {
 

@@ -1,4 +1,5 @@
 #include "trainer/models/sample_dropout.hpp"
+#include "trainer/mix_bits.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
@@ -9,17 +10,9 @@
 namespace onebatch {
 namespace {
 
-// The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection whose outputs on consecutive inputs pass as random.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 std::uint64_t row_key(const ForwardContext& context, std::int64_t layer, std::int64_t sample) {
-  std::uint64_t key = mix(context.seed);
-  for (const std::int64_t part : {context.step, layer, sample}) key = mix(key ^ static_cast<std::uint64_t>(part));
+  std::uint64_t key = mix_bits(context.seed);
+  for (const std::int64_t part : {context.step, layer, sample}) key = mix_bits(key ^ static_cast<std::uint64_t>(part));
   return key;
 }
 
@@ -38,7 +31,7 @@ at::Tensor sample_dropout(const at::Tensor& inputs, double probability, std::int
   for (const std::int64_t sample : context.samples) {
     const std::uint64_t key = row_key(context, layer, sample);
     for (std::int64_t j = 0; j < width; ++j) {
-      *value++ = (mix(key + static_cast<std::uint64_t>(j)) >> 32) < threshold ? 0.0F : scale;
+      *value++ = (mix_bits(key + static_cast<std::uint64_t>(j)) >> 32) < threshold ? 0.0F : scale;
     }
   }
   return at::mul(inputs, mask.to(inputs.device(), inputs.scalar_type()));

@@ -1,1 +1,2 @@
-# target_sources(onebatch_pure PRIVATE ...) for what needs no LibTorch, target_sources(onebatch_trainer PRIVATE ...) for the rest
+target_sources(onebatch_pure PRIVATE optim/schedule.cpp)
+target_sources(onebatch_trainer PRIVATE optim/optimizer.cpp)

@@ -12,7 +12,6 @@ struct ProbeRequest {
   ProbeConfiguration probe;
   std::optional<std::int64_t> fixed_micro_batch;   // the user's: tried, not searched
   std::int64_t max_size = 0;                       // the global batch or the data set, whichever is less
-  std::optional<double> max_grad_norm;
 };
 
 /// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the replica's digest is compared.

@@ -1,0 +1,175 @@
+#include "launch/config_loader.hpp"
+
+#include "launch/key_types.hpp"
+#include "launch/nearest.hpp"
+
+#include <algorithm>
+#include <list>
+#include <set>
+
+namespace onebatch::launch {
+namespace {
+
+constexpr std::size_t k_longest_config = std::size_t{1} << 20;
+
+// One value that was given: its node, and where it stands.
+struct Given {
+  const toml::node* node;
+  std::string origin;
+  std::string place;
+  unsigned line;
+};
+
+class Loader {
+ public:
+  Loader(std::string name, LoadedConfig& loaded) : name_(std::move(name)), loaded_(loaded) {}
+
+  void read_file(const std::string& text) {
+    if (text.size() > k_longest_config) return complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
+    try {
+      file_ = toml::parse(text, name_);
+    } catch (const toml::parse_error& error) {
+      const auto begin = error.source().begin;
+      return complain(place(begin), std::string(error.description()), begin.line);
+    }
+    walk(file_, "", false);
+  }
+
+  void read_assignment(const std::string& assignment) {
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos || equals == 0) return complain("--set " + assignment, "write --set section.key=value", 0);
+    const std::string key = assignment.substr(0, equals);
+    if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != std::string::npos) {
+      return complain("--set " + assignment, "write --set section.key=value", 0);
+    }
+    const std::string value = assignment.substr(equals + 1);
+    if (!parse_assignment(key + " = " + value) && !parse_assignment(key + " = " + quoted(value))) {
+      complain("--set " + assignment, "cannot be read: write --set section.key=value with a TOML value", 0);
+    }
+  }
+
+  void apply() {
+    for (const ConfigKey& key : config_keys()) {
+      const auto found = given_.find(key.path);
+      // The validation set inherits what the training set was given, so it begins as its copy.
+      if (key.path == "data.validation.kind" && has_validation_) loaded_.configuration.data.validation = loaded_.configuration.data.train;
+      if (found == given_.end()) continue;
+      const Given& given = found->second;
+      const Complaint complaint = key.read(*given.node, loaded_.configuration);
+      if (!complaint.empty()) complain(given.place, key.path + ": " + complaint, given.line);
+      loaded_.origins[key.path] = given.origin;
+    }
+  }
+
+ private:
+  bool parse_assignment(const std::string& line) {
+    try {
+      assignments_.push_back(toml::parse(line));
+    } catch (const toml::parse_error&) {
+      return false;
+    }
+    walk(assignments_.back(), "", true);
+    return true;
+  }
+
+  void walk(const toml::table& table, const std::string& prefix, bool from_command_line) {
+    for (const auto& [key, node] : table) {
+      const std::string path = prefix + std::string(key.str());
+      if (path == "data.validation" && node.is_table()) has_validation_ = true;
+      if (is_key(path)) {
+        note(path, node, from_command_line);
+      } else if (node.is_table() && is_section(path)) {
+        walk(*node.as_table(), path + ".", from_command_line);
+      } else {
+        unknown(path, node, from_command_line);
+      }
+    }
+  }
+
+  void note(const std::string& path, const toml::node& node, bool from_command_line) {
+    const auto begin = node.source().begin;
+    if (path.starts_with("data.validation.")) has_validation_ = true;
+    given_[path] = from_command_line ? Given{&node, "command line", "--set " + path, 0} : Given{&node, name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
+  }
+
+  void unknown(const std::string& path, const toml::node& node, bool from_command_line) {
+    const auto begin = node.source().begin;
+    const std::string where = from_command_line ? "--set " + path : place(begin);
+    const unsigned line = from_command_line ? 0 : begin.line;
+    const auto& future = future_keys();
+    const bool future_section = std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key == path || key.starts_with(path + "."); });
+    if (future_section) return complain(where, path + ": is not in this version; leave it out", line);
+    std::vector<std::string> known = sections();
+    for (const ConfigKey& key : config_keys()) known.push_back(key.path);
+    const auto meant = nearest(path, known);
+    complain(where, path + ": no such key" + (meant ? "; did you mean " + *meant + "?" : ""), line);
+  }
+
+  static std::vector<std::string> sections() {
+    std::set<std::string> names;
+    for (const ConfigKey& key : config_keys()) {
+      for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1)) names.insert(key.path.substr(0, dot));
+    }
+    return {names.begin(), names.end()};
+  }
+
+  static bool is_section(const std::string& path) {
+    const auto& keys = config_keys();
+    return std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.path.starts_with(path + "."); });
+  }
+
+  static bool is_key(const std::string& path) {
+    const auto& keys = config_keys();
+    return std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.path == path; });
+  }
+
+  std::string place(const toml::source_position& position) const {
+    return name_ + ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
+  }
+
+  void complain(std::string where, std::string message, unsigned line) { loaded_.mistakes.push_back({std::move(where), std::move(message), line}); }
+
+  std::string name_;
+  LoadedConfig& loaded_;
+  toml::table file_;
+  std::list<toml::table> assignments_;   // nodes are pointed at
+  std::map<std::string, Given> given_;
+  bool has_validation_ = false;
+};
+
+}  // namespace
+
+LoadedConfig load_config(const std::string& text, const std::string& name, const std::vector<std::string>& assignments) {
+  LoadedConfig loaded;
+  Loader loader(name, loaded);
+  loader.read_file(text);
+  for (const std::string& assignment : assignments) loader.read_assignment(assignment);
+  loader.apply();
+  std::stable_sort(loaded.mistakes.begin(), loaded.mistakes.end(), [](const ConfigMistake& a, const ConfigMistake& b) { return a.line < b.line; });
+  return loaded;
+}
+
+std::string mistakes_text(const std::vector<ConfigMistake>& mistakes) {
+  std::string text;
+  for (const ConfigMistake& mistake : mistakes) text += mistake.place + ": " + mistake.message + "\n";
+  return text;
+}
+
+std::string resolved_config(const LoadedConfig& loaded) {
+  std::string text = "# The configuration of this run: every key, and where its value came from.\n";
+  std::string section;
+  for (const ConfigKey& key : config_keys()) {
+    const std::size_t dot = key.path.rfind('.');
+    const std::string in = key.path.substr(0, dot);
+    if (in == "data.validation" && !loaded.configuration.data.validation) continue;
+    const std::string value = key.show(loaded.configuration);
+    if (in != section) text += "\n[" + in + "]\n";
+    section = in;
+    const auto origin = loaded.origins.find(key.path);
+    const std::string from = origin == loaded.origins.end() ? (in == "data.validation" ? "as data" : "default") : origin->second;
+    text += value.empty() ? "# " + key.path.substr(dot + 1) + " is not set\n" : key.path.substr(dot + 1) + " = " + value + "   # " + from + "\n";
+  }
+  return text;
+}
+
+}  // namespace onebatch::launch

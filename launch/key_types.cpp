@@ -1,0 +1,76 @@
+#include "launch/key_types.hpp"
+
+#include <array>
+#include <charconv>
+
+namespace onebatch::launch {
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+std::string number_text(double value) {
+  std::array<char, 64> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  std::string result(text.data(), end);
+  if (result.find_first_of(".en") == std::string::npos) result += ".0";   // TOML tells floats by their point
+  return result;
+}
+
+std::optional<std::int64_t> parse_bytes(const std::string& text) {
+  struct Unit {
+    const char* name;
+    double bytes;
+  };
+  constexpr std::array<Unit, 8> k_units = {{{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}};
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !(value > 0.0) || value > 1e15) return std::nullopt;
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  for (const Unit& known : k_units) {
+    if (unit == known.name) return static_cast<std::int64_t>(value * known.bytes);
+  }
+  return std::nullopt;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes % 1048576 == 0) return quoted(std::to_string(bytes / 1048576) + "MiB");
+  return quoted(std::to_string(bytes) + "B");
+}
+
+std::optional<std::vector<std::int64_t>> read_integers(const toml::node& node, std::int64_t least) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return std::nullopt;
+  std::vector<std::int64_t> values;
+  for (const toml::node& item : *list) {
+    const auto value = item.value_exact<std::int64_t>();
+    if (!value || *value < least) return std::nullopt;
+    values.push_back(*value);
+  }
+  return values;
+}
+
+std::string integers_text(const std::vector<std::int64_t>& values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
+  return text + "]";
+}
+
+std::string range_text(const Range& range) {
+  std::string text = "a number";
+  if (std::isfinite(range.least)) text += (range.open ? " above " : " from ") + number_text(range.least);
+  if (std::isfinite(range.most)) text += " up to " + number_text(range.most);
+  return text;
+}
+
+bool within(const Range& range, double value) {
+  return value <= range.most && (range.open ? value > range.least : value >= range.least);
+}
+
+}  // namespace onebatch::launch

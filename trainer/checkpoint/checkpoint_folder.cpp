@@ -1,0 +1,185 @@
+#include "trainer/checkpoint/checkpoint_folder.hpp"
+
+#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/documents/json_reader.hpp"
+#include "trainer/error.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* k_manifest = "manifest.json";
+constexpr const char* k_prefix = "step-";
+
+std::string checksum_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw UserError("cannot read " + file.string());
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  std::vector<char> block(std::size_t{1} << 20);
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
+    XXH3_128bits_update(&state, block.data(), static_cast<std::size_t>(in.gcount()));
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  std::array<char, 33> text{};
+  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64), static_cast<unsigned long long>(hash.low64));
+  return text.data();
+}
+
+void write_manifest(const fs::path& folder, const std::vector<CheckpointFile>& files) {
+  nlohmann::ordered_json manifest = {{"checksum", "XXH3-128"}, {"files", nlohmann::ordered_json::object()}};
+  for (const CheckpointFile& file : files) {
+    const fs::path path = folder / file.name;
+    manifest["files"][file.name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum_of(path)}};
+  }
+  write_text_atomically(folder / k_manifest, manifest.dump(2) + "\n");
+}
+
+// The number of a step-N folder; none for every other name.
+std::optional<std::int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  const std::string_view prefix = k_prefix;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+struct StepFolder {
+  std::int64_t step;
+  fs::path path;
+};
+
+// Newest first.
+std::vector<StepFolder> step_folders(const fs::path& checkpoints) {
+  std::vector<StepFolder> folders;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+    const auto step = step_of(entry.path());
+    if (step && entry.is_directory()) folders.push_back({*step, entry.path()});
+  }
+  std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
+  return folders;
+}
+
+// Removes the folder unless it was kept: what a failure leaves half done.
+class PartialFolder {
+ public:
+  explicit PartialFolder(fs::path path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~PartialFolder() {
+    std::error_code ignored;
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  void rename_to(const fs::path& final) {
+    // An older checkpoint of the same step makes way only when its successor is whole.
+    const fs::path old = final.string() + ".old";
+    fs::remove_all(old);
+    if (fs::exists(final)) fs::rename(final, old);
+    fs::rename(path_, final);
+    kept_ = true;
+    sync_folder(final.parent_path());
+    fs::remove_all(old);
+  }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
+void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
+  const fs::path link = checkpoints / ".latest.partial";
+  fs::remove(link);
+  fs::create_directory_symlink(folder.filename(), link);
+  fs::rename(link, checkpoints / "latest");
+  sync_folder(checkpoints);
+}
+
+void remove_all_but(const fs::path& checkpoints, std::int64_t keep, std::int64_t newest) {
+  if (keep <= 0) return;
+  std::int64_t kept = 0;
+  for (const StepFolder& folder : step_folders(checkpoints)) {
+    if (folder.step <= newest && ++kept > keep) fs::remove_all(folder.path);
+  }
+}
+
+std::string read_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void check_file(const fs::path& file, const JsonReader& said) {
+  std::error_code error;
+  const std::uint64_t bytes = fs::file_size(file, error);
+  if (error) throw UserError(file.string() + " is missing");
+  const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
+  if (bytes != expected) throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
+  if (checksum_of(file) != said.field("checksum").text()) throw UserError(file.string() + " was altered: its checksum is not the manifest's");
+}
+
+}  // namespace
+
+fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep) {
+  fs::create_directories(checkpoints);
+  const std::string name = k_prefix + std::to_string(step);
+  PartialFolder partial(checkpoints / ("." + name + ".partial"));
+  for (const CheckpointFile& file : files) file.write(partial.path() / file.name);
+  write_manifest(partial.path(), files);
+  sync_folder(partial.path());
+  const fs::path folder = checkpoints / name;
+  partial.rename_to(folder);
+  point_latest_at(checkpoints, folder);
+  remove_all_but(checkpoints, keep, step);
+  return folder;
+}
+
+void check_checkpoint(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / k_manifest;
+  if (!fs::exists(file)) throw UserError(checkpoint.string() + " has no " + k_manifest + ": it is not a whole checkpoint");
+  const nlohmann::json manifest = JsonReader::parse(read_text(file), file.string());
+  const JsonReader files = JsonReader(manifest, file.string() + ":").field("files");
+  if (!files.json().is_object() || files.json().empty()) files.fail("must name the checkpoint's files");
+  for (const auto& [name, value] : files.json().items()) {
+    if (fs::path(name).filename() != name) files.fail("names a file outside the checkpoint: " + name);
+    check_file(checkpoint / name, JsonReader(value, file.string() + ": " + name));
+  }
+}
+
+std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoints) {
+  FoundCheckpoint found;
+  for (const StepFolder& folder : step_folders(checkpoints)) {
+    try {
+      check_checkpoint(folder.path);
+      found.folder = folder.path;
+      found.step = folder.step;
+      return found;
+    } catch (const std::exception& error) {
+      found.refused.emplace_back(error.what());
+    }
+  }
+  if (!found.refused.empty()) throw UserError("no checkpoint in " + checkpoints.string() + " is whole:\n  " + found.refused.front() + "\nwrite checkpoint.resume = \"never\" to begin anew");
+  return std::nullopt;
+}
+
+}  // namespace onebatch

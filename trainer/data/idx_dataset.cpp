@@ -1,0 +1,88 @@
+// Images and labels in IDX files, as MNIST's: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…; plain or gzip.
+#include "trainer/data/datasets.hpp"
+#include "trainer/data/idx.hpp"
+#include "trainer/error.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+struct Labelled {
+  IdxArray images;
+  IdxArray labels;
+};
+
+Labelled read_pair(const std::filesystem::path& folder, const std::string& prefix) {
+  const auto images = find_idx(folder, prefix + "-images-idx3-ubyte");
+  const auto labels = find_idx(folder, prefix + "-labels-idx1-ubyte");
+  Labelled pair{read_idx(images, 3), read_idx(labels, 1)};
+  if (pair.images.shape[0] != pair.labels.shape[0]) {
+    throw UserError(images.string() + " has " + std::to_string(pair.images.shape[0]) + " images, but " + labels.string() + " has " + std::to_string(pair.labels.shape[0]) + " labels");
+  }
+  if (pair.images.values.empty()) throw UserError(images.string() + " holds no image");
+  return pair;
+}
+
+std::uint8_t largest(const IdxArray& array) {
+  return *std::max_element(array.values.begin(), array.values.end());
+}
+
+class IdxDataset final : public Dataset {
+ public:
+  IdxDataset(Labelled data, std::uint8_t largest_pixel, std::int64_t num_classes)
+      : data_(std::move(data)), divisor_(std::max<double>(1.0, largest_pixel)), num_classes_(num_classes) {}
+
+  std::int64_t size() const override { return data_.labels.shape[0]; }
+  std::vector<std::int64_t> sample_shape() const override { return {1, data_.images.shape[1], data_.images.shape[2]}; }
+  std::int64_t num_classes() const override { return num_classes_; }
+
+  Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    const auto count = static_cast<std::int64_t>(indices.size());
+    Batch batch{at::empty({count, 1, data_.images.shape[1], data_.images.shape[2]}, at::TensorOptions().dtype(type)), at::empty({count}, at::TensorOptions().dtype(at::kLong))};
+    if (type == at::kDouble) {
+      fill(indices, batch.inputs.mutable_data_ptr<double>());
+    } else {
+      fill(indices, batch.inputs.mutable_data_ptr<float>());
+    }
+    std::int64_t* label = batch.targets.mutable_data_ptr<std::int64_t>();
+    for (const std::int64_t index : indices) *label++ = data_.labels.values.at(static_cast<std::size_t>(index));
+    return batch;
+  }
+
+ private:
+  template <typename T>
+  void fill(std::span<const std::int64_t> indices, T* to) const {
+    const std::int64_t pixels = data_.images.shape[1] * data_.images.shape[2];
+    const auto divisor = static_cast<T>(divisor_);
+    for (const std::int64_t index : indices) {
+      if (index < 0 || index >= size()) throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
+      const std::uint8_t* from = data_.images.values.data() + index * pixels;
+      for (std::int64_t i = 0; i < pixels; ++i) *to++ = static_cast<T>(from[i]) / divisor;
+    }
+  }
+
+  Labelled data_;
+  double divisor_;
+  std::int64_t num_classes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split) {
+  // Scale and classes are the training files', whichever split is asked for: both must mean the same to a model.
+  Labelled train = read_pair(folder, "train");
+  const std::uint8_t largest_pixel = largest(train.images);
+  const std::int64_t num_classes = largest(train.labels) + std::int64_t{1};
+  if (split == Split::train) return std::make_unique<IdxDataset>(std::move(train), largest_pixel, num_classes);
+  Labelled validation = read_pair(folder, "t10k");
+  if (largest(validation.labels) >= num_classes) {
+    throw UserError(folder.string() + ": the t10k labels go up to " + std::to_string(largest(validation.labels)) + ", the train labels only to " + std::to_string(num_classes - 1));
+  }
+  return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes);
+}
+
+}  // namespace onebatch

@@ -1,0 +1,78 @@
+#include "trainer/data/sample_order.hpp"
+#include "trainer/mix_bits.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+// Below `bound` without bias. Not std::uniform_int_distribution, whose answers differ between standard libraries.
+std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t bound) {
+  const std::uint64_t refused = (0 - bound) % bound;   // so many of the lowest values would be one too many
+  for (;;) {
+    const std::uint64_t value = generator();
+    if (value >= refused) return value % bound;
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(dataset_size));
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937_64 generator(mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(epoch)));
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw_below(generator, i)]);
+  return order;
+}
+
+SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last, OrderPosition start)
+    : seed_(seed), dataset_size_(dataset_size), global_batch_size_(global_batch_size), drop_last_(drop_last), position_(start) {
+  if (dataset_size < 1 || global_batch_size < 1) throw std::invalid_argument("an order needs at least one sample and a batch of at least one");
+  if (drop_last && global_batch_size > dataset_size) throw std::invalid_argument("with the last batch dropped, a batch larger than the data set leaves no batch");
+  if (start.consumed_in_epoch < 0 || start.consumed_in_epoch > dataset_size) throw std::invalid_argument("the position lies outside the epoch");
+  roll_over();
+}
+
+std::int64_t SampleOrder::next_size() const {
+  return std::min(global_batch_size_, dataset_size_ - position_.consumed_in_epoch);
+}
+
+std::vector<std::int64_t> SampleOrder::next() {
+  if (ordered_epoch_ != position_.epoch) {
+    order_ = epoch_order(seed_, position_.epoch, dataset_size_);
+    ordered_epoch_ = position_.epoch;
+  }
+  const std::int64_t count = next_size();
+  const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_.consumed_in_epoch);
+  std::vector<std::int64_t> batch(begin, begin + static_cast<std::ptrdiff_t>(count));
+  position_.consumed_in_epoch += count;
+  position_.consumed_samples += count;
+  roll_over();
+  return batch;
+}
+
+// To the next epoch where this one has no batch left.
+void SampleOrder::roll_over() {
+  const std::int64_t left = dataset_size_ - position_.consumed_in_epoch;
+  if (left > 0 && !(drop_last_ && left < global_batch_size_)) return;
+  ++position_.epoch;
+  position_.consumed_in_epoch = 0;
+}
+
+std::int64_t SampleOrder::steps_in(std::int64_t samples) const {
+  return drop_last_ ? samples / global_batch_size_ : (samples + global_batch_size_ - 1) / global_batch_size_;
+}
+
+std::int64_t SampleOrder::steps_per_epoch() const {
+  return steps_in(dataset_size_);
+}
+
+std::int64_t SampleOrder::steps_until_epoch(std::int64_t epochs) const {
+  if (position_.epoch >= epochs) return 0;
+  return steps_in(dataset_size_ - position_.consumed_in_epoch) + (epochs - position_.epoch - 1) * steps_per_epoch();
+}
+
+}  // namespace onebatch

@@ -1,0 +1,88 @@
+// Samples that are a pure function of their index: for trials, tests and measurements without data.
+#include "trainer/data/datasets.hpp"
+#include "trainer/error.hpp"
+#include "trainer/mix_bits.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+class SyntheticDataset final : public Dataset {
+ public:
+  SyntheticDataset(const DatasetConfiguration& configuration, std::uint64_t key)
+      : configuration_(configuration),
+        key_(key),
+        width_(std::accumulate(configuration.shape.begin(), configuration.shape.end(), std::int64_t{1}, std::multiplies<>())) {}
+
+  std::int64_t size() const override { return configuration_.size; }
+  std::vector<std::int64_t> sample_shape() const override { return configuration_.shape; }
+  std::int64_t num_classes() const override { return configuration_.num_classes; }
+
+  Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    std::vector<std::int64_t> shape = {static_cast<std::int64_t>(indices.size())};
+    shape.insert(shape.end(), configuration_.shape.begin(), configuration_.shape.end());
+    Batch batch{at::empty(shape, at::TensorOptions().dtype(type)), at::empty({shape[0]}, at::TensorOptions().dtype(at::kLong))};
+    if (type == at::kDouble) {
+      fill(indices, batch.inputs.mutable_data_ptr<double>());
+    } else {
+      fill(indices, batch.inputs.mutable_data_ptr<float>());
+    }
+    std::int64_t* label = batch.targets.mutable_data_ptr<std::int64_t>();
+    for (const std::int64_t index : indices) *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) % static_cast<std::uint64_t>(configuration_.num_classes));
+    return batch;
+  }
+
+ private:
+  std::uint64_t sample_key(std::int64_t index) const {
+    if (index < 0 || index >= size()) throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
+    return mix_bits(key_ ^ static_cast<std::uint64_t>(index));
+  }
+
+  // Uniform on [-sqrt(3), sqrt(3)), which has variance 1: unlike a normal's logarithms and sines it is the same bits everywhere. Two values of a draw's 64 bits.
+  template <typename T>
+  void fill(std::span<const std::int64_t> indices, T* to) const {
+    const double step = 2.0 * std::sqrt(3.0) / 4294967296.0;
+    const auto value = [&](std::uint64_t bits) { return static_cast<T>((static_cast<double>(bits & 0xffffffffULL) - 2147483648.0) * step); };
+    for (const std::int64_t index : indices) {
+      const std::uint64_t key = sample_key(index);
+      for (std::int64_t i = 0; i < width_; i += 2) {
+        const std::uint64_t bits = mix_bits(key + static_cast<std::uint64_t>(i));
+        *to++ = value(bits);
+        if (i + 1 < width_) *to++ = value(bits >> 32);
+      }
+    }
+  }
+
+  DatasetConfiguration configuration_;
+  std::uint64_t key_;
+  std::int64_t width_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
+  if (configuration.size < 1) throw UserError("data.size = " + std::to_string(configuration.size) + ": write 1 or more");
+  if (configuration.num_classes < 1) throw UserError("data.num_classes = " + std::to_string(configuration.num_classes) + ": write 1 or more");
+  std::int64_t width = 1;
+  for (const std::int64_t extent : configuration.shape) {
+    if (extent < 1 || extent > (std::int64_t{1} << 31) || width > (std::int64_t{1} << 31) / extent) throw UserError("data.shape must hold sizes from 1, and not more than 2^31 values in all");
+    width *= extent;
+  }
+  return std::make_unique<SyntheticDataset>(configuration, mix_bits(mix_bits(seed) + (split == Split::train ? 1 : 2)));
+}
+
+std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
+  switch (configuration.kind) {
+    case DataKind::idx: return open_idx_dataset(configuration.path, split);
+    case DataKind::synthetic: return make_synthetic_dataset(configuration, split, seed);
+  }
+  throw UserError("data.kind is not one that this program knows");
+}
+
+}  // namespace onebatch

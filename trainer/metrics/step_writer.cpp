@@ -1,0 +1,71 @@
+#include "trainer/metrics/step_writer.hpp"
+
+#include "trainer/documents/documents.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <system_error>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& file) {
+  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot write " + file.string());
+}
+
+// The step of a line; none for a line that was torn.
+std::optional<std::int64_t> step_of(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return std::nullopt;
+  return json["step"].get<std::int64_t>();
+}
+
+// A run that goes on from a checkpoint repeats the steps after it: their lines would stand twice.
+void cut_back(const fs::path& file, std::int64_t resume_step) {
+  if (!fs::exists(file)) return;
+  const fs::path partial = file.string() + ".partial";
+  {
+    std::ifstream in(file);
+    std::ofstream out(partial);
+    for (std::string line; std::getline(in, line);) {
+      const auto step = step_of(line);
+      if (step && *step <= resume_step) out << line << "\n";
+    }
+    out.flush();
+    if (!out) fail(partial);
+  }
+  fs::rename(partial, file);
+}
+
+std::ofstream open(const fs::path& file, std::int64_t resume_step) {
+  if (file.empty()) return {};
+  cut_back(file, resume_step);
+  std::ofstream out(file, std::ios::app);
+  if (!out) fail(file);
+  return out;
+}
+
+void write_line(std::ofstream& out, const fs::path& file, const std::string& line) {
+  errno = 0;
+  out << line << "\n";
+  out.flush();
+  if (!out) fail(file);
+}
+
+}  // namespace
+
+StepWriter::StepWriter(const fs::path& metrics_file, const fs::path& samples_file, std::int64_t resume_step)
+    : metrics_path_(metrics_file), samples_path_(samples_file), metrics_(open(metrics_file, resume_step)), samples_(open(samples_file, resume_step)) {}
+
+void StepWriter::write(const StepRecord& record) {
+  if (!metrics_path_.empty()) write_line(metrics_, metrics_path_, to_json_line(record));
+}
+
+void StepWriter::write_samples(std::int64_t step, const std::vector<std::int64_t>& indices) {
+  if (!samples_path_.empty()) write_line(samples_, samples_path_, samples_json_line(step, indices));
+}
+
+}  // namespace onebatch
