@@ -16,7 +16,6 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(tomlplusplus 3.3 REQUIRED)
 find_package(fmt 9 REQUIRED)
-find_package(spdlog 1.10 REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
 if(ONEBATCH_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED)

@@ -1,0 +1,285 @@
+#include "launch/commands.hpp"
+
+#include "comm/error.hpp"
+#include "comm/world.hpp"
+#include "launch/config_loader.hpp"
+#include "launch/run_folder.hpp"
+#include "launch/signals.hpp"
+#include "launch/terminal.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/data/idx.hpp"
+#include "trainer/plan/plan_cluster.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sched.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace onebatch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+int code(ExitCode exit_code) {
+  return static_cast<int>(exit_code);
+}
+
+std::string read_file(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in || fs::is_directory(file)) throw UserError("cannot read " + file.string() + (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
+  return text.str();
+}
+
+// The terminal, and the documents of a run's folder.
+class RunObserver final : public Terminal {
+ public:
+  RunObserver(TerminalOptions options, fs::path run_dir) : Terminal(options), run_dir_(std::move(run_dir)) {}
+
+  void profile_measured(const ClusterProfile& profile) override {
+    Terminal::profile_measured(profile);
+    save("profile.json", to_json(profile));
+  }
+  void plan_made(const EpochPlan& plan) override {
+    Terminal::plan_made(plan);
+    save("plan.json", to_json(plan));
+  }
+
+ private:
+  void save(const char* name, const std::string& text) const {
+    if (!run_dir_.empty()) write_text_atomically(run_dir_ / name, text + "\n");
+  }
+  fs::path run_dir_;
+};
+
+class Program {
+ public:
+  Program(const Arguments& arguments, comm::World& world, const std::atomic<int>* stop) : arguments_(arguments), world_(world), stop_(stop) {}
+
+  int run() {
+    if (arguments_.command == "info") return info();
+    if (!load()) return code(ExitCode::user_error);
+    warn_of_binding();
+    if (arguments_.command == "train") return train();
+    if (arguments_.command == "probe") return probe();
+    if (arguments_.command == "plan") return arguments_.profile_file.empty() ? plan() : plan_from_profile();
+    if (arguments_.command == "verify") return verify();
+    return evaluate();
+  }
+
+ private:
+  bool first() const { return world_.rank() == 0; }
+
+  // Rank 0 reads, everyone parses the same text: all find the same mistakes and leave together.
+  bool load() {
+    std::string text;
+    std::string problem;
+    if (first()) {
+      try {
+        text = read_file(arguments_.config_file);
+      } catch (const UserError& error) {
+        problem = error.what();
+      }
+    }
+    problem = comm::broadcast_text(world_.control(), problem, 0);
+    if (!problem.empty()) throw AgreedError(ExitCode::user_error, problem);
+    loaded_ = load_config(comm::broadcast_text(world_.control(), text, 0), arguments_.config_file, arguments_.assignments);
+    const int ranks = arguments_.profile_file.empty() ? world_.size() : 0;
+    auto mistakes = loaded_.mistakes;
+    for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks)) mistakes.push_back(std::move(mistake));
+    if (!mistakes.empty() && first()) fmt::print(stderr, "{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes), mistakes.size(), mistakes.size() == 1 ? "" : "s");
+    return mistakes.empty();
+  }
+
+  // mpirun binds one or two ranks to one core each unless told otherwise.
+  void warn_of_binding() const {
+    cpu_set_t cores;
+    if (!first() || world_.size() > 2 || world_.launcher().launcher != "mpirun" || sched_getaffinity(0, sizeof(cores), &cores) != 0) return;
+    const auto all = static_cast<int>(std::thread::hardware_concurrency());
+    if (CPU_COUNT(&cores) == 1 && all > world_.size()) {
+      fmt::print(stderr, "onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n", all);
+    }
+  }
+
+  RunObserver make_observer(const fs::path& run_dir = {}) const {
+    return {{.quiet = arguments_.quiet || !first(), .strict = arguments_.strict, .every_steps = loaded_.configuration.log.every_steps}, run_dir};
+  }
+
+  void write_json(const std::string& document) const {
+    if (first() && !arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, document + "\n");
+  }
+
+  fs::path prepare_run_folder() {
+    RunFolder folder;
+    std::string problem;
+    if (first()) {
+      try {
+        folder = make_run_folder(loaded_.configuration, fs::path(arguments_.config_file).stem().string());
+        write_text_atomically(folder.path / "config.toml", resolved_config(loaded_));
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+    }
+    problem = comm::broadcast_text(world_.control(), problem, 0);
+    if (!problem.empty()) throw AgreedError(ExitCode::user_error, problem);
+    if (first() && !folder.said.empty() && !arguments_.quiet) fmt::print("{}\n", folder.said);
+    return comm::broadcast_text(world_.control(), folder.path.string(), 0);
+  }
+
+  int train() {
+    const fs::path run_dir = prepare_run_folder();
+    RunObserver observer = make_observer(run_dir);
+    TrainResult result;
+    {
+      Session session(loaded_.configuration, world_, observer, {run_dir, stop_});
+      result = session.train();
+    }
+    write_json(to_json(result));
+    if (first()) print_result(result);
+    return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
+  }
+
+  static void print_result(const TrainResult& result) {
+    if (result.stopped_by_signal) {
+      fmt::print("stopped after step {}, saved in {}; run the same command again to go on\n", result.steps, result.run_dir);
+      return;
+    }
+    fmt::print("done: {} steps, {} samples, train loss {:.4f}", result.steps, result.consumed_samples, result.train_loss);
+    if (result.validation_loss) fmt::print(", validation loss {:.6f}", *result.validation_loss);
+    if (result.validation_accuracy) fmt::print(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
+    fmt::print("\n");
+    if (result.samples_per_second > 0.0) {
+      fmt::print("{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms\n", result.samples_per_second, result.step_seconds.median * 1e3,
+                 result.step_seconds.p95 * 1e3, result.predicted_step_seconds * 1e3);
+    }
+    fmt::print("everything about the run is in {}\n", result.run_dir);
+  }
+
+  int probe() {
+    RunObserver observer = make_observer();
+    Session session(loaded_.configuration, world_, observer, {});
+    write_json(to_json(session.probe()));
+    return code(ExitCode::done);
+  }
+
+  int plan() {
+    RunObserver observer = make_observer();
+    Session session(loaded_.configuration, world_, observer, {});
+    write_json(to_json(session.plan()));
+    return code(ExitCode::done);
+  }
+
+  // The size of the training data without opening it on any device; none where it is not here.
+  std::optional<std::int64_t> dataset_size() const {
+    const DatasetConfiguration& data = loaded_.configuration.data.train;
+    if (data.kind == DataKind::synthetic) return data.size;
+    try {
+      return read_idx(find_idx(data.path, "train-labels-idx1-ubyte"), 1).shape[0];
+    } catch (const UserError&) {
+      return std::nullopt;
+    }
+  }
+
+  int plan_from_profile() {
+    const ClusterProfile profile = parse_profile(read_file(arguments_.profile_file), arguments_.profile_file);
+    const BatchConfiguration& batch = loaded_.configuration.batch;
+    const auto size = dataset_size();
+    const bool drop = batch.last_batch == LastBatch::drop;
+    const EpochPlan plan = plan_epoch(batch.global_batch_size, size.value_or(batch.global_batch_size), drop, rank_costs(profile, batch), planner_options(profile, batch));
+    RunObserver observer = make_observer();
+    if (first()) observer.plan_made(plan);
+    if (!size && first()) observer.info("the data is not here: the last, short batch of an epoch was not planned");
+    write_json(to_json(plan));
+    return code(ExitCode::done);
+  }
+
+  int verify() {
+    RunObserver observer = make_observer();
+    Session session(loaded_.configuration, world_, observer, {});
+    const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
+    write_json(to_json(report));
+    if (first()) fmt::print("{}", verify_text(report));
+    return code(report.pass ? ExitCode::done : ExitCode::verification_failed);
+  }
+
+  int evaluate() {
+    RunObserver observer = make_observer();
+    Session session(loaded_.configuration, world_, observer, {});
+    const EvaluationResult result = session.evaluate(arguments_.checkpoint);
+    write_json(to_json(result));
+    if (!first()) return code(ExitCode::done);
+    fmt::print("validation loss {:.6f}", result.loss);
+    if (result.accuracy) fmt::print(", accuracy {:.2f} %", *result.accuracy * 100.0);
+    fmt::print(" over {} samples\n", result.samples);
+    return code(ExitCode::done);
+  }
+
+  int info() const {
+    if (!first()) return code(ExitCode::done);
+    nlohmann::ordered_json document = nlohmann::ordered_json::object();
+    for (const std::string& line : describe_build_and_host()) {
+      fmt::print("{}\n", line);
+      document[line.substr(0, line.find(": "))] = line.substr(line.find(": ") + 2);
+    }
+    fmt::print("ranks: {}\n", world_.size());
+    document["ranks"] = world_.size();
+    write_json(document.dump(2));
+    return code(ExitCode::done);
+  }
+
+  const Arguments& arguments_;
+  comm::World& world_;
+  const std::atomic<int>* stop_;
+  LoadedConfig loaded_;
+};
+
+// LibTorch's errors end in a stack trace that nobody asked for.
+std::string first_words(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find("\nException raised from"));
+}
+
+int code_of(const std::exception& error) {
+  if (dynamic_cast<const UserError*>(&error) != nullptr || dynamic_cast<const comm::LaunchError*>(&error) != nullptr) return code(ExitCode::user_error);
+  if (dynamic_cast<const DoesNotFitError*>(&error) != nullptr) return code(ExitCode::does_not_fit);
+  if (dynamic_cast<const comm::CommError*>(&error) != nullptr) return code(ExitCode::peer_failed);
+  return code(ExitCode::failed);
+}
+
+int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int>* stop) {
+  try {
+    const int result = Program(arguments, world, stop).run();
+    world.close();
+    return result;
+  } catch (const AgreedError& error) {
+    if (world.rank() == 0) fmt::print(stderr, "onebatch: {}\n", error.what());
+    world.close();
+    return code(error.code());
+  } catch (const std::exception& error) {
+    if (world.size() > 1) world.control().abort(first_words(error), code_of(error));
+    fmt::print(stderr, "onebatch: {}\n", first_words(error));
+    return code_of(error);
+  }
+}
+
+}  // namespace
+
+int run(const Arguments& arguments) {
+  install_stop_signals(SignalScope::ranks);
+  std::unique_ptr<comm::World> world;
+  try {
+    world = comm::World::create();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "onebatch: {}\n", error.what());
+    return code_of(error);
+  }
+  const bool gives_notice = world->size() == 1 || world->launcher().launcher == "slurm";
+  const auto* stop = install_stop_signals(gives_notice ? SignalScope::alone : SignalScope::ranks);
+  return run_in(*world, arguments, stop);
+}
+
+}  // namespace onebatch::launch
