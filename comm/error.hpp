@@ -14,7 +14,8 @@ class CommError : public std::runtime_error {
   CommError(int rank, std::string_view call, std::string_view text, std::source_location where = std::source_location::current());
 };
 
-/// The user started the program in a way that cannot work (too many ranks, a launcher without its MPI). The message says what to do instead.
+/// The user started the program in a way that cannot work (too many ranks, a launcher without its MPI). The message says what to do
+/// instead.
 class LaunchError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

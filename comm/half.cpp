@@ -23,8 +23,8 @@ std::uint16_t float_to_half(float value) {
   const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00);
   const float magnitude = std::fabs(value);
-  if (magnitude >= 65520.0F) return static_cast<std::uint16_t>(sign | 0x7c00);   // halfway to the next power of two rounds up to infinity
-  if (magnitude < 0x1p-14F) {   // subnormal: multiples of 2^-24; rounding up to the least normal carries into the exponent by itself
+  if (magnitude >= 65520.0F) return static_cast<std::uint16_t>(sign | 0x7c00);  // halfway to the next power of two rounds up to infinity
+  if (magnitude < 0x1p-14F) {  // subnormal: multiples of 2^-24; rounding up to the least normal carries into the exponent by itself
     return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::nearbyint(std::ldexp(magnitude, 24))));
   }
   const auto bits = std::bit_cast<std::uint32_t>(magnitude);

@@ -23,7 +23,8 @@ struct Names {
   const char* local_size;
 };
 
-constexpr Names k_open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names k_open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                              "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names k_pmi = {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 // A step's own number of tasks; a batch script's processes have none and are no step.
 constexpr Names k_slurm_step = {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
@@ -33,7 +34,8 @@ std::optional<LauncherView> read_view(const EnvironmentLookup& lookup, const Nam
   const auto rank = read_int(lookup, names.rank);
   const auto size = read_int(lookup, names.size);
   if (!rank || !size || *size < 1) return std::nullopt;
-  return LauncherView{names.launcher, *rank, *size, read_int(lookup, names.local_rank).value_or(0), read_int(lookup, names.local_size).value_or(1)};
+  return LauncherView{names.launcher, *rank, *size, read_int(lookup, names.local_rank).value_or(0),
+                      read_int(lookup, names.local_size).value_or(1)};
 }
 
 }  // namespace
@@ -61,8 +63,9 @@ bool launcher_has_mpi(const EnvironmentLookup& lookup) {
 
 std::string mending_command(const LauncherView& view, int mpi_size) {
   const std::string tasks = std::to_string(view.size);
-  return view.launcher + " says that this is one of " + tasks + " processes, but MPI sees " + std::to_string(mpi_size) + ": they would train " + tasks +
-         " separate models. Start them with\n  srun --mpi=pmix -n " + tasks + " onebatch …\nor, inside the allocation,\n  mpirun -np " + tasks +
+  return view.launcher + " says that this is one of " + tasks + " processes, but MPI sees " + std::to_string(mpi_size) +
+         ": they would train " + tasks + " separate models. Start them with\n  srun --mpi=pmix -n " + tasks +
+         " onebatch …\nor, inside the allocation,\n  mpirun -np " + tasks +
          " --bind-to none onebatch …\nor run alone on purpose with\n  env -u SLURM_PROCID -u PMI_RANK onebatch …";
 }
 

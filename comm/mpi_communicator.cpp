@@ -22,7 +22,7 @@ MPI_Datatype mpi_type(ScalarType type) {
     case ScalarType::float32: return MPI_FLOAT;
     case ScalarType::float64: return MPI_DOUBLE;
     case ScalarType::float16:
-    case ScalarType::bfloat16: break;   // MPI has no such type: reduced as float32
+    case ScalarType::bfloat16: break;  // MPI has no such type: reduced as float32
   }
   return MPI_DATATYPE_NULL;
 }
@@ -69,11 +69,13 @@ MpiCommunicator::MpiCommunicator(MPI_Comm communicator, int rank, int size, int 
     : communicator_(communicator), rank_(rank), size_(size), watchdog_(rank, timeout_exit_code) {}
 
 void MpiCommunicator::all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) {
-  if (type == ScalarType::float16 || type == ScalarType::bfloat16) return all_reduce_half(static_cast<std::uint16_t*>(buffer), count, type, op);
+  if (type == ScalarType::float16 || type == ScalarType::bfloat16)
+    return all_reduce_half(static_cast<std::uint16_t*>(buffer), count, type, op);
   const Watchdog::Guard guard(watchdog_, "all_reduce", count * size_of(type));
   auto* bytes = static_cast<std::byte*>(buffer);
   for_each_piece(count, [&](std::size_t begin, int piece) {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, bytes + begin * size_of(type), piece, mpi_type(type), mpi_op(op), communicator_), rank_, "MPI_Allreduce");
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, bytes + begin * size_of(type), piece, mpi_type(type), mpi_op(op), communicator_), rank_,
+              "MPI_Allreduce");
   });
 }
 

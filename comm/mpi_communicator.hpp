@@ -17,7 +17,7 @@ class MpiCommunicator final : public Communicator {
  public:
   /// Collective over `parent`.
   static std::unique_ptr<MpiCommunicator> create(MPI_Comm parent, int timeout_exit_code);
-  ~MpiCommunicator() override = default;   // does not communicate: close() frees
+  ~MpiCommunicator() override = default;  // does not communicate: close() frees
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }

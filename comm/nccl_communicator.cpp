@@ -1,4 +1,5 @@
-// Collectives on GPU memory over NCCL: bootstrapped over the control communicator, on a stream of its own, with asynchronous errors and a deadline polled.
+// Collectives on GPU memory over NCCL: bootstrapped over the control communicator, on a stream of its own, with asynchronous errors and a
+// deadline polled.
 #include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
 #include "comm/world.hpp"
@@ -91,7 +92,7 @@ class NcclCommunicator final : public Communicator {
     if (rank_ == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     control_.broadcast(&id, sizeof(id), 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;   // a blocking start hangs on a peer that has died
+    config.blocking = 0;  // a blocking start hangs on a peer that has died
     poll("ncclCommInitRankConfig", ncclCommInitRankConfig(&communicator_, size_, id, rank_, &config));
   }
 

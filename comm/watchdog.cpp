@@ -47,8 +47,10 @@ void Watchdog::check() {
   const double seconds = static_cast<double>(now_nanoseconds() - entered) * 1e-9;
   if (seconds < timeout_seconds_) return;
   char text[256];
-  std::snprintf(text, sizeof(text), "waited %.1f s for the other ranks in %s (operation %llu, %zu bytes), more than comm.timeout_seconds: one of them is stuck or gone", seconds,
-                operation_.load(), static_cast<unsigned long long>(sequence_.load()), bytes_.load());
+  std::snprintf(
+      text, sizeof(text),
+      "waited %.1f s for the other ranks in %s (operation %llu, %zu bytes), more than comm.timeout_seconds: one of them is stuck or gone",
+      seconds, operation_.load(), static_cast<unsigned long long>(sequence_.load()), bytes_.load());
   say_failure(rank_, text);
   std::_Exit(exit_code_);
 }

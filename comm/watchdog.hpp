@@ -1,4 +1,5 @@
-// Notices that a blocking collective has gone on for too long and ends the process: MPI gives no way to leave it. See Note [Nobody waits for the dead].
+// Notices that a blocking collective has gone on for too long and ends the process: MPI gives no way to leave it. See Note [Nobody waits
+// for the dead].
 #pragma once
 
 #include <atomic>
@@ -41,7 +42,7 @@ class Watchdog {
   int rank_;
   int exit_code_;
   std::atomic<double> timeout_seconds_{600.0};
-  std::atomic<std::int64_t> entered_nanoseconds_{0};   // 0: no operation is going on
+  std::atomic<std::int64_t> entered_nanoseconds_{0};  // 0: no operation is going on
   std::atomic<const char*> operation_{""};
   std::atomic<std::size_t> bytes_{0};
   std::atomic<std::uint64_t> sequence_{0};

@@ -22,7 +22,8 @@ void start_mpi() {
   int provided = MPI_THREAD_SINGLE;
   const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   check_mpi(code, 0, "MPI_Init_thread");
-  if (provided < MPI_THREAD_SERIALIZED) throw CommError(0, "MPI_Init_thread", "this MPI offers no MPI_THREAD_SERIALIZED; install one that does (Open MPI 4.1 or 5)");
+  if (provided < MPI_THREAD_SERIALIZED)
+    throw CommError(0, "MPI_Init_thread", "this MPI offers no MPI_THREAD_SERIALIZED; install one that does (Open MPI 4.1 or 5)");
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ struct World::State {
   int node_local_rank = 0;
   int node_local_size = 1;
   std::unique_ptr<Communicator> control;
-  MpiCommunicator* mpi = nullptr;   // the control communicator, where it is MPI's
+  MpiCommunicator* mpi = nullptr;  // the control communicator, where it is MPI's
 
   void count_neighbours() {
     MPI_Comm node = MPI_COMM_NULL;

@@ -10,7 +10,7 @@ namespace onebatch::comm {
 
 /// What the launcher's environment variables say of this process, before MPI is touched.
 struct LauncherView {
-  std::string launcher;           // "none", "mpirun", "slurm", "pmix"
+  std::string launcher;  // "none", "mpirun", "slurm", "pmix"
   int rank = 0;
   int size = 1;
   int node_local_rank = 0;

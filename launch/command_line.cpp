@@ -18,7 +18,8 @@ const std::vector<std::string> k_later_commands = {"bench", "doctor", "export"};
 CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description, bool takes_config) {
   CLI::App* command = app.add_subcommand(name, description);
   if (takes_config) command->add_option("CONFIG", arguments.config_file, "configuration file (TOML)")->required();
-  if (takes_config) command->add_option("--set", arguments.assignments, "section.key=value, over the file's; may be repeated")->allow_extra_args(false);
+  if (takes_config)
+    command->add_option("--set", arguments.assignments, "section.key=value, over the file's; may be repeated")->allow_extra_args(false);
   command->add_option("--json", arguments.json_file, "write the result as one document to this file");
   command->add_flag("--strict", arguments.strict, "an error where something else than asked would be done");
   command->add_flag("--quiet", arguments.quiet, "print only errors and the result");
@@ -29,11 +30,14 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
 void add_commands(CLI::App& app, Arguments& arguments) {
   add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true);
   add_command(app, arguments, "probe", "measure every rank's device and print the profile", true);
-  add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true)->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
+  add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true)
+      ->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
   CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch", true);
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
-  add_command(app, arguments, "eval", "metrics on the validation data", true)->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")->required();
+  add_command(app, arguments, "eval", "metrics on the validation data", true)
+      ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
+      ->required();
   add_command(app, arguments, "info", "what was built and what is here", false);
 }
 
@@ -46,7 +50,9 @@ std::optional<ParsedArguments> explain_command(int argc, const char* const* argv
   const int code = static_cast<int>(ExitCode::user_error);
   if (is(k_later_commands)) return ParsedArguments{std::nullopt, "onebatch: \"" + word + "\" is not in this version\n", code};
   const auto meant = nearest(word, k_commands);
-  return ParsedArguments{std::nullopt, "onebatch: no command \"" + word + "\"" + (meant ? "; did you mean " + *meant + "?" : "") + "\nonebatch --help lists them\n", code};
+  return ParsedArguments{
+      std::nullopt,
+      "onebatch: no command \"" + word + "\"" + (meant ? "; did you mean " + *meant + "?" : "") + "\nonebatch --help lists them\n", code};
 }
 
 }  // namespace
@@ -57,7 +63,9 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   CLI::App app("onebatch: any mix of GPUs behaves like one big GPU: one command, one global batch, one gradient", "onebatch");
   app.set_version_flag("--version", std::string("onebatch ") + k_version);
   app.require_subcommand(1);
-  app.footer("Several ranks: mpirun -np 3 --bind-to none onebatch train CONFIG\nExit codes: 0 done, 1 failed, 2 user's mistake, 3 does not fit, 4 another rank failed, 5 verification failed, 75 stopped after saving");
+  app.footer(
+      "Several ranks: mpirun -np 3 --bind-to none onebatch train CONFIG\nExit codes: 0 done, 1 failed, 2 user's mistake, 3 does not fit, 4 "
+      "another rank failed, 5 verification failed, 75 stopped after saving");
   add_commands(app, arguments);
   try {
     app.parse(argc, argv);

@@ -8,20 +8,20 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  std::string command;                  // "train", "probe", "plan", "verify", "eval", "info"
+  std::string command;  // "train", "probe", "plan", "verify", "eval", "info"
   std::string config_file;
-  std::vector<std::string> assignments; // --set
+  std::vector<std::string> assignments;  // --set
   std::string json_file;
   bool strict = false;
   bool quiet = false;
-  std::string profile_file;             // plan
-  double tolerance = 0.0;               // verify; 0 = the precision's own
-  std::string gradient_file;            // verify
-  std::string checkpoint;               // eval
+  std::string profile_file;   // plan
+  double tolerance = 0.0;     // verify; 0 = the precision's own
+  std::string gradient_file;  // verify
+  std::string checkpoint;     // eval
 };
 
 struct ParsedArguments {
-  std::optional<Arguments> arguments;   // none: `text` is to be printed and the program ends
+  std::optional<Arguments> arguments;  // none: `text` is to be printed and the program ends
   std::string text;
   int exit_code = 0;
 };

@@ -11,8 +11,8 @@
 #include "trainer/plan/plan_cluster.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sched.h>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <sstream>
@@ -31,7 +31,8 @@ std::string read_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  if (!in || fs::is_directory(file)) throw UserError("cannot read " + file.string() + (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
+  if (!in || fs::is_directory(file))
+    throw UserError("cannot read " + file.string() + (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
   return text.str();
 }
 
@@ -58,7 +59,8 @@ class RunObserver final : public Terminal {
 
 class Program {
  public:
-  Program(const Arguments& arguments, comm::World& world, const std::atomic<int>* stop) : arguments_(arguments), world_(world), stop_(stop) {}
+  Program(const Arguments& arguments, comm::World& world, const std::atomic<int>* stop)
+      : arguments_(arguments), world_(world), stop_(stop) {}
 
   int run() {
     if (arguments_.command == "info") return info();
@@ -91,7 +93,9 @@ class Program {
     const int ranks = arguments_.profile_file.empty() ? world_.size() : 0;
     auto mistakes = loaded_.mistakes;
     for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks)) mistakes.push_back(std::move(mistake));
-    if (!mistakes.empty() && first()) fmt::print(stderr, "{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes), mistakes.size(), mistakes.size() == 1 ? "" : "s");
+    if (!mistakes.empty() && first())
+      fmt::print(stderr, "{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes), mistakes.size(),
+                 mistakes.size() == 1 ? "" : "s");
     return mistakes.empty();
   }
 
@@ -106,7 +110,8 @@ class Program {
   }
 
   RunObserver make_observer(const fs::path& run_dir = {}) const {
-    return {{.quiet = arguments_.quiet || !first(), .strict = arguments_.strict, .every_steps = loaded_.configuration.log.every_steps}, run_dir};
+    return {{.quiet = arguments_.quiet || !first(), .strict = arguments_.strict, .every_steps = loaded_.configuration.log.every_steps},
+            run_dir};
   }
 
   void write_json(const std::string& document) const {
@@ -153,8 +158,9 @@ class Program {
     if (result.validation_accuracy) fmt::print(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
     fmt::print("\n");
     if (result.samples_per_second > 0.0) {
-      fmt::print("{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms\n", result.samples_per_second, result.step_seconds.median * 1e3,
-                 result.step_seconds.p95 * 1e3, result.predicted_step_seconds * 1e3);
+      fmt::print("{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms\n",
+                 result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
+                 result.predicted_step_seconds * 1e3);
     }
     fmt::print("everything about the run is in {}\n", result.run_dir);
   }
@@ -189,7 +195,8 @@ class Program {
     const BatchConfiguration& batch = loaded_.configuration.batch;
     const auto size = dataset_size();
     const bool drop = batch.last_batch == LastBatch::drop;
-    const EpochPlan plan = plan_epoch(batch.global_batch_size, size.value_or(batch.global_batch_size), drop, rank_costs(profile, batch), planner_options(profile, batch));
+    const EpochPlan plan = plan_epoch(batch.global_batch_size, size.value_or(batch.global_batch_size), drop, rank_costs(profile, batch),
+                                      planner_options(profile, batch));
     RunObserver observer = make_observer();
     if (first()) observer.plan_made(plan);
     if (!size && first()) observer.info("the data is not here: the last, short batch of an epoch was not planned");
@@ -244,7 +251,8 @@ std::string first_words(const std::exception& error) {
 }
 
 int code_of(const std::exception& error) {
-  if (dynamic_cast<const UserError*>(&error) != nullptr || dynamic_cast<const comm::LaunchError*>(&error) != nullptr) return code(ExitCode::user_error);
+  if (dynamic_cast<const UserError*>(&error) != nullptr || dynamic_cast<const comm::LaunchError*>(&error) != nullptr)
+    return code(ExitCode::user_error);
   if (dynamic_cast<const DoesNotFitError*>(&error) != nullptr) return code(ExitCode::does_not_fit);
   if (dynamic_cast<const comm::CommError*>(&error) != nullptr) return code(ExitCode::peer_failed);
   return code(ExitCode::failed);

@@ -6,7 +6,8 @@ namespace {
 
 class Checker {
  public:
-  Checker(const LoadedConfig& loaded, std::string name, int world_size) : c_(loaded.configuration), loaded_(loaded), name_(std::move(name)), world_size_(world_size) {}
+  Checker(const LoadedConfig& loaded, std::string name, int world_size)
+      : c_(loaded.configuration), loaded_(loaded), name_(std::move(name)), world_size_(world_size) {}
 
   std::vector<ConfigMistake> run() {
     check_required();
@@ -22,37 +23,45 @@ class Checker {
 
   void complain(const std::string& key, const std::string& message) {
     const auto origin = loaded_.origins.find(key);
-    mistakes_.push_back({origin == loaded_.origins.end() ? name_ : (origin->second == "command line" ? "--set" : origin->second), key + ": " + message, 0});
+    mistakes_.push_back(
+        {origin == loaded_.origins.end() ? name_ : (origin->second == "command line" ? "--set" : origin->second), key + ": " + message, 0});
   }
 
   void check_required() {
-    if (c_.batch.global_batch_size == 0) complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
+    if (c_.batch.global_batch_size == 0)
+      complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
     if (!given("data.kind")) complain("data.kind", "is needed: write \"idx\" with a path, or \"synthetic\"");
     if (!given("model.kind")) complain("model.kind", "is needed: write \"mlp\" or \"resnet\"");
     if (c_.run.epochs && c_.run.max_steps) complain("run.max_steps", "stands beside run.epochs: write one of the two");
     if (!c_.run.epochs && !c_.run.max_steps) complain("run.epochs", "is needed, or run.max_steps: how long to train");
-    if (c_.data.train.kind == DataKind::idx && given("data.kind") && c_.data.train.path.empty()) complain("data.path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
+    if (c_.data.train.kind == DataKind::idx && given("data.kind") && c_.data.train.path.empty())
+      complain("data.path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
   }
 
   void check_batch() {
     const auto& batch = c_.batch;
     const auto listed = static_cast<int>(batch.micro_batch_size.size());
     if (listed > 1 && world_size_ > 0 && listed != world_size_) {
-      complain("batch.micro_batch_size", "lists " + std::to_string(listed) + " sizes, but " + std::to_string(world_size_) + " rank(s) were started: write one per rank");
+      complain("batch.micro_batch_size", "lists " + std::to_string(listed) + " sizes, but " + std::to_string(world_size_) +
+                                             " rank(s) were started: write one per rank");
     }
     if (batch.micro_batch_size.empty() || !batch.gradient_accumulation_steps || world_size_ == 0) return;
     std::int64_t product = 0;
-    for (int rank = 0; rank < world_size_; ++rank) product += batch.micro_batch_size[listed == 1 ? 0 : static_cast<std::size_t>(rank % listed)] * *batch.gradient_accumulation_steps;
+    for (int rank = 0; rank < world_size_; ++rank)
+      product += batch.micro_batch_size[listed == 1 ? 0 : static_cast<std::size_t>(rank % listed)] * *batch.gradient_accumulation_steps;
     if (product != batch.global_batch_size && (listed == 1 || listed == world_size_)) {
-      complain("batch.global_batch_size", "is " + std::to_string(batch.global_batch_size) + ", but micro_batch_size x gradient_accumulation_steps over " + std::to_string(world_size_) +
-                                              " rank(s) is " + std::to_string(product) + ": write that, or leave one of the three to \"auto\"");
+      complain("batch.global_batch_size", "is " + std::to_string(batch.global_batch_size) +
+                                              ", but micro_batch_size x gradient_accumulation_steps over " + std::to_string(world_size_) +
+                                              " rank(s) is " + std::to_string(product) +
+                                              ": write that, or leave one of the three to \"auto\"");
     }
   }
 
   void check_model() {
     const auto& model = c_.model;
     const bool cifar_depth = model.depth != 18 && (model.depth - 2) % 6 == 0;
-    if (model.kind == ModelKind::resnet && model.depth != 18 && !cifar_depth) complain("model.depth", "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
+    if (model.kind == ModelKind::resnet && model.depth != 18 && !cifar_depth)
+      complain("model.depth", "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
     if (model.kind == ModelKind::resnet && given("model.hidden")) complain("model.hidden", "belongs to model.kind = \"mlp\"; leave it out");
     if (model.kind == ModelKind::resnet && model.dropout > 0.0) complain("model.dropout", "belongs to model.kind = \"mlp\"; leave it out");
     if (model.kind == ModelKind::mlp && given("model.kind")) {
@@ -60,8 +69,10 @@ class Checker {
         if (given(key)) complain(key, "belongs to model.kind = \"resnet\"; leave it out");
       }
     }
-    if (c_.precision.compute != c_.precision.parameters) complain("precision.compute", "must be the same as precision.parameters in this version");
-    if (c_.loss.kind == LossKind::mse && (given("loss.label_smoothing") || given("loss.class_weights"))) complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
+    if (c_.precision.compute != c_.precision.parameters)
+      complain("precision.compute", "must be the same as precision.parameters in this version");
+    if (c_.loss.kind == LossKind::mse && (given("loss.label_smoothing") || given("loss.class_weights")))
+      complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
   }
 
   void check_optimizer() {
@@ -76,13 +87,16 @@ class Checker {
         if (given(key)) complain(key, "belongs to optimizer.kind = \"sgd\"; leave it out");
       }
     }
-    if (c_.schedule.kind == ScheduleKind::step && c_.schedule.step_size == 0) complain("schedule.step_size", "is needed for schedule.kind = \"step\"");
+    if (c_.schedule.kind == ScheduleKind::step && c_.schedule.step_size == 0)
+      complain("schedule.step_size", "is needed for schedule.kind = \"step\"");
   }
 
   void check_devices() {
-    if (!c_.simulate.empty() && c_.run.device == DeviceChoice::cuda) complain("simulate.devices", "plays devices on the CPU: write run.device = \"cpu\" or leave simulate out");
+    if (!c_.simulate.empty() && c_.run.device == DeviceChoice::cuda)
+      complain("simulate.devices", "plays devices on the CPU: write run.device = \"cpu\" or leave simulate out");
     if (!c_.simulate.empty() && world_size_ > static_cast<int>(c_.simulate.size())) {
-      complain("simulate.devices", "lists " + std::to_string(c_.simulate.size()) + " device(s), but " + std::to_string(world_size_) + " ranks were started: add devices, or start fewer (mpirun -np " +
+      complain("simulate.devices", "lists " + std::to_string(c_.simulate.size()) + " device(s), but " + std::to_string(world_size_) +
+                                       " ranks were started: add devices, or start fewer (mpirun -np " +
                                        std::to_string(c_.simulate.size()) + ")");
     }
   }

@@ -6,7 +6,10 @@ namespace onebatch::launch {
 namespace {
 
 // The members of a configuration, as the builders want them.
-#define ONEBATCH_FIELD(member) [](Configuration & c) -> auto& { return c.member; }
+#define ONEBATCH_FIELD(member)     \
+  [](Configuration & c) -> auto& { \
+    return c.member;               \
+  }
 
 constexpr std::int64_t k_any = INT64_MAX;
 
@@ -92,7 +95,8 @@ Complaint read_device(const toml::node& node, SimulatedDevice& device) {
   for (const auto& [key, value] : *table) {
     if (key.str() == "memory") {
       const auto text = value.value<std::string>();
-      const auto bytes = value.is_integer() && *value.value<std::int64_t>() > 0 ? value.value<std::int64_t>() : (text ? parse_bytes(*text) : std::nullopt);
+      const auto bytes =
+          value.is_integer() && *value.value<std::int64_t>() > 0 ? value.value<std::int64_t>() : (text ? parse_bytes(*text) : std::nullopt);
       if (!bytes) return "memory must be a size such as \"512MiB\"";
       device.memory_bytes = *bytes;
     } else if (key.str() == "slowdown") {
@@ -130,61 +134,82 @@ ConfigKey simulate_key() {
 }
 
 std::vector<ConfigKey> run_keys() {
-  return {text_key("run.name", ONEBATCH_FIELD(run.name)),
-          text_key("run.output_dir", ONEBATCH_FIELD(run.output_dir)),
-          integer_key("run.seed", 0, k_any, ONEBATCH_FIELD(run.seed)),
-          optional_integer_key("run.epochs", 1, "", ONEBATCH_FIELD(run.epochs)),
-          optional_integer_key("run.max_steps", 1, "", ONEBATCH_FIELD(run.max_steps)),
-          choice_key<DeviceChoice>("run.device", {{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}}, {}, ONEBATCH_FIELD(run.device)),
-          deterministic_key()};
+  return {
+      text_key("run.name", ONEBATCH_FIELD(run.name)),
+      text_key("run.output_dir", ONEBATCH_FIELD(run.output_dir)),
+      integer_key("run.seed", 0, k_any, ONEBATCH_FIELD(run.seed)),
+      optional_integer_key("run.epochs", 1, "", ONEBATCH_FIELD(run.epochs)),
+      optional_integer_key("run.max_steps", 1, "", ONEBATCH_FIELD(run.max_steps)),
+      choice_key<DeviceChoice>("run.device", {{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}},
+                               {}, ONEBATCH_FIELD(run.device)),
+      deterministic_key()};
 }
 
 std::vector<ConfigKey> batch_keys() {
-  return {integer_key("batch.global_batch_size", 1, std::int64_t{1} << 40, ONEBATCH_FIELD(batch.global_batch_size)),
-          micro_batch_key(),
+  return {integer_key("batch.global_batch_size", 1, std::int64_t{1} << 40, ONEBATCH_FIELD(batch.global_batch_size)), micro_batch_key(),
           optional_integer_key("batch.gradient_accumulation_steps", 1, "auto", ONEBATCH_FIELD(batch.gradient_accumulation_steps)),
-          choice_key<LastBatch>("batch.last_batch", {{"exact", LastBatch::exact}, {"drop", LastBatch::drop}}, {}, ONEBATCH_FIELD(batch.last_batch))};
+          choice_key<LastBatch>("batch.last_batch", {{"exact", LastBatch::exact}, {"drop", LastBatch::drop}}, {},
+                                ONEBATCH_FIELD(batch.last_batch))};
 }
 
 template <typename Section>
 std::vector<ConfigKey> dataset_keys(const std::string& prefix, Section section) {
-  return {choice_key<DataKind>(prefix + "kind", {{"idx", DataKind::idx}, {"synthetic", DataKind::synthetic}}, {"cifar", "image_folder", "tokens", "safetensors"},
-                               [=](Configuration& c) -> auto& { return section(c).kind; }),
-          text_key(prefix + "path", [=](Configuration& c) -> auto& { return section(c).path; }),
-          integers_key(prefix + "shape", 1, [=](Configuration& c) -> auto& { return section(c).shape; }),
-          integer_key(prefix + "num_classes", 1, std::int64_t{1} << 31, [=](Configuration& c) -> auto& { return section(c).num_classes; }),
-          integer_key(prefix + "size", 1, std::int64_t{1} << 40, [=](Configuration& c) -> auto& { return section(c).size; }),
-          integer_key(prefix + "workers", 0, 0, [=](Configuration& c) -> auto& { return section(c).workers; })};
+  return {choice_key<DataKind>(
+              prefix + "kind", {{"idx", DataKind::idx}, {"synthetic", DataKind::synthetic}},
+              {"cifar", "image_folder", "tokens", "safetensors"}, [=](Configuration & c) -> auto& { return section(c).kind; }),
+          text_key(
+              prefix + "path", [=](Configuration & c) -> auto& { return section(c).path; }),
+          integers_key(
+              prefix + "shape", 1, [=](Configuration & c) -> auto& { return section(c).shape; }),
+          integer_key(
+              prefix + "num_classes", 1, std::int64_t{1} << 31, [=](Configuration & c) -> auto& { return section(c).num_classes; }),
+          integer_key(
+              prefix + "size", 1, std::int64_t{1} << 40, [=](Configuration & c) -> auto& { return section(c).size; }),
+          integer_key(
+              prefix + "workers", 0, 0, [=](Configuration & c) -> auto& { return section(c).workers; })};
 }
 
 std::vector<ConfigKey> model_keys() {
-  return {choice_key<ModelKind>("model.kind", {{"mlp", ModelKind::mlp}, {"resnet", ModelKind::resnet}}, {"gpt2", "bert", "vit", "torchscript", "plugin"}, ONEBATCH_FIELD(model.kind)),
+  return {choice_key<ModelKind>("model.kind", {{"mlp", ModelKind::mlp}, {"resnet", ModelKind::resnet}},
+                                {"gpt2", "bert", "vit", "torchscript", "plugin"}, ONEBATCH_FIELD(model.kind)),
           text_key("model.weights", ONEBATCH_FIELD(model.weights)),
           integers_key("model.hidden", 1, ONEBATCH_FIELD(model.hidden)),
           number_key("model.dropout", {0.0, 0.999}, ONEBATCH_FIELD(model.dropout)),
           integer_key("model.depth", 8, 1202, ONEBATCH_FIELD(model.depth)),
-          choice_key<ResNetStem>("model.stem", {{"imagenet", ResNetStem::imagenet}, {"cifar", ResNetStem::cifar}}, {}, ONEBATCH_FIELD(model.stem)),
+          choice_key<ResNetStem>("model.stem", {{"imagenet", ResNetStem::imagenet}, {"cifar", ResNetStem::cifar}}, {},
+                                 ONEBATCH_FIELD(model.stem)),
           integer_key("model.num_classes", 0, std::int64_t{1} << 31, ONEBATCH_FIELD(model.num_classes)),
-          choice_key<LossKind>("loss.kind", {{"cross_entropy", LossKind::cross_entropy}, {"mse", LossKind::mse}}, {"model"}, ONEBATCH_FIELD(loss.kind)),
+          choice_key<LossKind>("loss.kind", {{"cross_entropy", LossKind::cross_entropy}, {"mse", LossKind::mse}}, {"model"},
+                               ONEBATCH_FIELD(loss.kind)),
           number_key("loss.label_smoothing", {0.0, 1.0}, ONEBATCH_FIELD(loss.label_smoothing)),
           integer_key("loss.ignore_index", INT64_MIN, k_any, ONEBATCH_FIELD(loss.ignore_index)),
-          numbers_key("loss.class_weights", 0, {0.0}, [](const Configuration& c) { return c.loss.class_weights; },
-                      [](Configuration& c, const std::vector<double>& values) { c.loss.class_weights = values; })};
+          numbers_key(
+              "loss.class_weights", 0, {0.0}, [](const Configuration& c) { return c.loss.class_weights; },
+              [](Configuration& c, const std::vector<double>& values) { c.loss.class_weights = values; })};
 }
 
 std::vector<ConfigKey> optimizer_keys() {
-  return {choice_key<OptimizerKind>("optimizer.kind", {{"adamw", OptimizerKind::adamw}, {"adam", OptimizerKind::adam}, {"sgd", OptimizerKind::sgd}}, {}, ONEBATCH_FIELD(optimizer.kind)),
+  return {choice_key<OptimizerKind>("optimizer.kind",
+                                    {{"adamw", OptimizerKind::adamw}, {"adam", OptimizerKind::adam}, {"sgd", OptimizerKind::sgd}}, {},
+                                    ONEBATCH_FIELD(optimizer.kind)),
           number_key("optimizer.lr", {0.0}, ONEBATCH_FIELD(optimizer.lr)),
           number_key("optimizer.weight_decay", {0.0}, ONEBATCH_FIELD(optimizer.weight_decay)),
-          numbers_key("optimizer.betas", 2, {0.0, 0.9999999}, [](const Configuration& c) { return std::vector<double>(c.optimizer.betas.begin(), c.optimizer.betas.end()); },
-                      [](Configuration& c, const std::vector<double>& values) { c.optimizer.betas = {values[0], values[1]}; }),
+          numbers_key(
+              "optimizer.betas", 2, {0.0, 0.9999999},
+              [](const Configuration& c) { return std::vector<double>(c.optimizer.betas.begin(), c.optimizer.betas.end()); },
+              [](Configuration& c, const std::vector<double>& values) {
+                c.optimizer.betas = {values[0], values[1]};
+              }),
           number_key("optimizer.eps", {0.0}, ONEBATCH_FIELD(optimizer.eps)),
           number_key("optimizer.momentum", {0.0, 1.0}, ONEBATCH_FIELD(optimizer.momentum)),
           boolean_key("optimizer.nesterov", ONEBATCH_FIELD(optimizer.nesterov)),
           number_key("optimizer.max_grad_norm", {0.0, HUGE_VAL, true}, ONEBATCH_FIELD(optimizer.max_grad_norm)),
           choice_key<ScheduleKind>("schedule.kind",
-                                   {{"constant", ScheduleKind::constant}, {"linear", ScheduleKind::linear}, {"cosine", ScheduleKind::cosine}, {"step", ScheduleKind::step}}, {},
-                                   ONEBATCH_FIELD(schedule.kind)),
+                                   {{"constant", ScheduleKind::constant},
+                                    {"linear", ScheduleKind::linear},
+                                    {"cosine", ScheduleKind::cosine},
+                                    {"step", ScheduleKind::step}},
+                                   {}, ONEBATCH_FIELD(schedule.kind)),
           integer_key("schedule.warmup_steps", 0, k_any, ONEBATCH_FIELD(schedule.warmup_steps)),
           number_key("schedule.final_lr_fraction", {0.0, 1.0}, ONEBATCH_FIELD(schedule.final_lr_fraction)),
           integer_key("schedule.step_size", 0, k_any, ONEBATCH_FIELD(schedule.step_size)),
@@ -193,31 +218,35 @@ std::vector<ConfigKey> optimizer_keys() {
 
 std::vector<ConfigKey> arithmetic_keys() {
   const std::vector<Choice<Precision>> precisions = {{"float32", Precision::float32}, {"float64", Precision::float64}};
-  return {choice_key<Precision>("precision.compute", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.compute)),
-          choice_key<Precision>("precision.parameters", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.parameters)),
-          boolean_key("precision.allow_tf32", ONEBATCH_FIELD(precision.allow_tf32)),
-          choice_key<BatchNormMode>("batch_norm.mode", {{"local", BatchNormMode::local}}, {"sync", "exact"}, ONEBATCH_FIELD(batch_norm.mode)),
-          boolean_key("batch_norm.frozen", ONEBATCH_FIELD(batch_norm.frozen)),
-          choice_key<ProbeMode>("probe.mode", {{"model", ProbeMode::model}, {"power", ProbeMode::power}, {"binsearch", ProbeMode::binsearch}}, {}, ONEBATCH_FIELD(probe.mode)),
-          number_key("probe.margin", {0.0, 0.9}, ONEBATCH_FIELD(probe.margin)),
-          integer_key("probe.init_val", 1, k_any, ONEBATCH_FIELD(probe.init_val)),
-          integer_key("probe.max_val", 1, k_any, ONEBATCH_FIELD(probe.max_val)),
-          integer_key("probe.max_trials", 2, 1000, ONEBATCH_FIELD(probe.max_trials)),
-          integer_key("probe.steps_per_trial", 1, 1000, ONEBATCH_FIELD(probe.steps_per_trial))};
+  return {
+      choice_key<Precision>("precision.compute", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.compute)),
+      choice_key<Precision>("precision.parameters", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.parameters)),
+      boolean_key("precision.allow_tf32", ONEBATCH_FIELD(precision.allow_tf32)),
+      choice_key<BatchNormMode>("batch_norm.mode", {{"local", BatchNormMode::local}}, {"sync", "exact"}, ONEBATCH_FIELD(batch_norm.mode)),
+      boolean_key("batch_norm.frozen", ONEBATCH_FIELD(batch_norm.frozen)),
+      choice_key<ProbeMode>("probe.mode", {{"model", ProbeMode::model}, {"power", ProbeMode::power}, {"binsearch", ProbeMode::binsearch}},
+                            {}, ONEBATCH_FIELD(probe.mode)),
+      number_key("probe.margin", {0.0, 0.9}, ONEBATCH_FIELD(probe.margin)),
+      integer_key("probe.init_val", 1, k_any, ONEBATCH_FIELD(probe.init_val)),
+      integer_key("probe.max_val", 1, k_any, ONEBATCH_FIELD(probe.max_val)),
+      integer_key("probe.max_trials", 2, 1000, ONEBATCH_FIELD(probe.max_trials)),
+      integer_key("probe.steps_per_trial", 1, 1000, ONEBATCH_FIELD(probe.steps_per_trial))};
 }
 
 std::vector<ConfigKey> service_keys() {
-  return {choice_key<CommBackend>("comm.backend", {{"auto", CommBackend::automatic}, {"nccl", CommBackend::nccl}, {"mpi", CommBackend::mpi}}, {}, ONEBATCH_FIELD(comm.backend)),
-          number_key("comm.bucket_cap_mb", {0.0, 1e6, true}, ONEBATCH_FIELD(comm.bucket_cap_mb)),
-          number_key("comm.timeout_seconds", {0.0, 1e9, true}, ONEBATCH_FIELD(comm.timeout_seconds)),
-          boolean_key("comm.allow_shared_device", ONEBATCH_FIELD(comm.allow_shared_device)),
-          integer_key("checkpoint.every_steps", 0, k_any, ONEBATCH_FIELD(checkpoint.every_steps)),
-          integer_key("checkpoint.keep", 0, k_any, ONEBATCH_FIELD(checkpoint.keep)),
-          resume_key(),
-          integer_key("log.every_steps", 1, k_any, ONEBATCH_FIELD(log.every_steps)),
-          boolean_key("log.jsonl", ONEBATCH_FIELD(log.jsonl)),
-          boolean_key("log.samples", ONEBATCH_FIELD(log.samples)),
-          simulate_key()};
+  return {
+      choice_key<CommBackend>("comm.backend", {{"auto", CommBackend::automatic}, {"nccl", CommBackend::nccl}, {"mpi", CommBackend::mpi}},
+                              {}, ONEBATCH_FIELD(comm.backend)),
+      number_key("comm.bucket_cap_mb", {0.0, 1e6, true}, ONEBATCH_FIELD(comm.bucket_cap_mb)),
+      number_key("comm.timeout_seconds", {0.0, 1e9, true}, ONEBATCH_FIELD(comm.timeout_seconds)),
+      boolean_key("comm.allow_shared_device", ONEBATCH_FIELD(comm.allow_shared_device)),
+      integer_key("checkpoint.every_steps", 0, k_any, ONEBATCH_FIELD(checkpoint.every_steps)),
+      integer_key("checkpoint.keep", 0, k_any, ONEBATCH_FIELD(checkpoint.keep)),
+      resume_key(),
+      integer_key("log.every_steps", 1, k_any, ONEBATCH_FIELD(log.every_steps)),
+      boolean_key("log.jsonl", ONEBATCH_FIELD(log.jsonl)),
+      boolean_key("log.samples", ONEBATCH_FIELD(log.samples)),
+      simulate_key()};
 }
 
 #undef ONEBATCH_FIELD
@@ -245,11 +274,28 @@ const std::vector<ConfigKey>& config_keys() {
 }
 
 const std::vector<std::string>& future_keys() {
-  static const std::vector<std::string> keys = {
-      "sync_batchnorm",   "data.augment",         "data.block_size",          "data.inputs",         "data.target",         "model.path",           "model.n_layer",
-      "model.n_head",     "model.n_embd",         "model.block_size",         "model.vocab_size",    "loss.normalize_by",   "precision.loss_scale", "memory.recompute",
-      "memory.offload",   "memory.max_split_size_mb", "memory.expandable_segments", "probe.cache",       "comm.overlap",        "log.tensorboard",      "memory",
-      "batch_norm.sync_batchnorm"};
+  static const std::vector<std::string> keys = {"sync_batchnorm",
+                                                "data.augment",
+                                                "data.block_size",
+                                                "data.inputs",
+                                                "data.target",
+                                                "model.path",
+                                                "model.n_layer",
+                                                "model.n_head",
+                                                "model.n_embd",
+                                                "model.block_size",
+                                                "model.vocab_size",
+                                                "loss.normalize_by",
+                                                "precision.loss_scale",
+                                                "memory.recompute",
+                                                "memory.offload",
+                                                "memory.max_split_size_mb",
+                                                "memory.expandable_segments",
+                                                "probe.cache",
+                                                "comm.overlap",
+                                                "log.tensorboard",
+                                                "memory",
+                                                "batch_norm.sync_batchnorm"};
   return keys;
 }
 

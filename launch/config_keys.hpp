@@ -1,4 +1,5 @@
-// Every key of a configuration file: its type, its range, where it goes. Loading, the resolved file and the documents all come from this one table.
+// Every key of a configuration file: its type, its range, where it goes. Loading, the resolved file and the documents all come from this
+// one table.
 #pragma once
 
 #include "trainer/configuration.hpp"
@@ -15,10 +16,10 @@ namespace onebatch::launch {
 using Complaint = std::string;
 
 struct ConfigKey {
-  std::string path;                                                       // "batch.global_batch_size"
-  std::string values;                                                     // "a whole number from 1", "\"auto\", n or [n0, n1, …]"
+  std::string path;    // "batch.global_batch_size"
+  std::string values;  // "a whole number from 1", "\"auto\", n or [n0, n1, …]"
   std::function<Complaint(const toml::node&, Configuration&)> read;
-  std::function<std::string(const Configuration&)> show;                  // as TOML; empty: not set
+  std::function<std::string(const Configuration&)> show;  // as TOML; empty: not set
 };
 
 const std::vector<ConfigKey>& config_keys();

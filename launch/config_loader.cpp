@@ -89,7 +89,8 @@ class Loader {
   void note(const std::string& path, const toml::node& node, bool from_command_line) {
     const auto begin = node.source().begin;
     if (path.starts_with("data.validation.")) has_validation_ = true;
-    given_[path] = from_command_line ? Given{&node, "command line", "--set " + path, 0} : Given{&node, name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
+    given_[path] = from_command_line ? Given{&node, "command line", "--set " + path, 0}
+                                     : Given{&node, name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
   }
 
   void unknown(const std::string& path, const toml::node& node, bool from_command_line) {
@@ -97,7 +98,8 @@ class Loader {
     const std::string where = from_command_line ? "--set " + path : place(begin);
     const unsigned line = from_command_line ? 0 : begin.line;
     const auto& future = future_keys();
-    const bool future_section = std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key == path || key.starts_with(path + "."); });
+    const bool future_section =
+        std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key == path || key.starts_with(path + "."); });
     if (future_section) return complain(where, path + ": is not in this version; leave it out", line);
     std::vector<std::string> known = sections();
     for (const ConfigKey& key : config_keys()) known.push_back(key.path);
@@ -108,7 +110,8 @@ class Loader {
   static std::vector<std::string> sections() {
     std::set<std::string> names;
     for (const ConfigKey& key : config_keys()) {
-      for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1)) names.insert(key.path.substr(0, dot));
+      for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1))
+        names.insert(key.path.substr(0, dot));
     }
     return {names.begin(), names.end()};
   }
@@ -127,12 +130,14 @@ class Loader {
     return name_ + ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
   }
 
-  void complain(std::string where, std::string message, unsigned line) { loaded_.mistakes.push_back({std::move(where), std::move(message), line}); }
+  void complain(std::string where, std::string message, unsigned line) {
+    loaded_.mistakes.push_back({std::move(where), std::move(message), line});
+  }
 
   std::string name_;
   LoadedConfig& loaded_;
   toml::table file_;
-  std::list<toml::table> assignments_;   // nodes are pointed at
+  std::list<toml::table> assignments_;  // nodes are pointed at
   std::map<std::string, Given> given_;
   bool has_validation_ = false;
 };
@@ -145,7 +150,8 @@ LoadedConfig load_config(const std::string& text, const std::string& name, const
   loader.read_file(text);
   for (const std::string& assignment : assignments) loader.read_assignment(assignment);
   loader.apply();
-  std::stable_sort(loaded.mistakes.begin(), loaded.mistakes.end(), [](const ConfigMistake& a, const ConfigMistake& b) { return a.line < b.line; });
+  std::stable_sort(loaded.mistakes.begin(), loaded.mistakes.end(),
+                   [](const ConfigMistake& a, const ConfigMistake& b) { return a.line < b.line; });
   return loaded;
 }
 
@@ -167,7 +173,8 @@ std::string resolved_config(const LoadedConfig& loaded) {
     section = in;
     const auto origin = loaded.origins.find(key.path);
     const std::string from = origin == loaded.origins.end() ? (in == "data.validation" ? "as data" : "default") : origin->second;
-    text += value.empty() ? "# " + key.path.substr(dot + 1) + " is not set\n" : key.path.substr(dot + 1) + " = " + value + "   # " + from + "\n";
+    text += value.empty() ? "# " + key.path.substr(dot + 1) + " is not set\n"
+                          : key.path.substr(dot + 1) + " = " + value + "   # " + from + "\n";
   }
   return text;
 }

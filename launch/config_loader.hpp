@@ -11,18 +11,19 @@ namespace onebatch::launch {
 
 /// One mistake: where it stands and what to write instead.
 struct ConfigMistake {
-  std::string place;     // "x.toml:12:5" or "--set"
-  std::string message;   // "optimizer.lrr: no such key; did you mean optimizer.lr?"
-  unsigned line = 0;     // to list them in the file's order; 0 = not in the file
+  std::string place;    // "x.toml:12:5" or "--set"
+  std::string message;  // "optimizer.lrr: no such key; did you mean optimizer.lr?"
+  unsigned line = 0;    // to list them in the file's order; 0 = not in the file
 };
 
 struct LoadedConfig {
   Configuration configuration;
-  std::map<std::string, std::string> origins;   // key -> "x.toml:12" or "command line"; keys that are not here have their defaults
-  std::vector<ConfigMistake> mistakes;          // empty: the configuration may be used
+  std::map<std::string, std::string> origins;  // key -> "x.toml:12" or "command line"; keys that are not here have their defaults
+  std::vector<ConfigMistake> mistakes;         // empty: the configuration may be used
 };
 
-/// `text` is a TOML document, `name` how messages call it, `assignments` are "section.key=value" with TOML values (a bare word is taken as text).
+/// `text` is a TOML document, `name` how messages call it, `assignments` are "section.key=value" with TOML values (a bare word is taken as
+/// text).
 LoadedConfig load_config(const std::string& text, const std::string& name, const std::vector<std::string>& assignments);
 
 /// What cannot be right whatever the file says, given how many ranks were started (0: not known).

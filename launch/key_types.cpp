@@ -18,7 +18,7 @@ std::string number_text(double value) {
   std::array<char, 64> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   std::string result(text.data(), end);
-  if (result.find_first_of(".en") == std::string::npos) result += ".0";   // TOML tells floats by their point
+  if (result.find_first_of(".en") == std::string::npos) result += ".0";  // TOML tells floats by their point
   return result;
 }
 
@@ -27,7 +27,8 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
     const char* name;
     double bytes;
   };
-  constexpr std::array<Unit, 8> k_units = {{{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}};
+  constexpr std::array<Unit, 8> k_units = {
+      {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}};
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || !(value > 0.0) || value > 1e15) return std::nullopt;

@@ -27,7 +27,8 @@ std::string integers_text(const std::vector<std::int64_t>& values);
 /// `field(configuration)` returns a reference to the member.
 template <typename Field>
 ConfigKey integer_key(std::string path, std::int64_t least, std::int64_t most, Field field) {
-  const std::string values = "a whole number " + (most == INT64_MAX ? "from " + std::to_string(least) : "from " + std::to_string(least) + " to " + std::to_string(most));
+  const std::string values = "a whole number " + (most == INT64_MAX ? "from " + std::to_string(least)
+                                                                    : "from " + std::to_string(least) + " to " + std::to_string(most));
   return {path, values,
           [=](const toml::node& node, Configuration& c) -> Complaint {
             const auto value = node.value_exact<std::int64_t>();
@@ -62,7 +63,7 @@ ConfigKey optional_integer_key(std::string path, std::int64_t least, std::string
 struct Range {
   double least = -HUGE_VAL;
   double most = HUGE_VAL;
-  bool open = false;   // the least itself is not allowed
+  bool open = false;  // the least itself is not allowed
 };
 
 std::string range_text(const Range& range);

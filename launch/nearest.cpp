@@ -21,7 +21,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& known) {
-  constexpr std::size_t k_longest = 200;   // nobody mistypes a key of that length
+  constexpr std::size_t k_longest = 200;  // nobody mistypes a key of that length
   std::optional<std::string> best;
   std::size_t least = std::max<std::size_t>(3, word.size() / 3) + 1;
   if (word.size() > k_longest) return best;

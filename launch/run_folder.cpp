@@ -43,14 +43,17 @@ fs::path make_next_free(const fs::path& wanted) {
 
 RunFolder make_run_folder(const Configuration& configuration, const std::string& default_name) {
   const std::string name = configuration.run.name.empty() ? default_name : configuration.run.name;
-  if (name.find('/') != std::string::npos || name == "." || name == "..") throw UserError("run.name = \"" + name + "\" must be a plain name; the place is run.output_dir");
+  if (name.find('/') != std::string::npos || name == "." || name == "..")
+    throw UserError("run.name = \"" + name + "\" must be a plain name; the place is run.output_dir");
   const fs::path wanted = fs::path(configuration.run.output_dir) / name;
   try {
     fs::create_directories(wanted.parent_path());
     if (fs::create_directory(wanted)) return {wanted, {}};
     if (!fs::is_directory(wanted)) throw UserError(wanted.string() + " is a file: write another run.name");
-    if (!fs::is_empty(wanted) && !fs::exists(wanted / "config.toml")) throw UserError(wanted.string() + " is not a run's folder and is not empty: write another run.name or run.output_dir");
-    if (goes_on(configuration, wanted)) return {wanted, "the run in " + wanted.string() + " goes on (checkpoint.resume = \"never\" begins a new one)"};
+    if (!fs::is_empty(wanted) && !fs::exists(wanted / "config.toml"))
+      throw UserError(wanted.string() + " is not a run's folder and is not empty: write another run.name or run.output_dir");
+    if (goes_on(configuration, wanted))
+      return {wanted, "the run in " + wanted.string() + " goes on (checkpoint.resume = \"never\" begins a new one)"};
     if (fs::is_empty(wanted)) return {wanted, {}};
     const fs::path free = make_next_free(wanted);
     return {free, wanted.string() + " holds a run already: this one is in " + free.string()};

@@ -26,7 +26,7 @@ const std::atomic<int>* install_stop_signals(SignalScope scope) {
     std::signal(SIGTERM, onebatch_note_signal);
     std::signal(SIGINT, onebatch_note_signal);
   }
-  std::signal(SIGXFSZ, SIG_IGN);   // a full quota is an error that names the file, not a death
+  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error that names the file, not a death
   std::signal(SIGPIPE, SIG_IGN);
   return &stop_signal;
 }

@@ -6,8 +6,8 @@
 namespace onebatch::launch {
 
 enum class SignalScope {
-  ranks,   // one of several ranks: SIGUSR1 and SIGUSR2, which mpirun passes on
-  alone    // a world of one, or a launcher that gives notice (Slurm): SIGTERM and SIGINT too; a second SIGINT ends at once
+  ranks,  // one of several ranks: SIGUSR1 and SIGUSR2, which mpirun passes on
+  alone   // a world of one, or a launcher that gives notice (Slurm): SIGTERM and SIGINT too; a second SIGINT ends at once
 };
 
 /// Installs the handlers; may be called again with a wider scope. Returns the flag that they set: the signal's number, 0 = none.

@@ -30,7 +30,8 @@ std::string accuracy_text(const EvaluationResult& result) {
 
 std::string duration_text(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::max(0.0, seconds));
-  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60) : fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
 }  // namespace
@@ -81,7 +82,8 @@ void Terminal::step_done(const StepRecord& record) {
   if (options_.quiet) return;
   if (on_terminal_) return draw_bar(record);
   if (record.step % options_.every_steps != 0 && record.step != last_step_) return;
-  print(fmt::format("step {}/{}  epoch {}  loss {:.4f}  lr {:.3g}  {:.0f} samples/s", record.step, last_step_, record.epoch, record.loss, record.lr, record.samples_per_second));
+  print(fmt::format("step {}/{}  epoch {}  loss {:.4f}  lr {:.3g}  {:.0f} samples/s", record.step, last_step_, record.epoch, record.loss,
+                    record.lr, record.samples_per_second));
 }
 
 void Terminal::draw_bar(const StepRecord& record) {
@@ -90,9 +92,11 @@ void Terminal::draw_bar(const StepRecord& record) {
   const double done = last_step_ > 0 ? static_cast<double>(record.step) / static_cast<double>(last_step_) : 1.0;
   const int filled = static_cast<int>(done * k_bar_width);
   const double elapsed = std::chrono::duration<double>(now - begin_).count();
-  const double left = elapsed / static_cast<double>(std::max<std::int64_t>(1, record.step - first_step_)) * static_cast<double>(last_step_ - record.step);
+  const double left =
+      elapsed / static_cast<double>(std::max<std::int64_t>(1, record.step - first_step_)) * static_cast<double>(last_step_ - record.step);
   fmt::print("\r\x1b[K{}{} {}/{}  loss {:.4f}  {:.0f} samples/s  {} left", std::string(static_cast<std::size_t>(filled), '#'),
-             std::string(static_cast<std::size_t>(k_bar_width - filled), '.'), record.step, last_step_, record.loss, record.samples_per_second, duration_text(left));
+             std::string(static_cast<std::size_t>(k_bar_width - filled), '.'), record.step, last_step_, record.loss,
+             record.samples_per_second, duration_text(left));
   std::fflush(stdout);
   bar_drawn_ = true;
   last_drawn_ = now;
@@ -113,27 +117,36 @@ void Terminal::checkpoint_saved(std::int64_t step, std::string_view path) {
 
 std::string profile_table(const ClusterProfile& profile) {
   std::string text = "probe of every rank's device\n";
-  text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7}\n", "rank", "device", "limit", "least", "largest", "plan may", "used", "trials", "out of memory", "seconds");
+  text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7}\n", "rank", "device", "limit", "least",
+                      "largest", "plan may", "used", "trials", "out of memory", "seconds");
   for (const RankProfile& rank : profile.ranks) {
     const auto failures = std::count_if(rank.trials.begin(), rank.trials.end(), [](const Trial& trial) { return trial.out_of_memory; });
     const bool limited = rank.memory_limit_bytes > 0 && rank.memory_limit_bytes != k_no_limit;
-    const std::string used = limited ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(rank.peak_bytes) / static_cast<double>(rank.memory_limit_bytes)) : mebibytes(rank.peak_bytes);
-    text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7.2f}\n", rank.rank, rank.device, mebibytes(rank.memory_limit_bytes), rank.min_micro_batch,
-                        rank.largest_micro_batch, rank.max_micro_batch, used, rank.trials.size(), failures, trial_seconds(rank));
+    const std::string used =
+        limited ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(rank.peak_bytes) / static_cast<double>(rank.memory_limit_bytes))
+                : mebibytes(rank.peak_bytes);
+    text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7.2f}\n", rank.rank, rank.device,
+                        mebibytes(rank.memory_limit_bytes), rank.min_micro_batch, rank.largest_micro_batch, rank.max_micro_batch, used,
+                        rank.trials.size(), failures, trial_seconds(rank));
   }
   return text;
 }
 
 std::string verify_text(const VerifyReport& report) {
   std::string text = fmt::format("gradient against {}\n", report.reference);
-  text += fmt::format("relative L2 {:.3g}, largest difference {:.3g} ({}, BatchNorm {}); one single batch in {} is off by {:.3g}\n", report.relative_l2, report.max_abs, report.precision,
-                      report.batch_norm, report.precision, report.reference_relative_l2);
+  text +=
+      fmt::format("relative L2 {:.3g}, largest difference {:.3g} ({}, BatchNorm {}); one single batch in {} is off by {:.3g}\n",
+                  report.relative_l2, report.max_abs, report.precision, report.batch_norm, report.precision, report.reference_relative_l2);
   auto worst = report.parameters;
   std::sort(worst.begin(), worst.end(), [](const auto& a, const auto& b) { return a.relative_l2 > b.relative_l2; });
   worst.resize(std::min<std::size_t>(worst.size(), 5));
-  for (const ParameterDifference& parameter : worst) text += fmt::format("  {:<32} relative L2 {:.3g}\n", parameter.name, parameter.relative_l2);
+  for (const ParameterDifference& parameter : worst)
+    text += fmt::format("  {:<32} relative L2 {:.3g}\n", parameter.name, parameter.relative_l2);
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
-  return text + fmt::format("{} (tolerance {:.3g})\n", report.pass ? "PASS: this is the gradient of the single large batch" : "FAIL: this is not the gradient of the single large batch", report.tolerance);
+  return text + fmt::format("{} (tolerance {:.3g})\n",
+                            report.pass ? "PASS: this is the gradient of the single large batch"
+                                        : "FAIL: this is not the gradient of the single large batch",
+                            report.tolerance);
 }
 
 }  // namespace onebatch::launch

@@ -41,13 +41,15 @@ Failure attempt(const std::function<void()>& work) {
 
 void agree(comm::Communicator& control, const std::function<void()>& work) {
   const Failure mine = attempt(work);
-  const std::string said = mine.code == ExitCode::done ? "" : std::to_string(static_cast<int>(mine.code)) + " " + comm::host_name() + "\n" + mine.message;
+  const std::string said =
+      mine.code == ExitCode::done ? "" : std::to_string(static_cast<int>(mine.code)) + " " + comm::host_name() + "\n" + mine.message;
   const auto all = comm::all_gather_text(control, said);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
     const std::size_t space = all[rank].find(' ');
     const std::size_t newline = all[rank].find('\n');
-    const std::string who = all.size() == 1 ? "" : "rank " + std::to_string(rank) + " (" + all[rank].substr(space + 1, newline - space - 1) + "): ";
+    const std::string who =
+        all.size() == 1 ? "" : "rank " + std::to_string(rank) + " (" + all[rank].substr(space + 1, newline - space - 1) + "): ";
     throw AgreedError(static_cast<ExitCode>(std::stoi(all[rank].substr(0, space))), who + all[rank].substr(newline + 1));
   }
 }

@@ -7,8 +7,8 @@
 
 namespace onebatch {
 
-/// Runs `work` on every rank. Where it threw on any, every rank throws AgreedError with the first failing rank's words and exit code. `work` itself must
-/// not be collective. Collective.
+/// Runs `work` on every rank. Where it threw on any, every rank throws AgreedError with the first failing rank's words and exit code.
+/// `work` itself must not be collective. Collective.
 void agree(comm::Communicator& control, const std::function<void()>& work);
 
 }  // namespace onebatch

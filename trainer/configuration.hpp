@@ -25,10 +25,10 @@ enum class CommBackend { automatic, nccl, mpi };
 enum class ResumeMode { automatic, never, path };
 
 struct RunConfiguration {
-  std::string name;                       // the folder below output_dir; empty = the configuration file's stem
+  std::string name;  // the folder below output_dir; empty = the configuration file's stem
   std::string output_dir = "runs";
   std::uint64_t seed = 1;
-  std::optional<std::int64_t> epochs;     // one of the two
+  std::optional<std::int64_t> epochs;  // one of the two
   std::optional<std::int64_t> max_steps;
   DeviceChoice device = DeviceChoice::automatic;
   Determinism deterministic = Determinism::off;
@@ -44,10 +44,10 @@ struct BatchConfiguration {
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
   DataKind kind = DataKind::idx;
-  std::string path;                            // idx: folder with train-*/t10k-* files
+  std::string path;                                 // idx: folder with train-*/t10k-* files
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
-  std::int64_t num_classes = 10;               // synthetic
-  std::int64_t size = 1000;                    // synthetic: number of samples
+  std::int64_t num_classes = 10;                    // synthetic
+  std::int64_t size = 1000;                         // synthetic: number of samples
   std::int64_t workers = 0;
 };
 
@@ -58,12 +58,12 @@ struct DataConfiguration {
 
 struct ModelConfiguration {
   ModelKind kind = ModelKind::mlp;
-  std::string weights;                          // safetensors to start from
+  std::string weights;                            // safetensors to start from
   std::vector<std::int64_t> hidden = {512, 512};  // mlp
-  double dropout = 0.0;                         // mlp
-  std::int64_t depth = 18;                      // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)
+  double dropout = 0.0;                           // mlp
+  std::int64_t depth = 18;                        // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)
   ResNetStem stem = ResNetStem::imagenet;
-  std::int64_t num_classes = 0;                 // 0 = the data's
+  std::int64_t num_classes = 0;  // 0 = the data's
 };
 
 struct LossConfiguration {
@@ -81,15 +81,15 @@ struct OptimizerConfiguration {
   double eps = 1e-8;
   double momentum = 0.0;
   bool nesterov = false;
-  std::optional<double> max_grad_norm;          // none = no clipping
+  std::optional<double> max_grad_norm;  // none = no clipping
 };
 
 struct ScheduleConfiguration {
   ScheduleKind kind = ScheduleKind::constant;
   std::int64_t warmup_steps = 0;
-  double final_lr_fraction = 0.0;               // linear, cosine: lr at the end over lr at the top
-  std::int64_t step_size = 0;                   // step: optimizer steps between two cuts
-  double gamma = 0.1;                           // step: the cut
+  double final_lr_fraction = 0.0;  // linear, cosine: lr at the end over lr at the top
+  std::int64_t step_size = 0;      // step: optimizer steps between two cuts
+  double gamma = 0.1;              // step: the cut
 };
 
 struct PrecisionConfiguration {
@@ -100,12 +100,12 @@ struct PrecisionConfiguration {
 
 struct BatchNormConfiguration {
   BatchNormMode mode = BatchNormMode::local;
-  bool frozen = false;                          // normalise with the running statistics also in training, never update them
+  bool frozen = false;  // normalise with the running statistics also in training, never update them
 };
 
 struct ProbeConfiguration {
   ProbeMode mode = ProbeMode::model;
-  double margin = 0.05;                         // the share of the largest size that fits which is held back
+  double margin = 0.05;  // the share of the largest size that fits which is held back
   std::int64_t init_val = 2;
   std::int64_t max_val = 8192;
   std::int64_t max_trials = 25;
@@ -120,22 +120,22 @@ struct CommConfiguration {
 };
 
 struct CheckpointConfiguration {
-  std::int64_t every_steps = 0;                 // 0 = only at the end and on a signal
+  std::int64_t every_steps = 0;  // 0 = only at the end and on a signal
   std::int64_t keep = 2;
   ResumeMode resume = ResumeMode::automatic;
-  std::string resume_path;                      // ResumeMode::path: a step-N folder or a run's folder
+  std::string resume_path;  // ResumeMode::path: a step-N folder or a run's folder
 };
 
 struct LogConfiguration {
-  std::int64_t every_steps = 10;                // lines on a screen that is no terminal
+  std::int64_t every_steps = 10;  // lines on a screen that is no terminal
   bool jsonl = true;
   bool samples = false;
 };
 
 /// One played device of the CPU.
 struct SimulatedDevice {
-  std::int64_t memory_bytes = 0;                // 0 = no limit of its own
-  double slowdown = 1.0;                        // compute time is stretched by this factor
+  std::int64_t memory_bytes = 0;  // 0 = no limit of its own
+  double slowdown = 1.0;          // compute time is stretched by this factor
 };
 
 struct Configuration {

@@ -19,7 +19,13 @@ class DoesNotFitError : public std::runtime_error {
 };
 
 enum class ExitCode : int {
-  done = 0, failed = 1, user_error = 2, does_not_fit = 3, peer_failed = 4, verification_failed = 5, stopped_by_signal = 75
+  done = 0,
+  failed = 1,
+  user_error = 2,
+  does_not_fit = 3,
+  peer_failed = 4,
+  verification_failed = 5,
+  stopped_by_signal = 75
 };
 
 /// A failure that every rank throws together, after they have agreed on it: rank 0 says it, all leave MPI in order and exit with `code`.

@@ -74,7 +74,8 @@ std::vector<std::int64_t> split_by_shares(std::int64_t total, const std::vector<
   std::int64_t given = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     cumulative += sum > 0.0 ? shares[i] / sum : 1.0 / static_cast<double>(shares.size());
-    const std::int64_t upto = i + 1 == shares.size() ? total : std::min<std::int64_t>(total, std::llround(cumulative * static_cast<double>(total)));
+    const std::int64_t upto =
+        i + 1 == shares.size() ? total : std::min<std::int64_t>(total, std::llround(cumulative * static_cast<double>(total)));
     counts.push_back(upto - given);
     given = upto;
   }

@@ -8,8 +8,8 @@
 namespace onebatch {
 
 struct EvaluationRequest {
-  std::int64_t micro_batch_size = 256;   // at most; halved on this rank where it does not fit, which changes no result
-  double share = 1.0;                    // this rank's part of the work, relative to the others'
+  std::int64_t micro_batch_size = 256;  // at most; halved on this rank where it does not fit, which changes no result
+  double share = 1.0;                   // this rank's part of the work, relative to the others'
 };
 
 /// In eval mode and without gradients; sums in fp64 over ranks, divided once. Collective.

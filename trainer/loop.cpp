@@ -56,7 +56,9 @@ TrainResult TrainingLoop::run() {
   resume();
   if (!order_) order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop);
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
-  if (step_ >= total_steps_) warn("the run is complete at step " + std::to_string(step_) + ": nothing is left to train; raise run.epochs or run.max_steps to go on, or write checkpoint.resume = \"never\" to begin anew");
+  if (step_ >= total_steps_)
+    warn("the run is complete at step " + std::to_string(step_) +
+         ": nothing is left to train; raise run.epochs or run.max_steps to go on, or write checkpoint.resume = \"never\" to begin anew");
   if (step_ < total_steps_) parts_.plans.epoch_plan();
   training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, c.optimizer.max_grad_norm);
   if (parts_.control.rank() == 0) {
@@ -78,11 +80,13 @@ StepRecord TrainingLoop::run_step() {
   const std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
   const auto start = Clock::now();
-  const StepTotals totals = training_step_->run({.global_batch = batch, .plan = plan, .lr = lr, .step = step_, .stop_requested = stop != nullptr && stop->load() != 0});
+  const StepTotals totals = training_step_->run(
+      {.global_batch = batch, .plan = plan, .lr = lr, .step = step_, .stop_requested = stop != nullptr && stop->load() != 0});
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   ++step_;
   stopping_ = totals.stop_requested;
-  if (totals.skipped) warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
+  if (totals.skipped)
+    warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
@@ -109,7 +113,7 @@ void TrainingLoop::after_step(const StepRecord& record, bool last) {
   validation_.reset();
   if (parts_.control.rank() == 0) parts_.observer.step_done(record);
   const bool epoch_ends = order_->position().consumed_in_epoch == 0;
-  if (stopping_ && last) stopping_ = false;   // nothing is left to go on with
+  if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
   const std::int64_t every = parts_.configuration.checkpoint.every_steps;
   if (last || stopping_ || (every > 0 && step_ % every == 0)) save();
   if (epoch_ends && !stopping_) validate();
@@ -119,7 +123,8 @@ void TrainingLoop::validate() {
   if (parts_.validation == nullptr) return;
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
-  if (weight > 0.0) micro_batch_size = parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
+  if (weight > 0.0)
+    micro_batch_size = parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
   const AveragedBuffers averaged(*parts_.replica.model, weight, parts_.control);
   validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
   if (parts_.control.rank() == 0) parts_.observer.validated(order_->position().epoch, *validation_);
@@ -141,7 +146,8 @@ void TrainingLoop::save() {
   state.devices = devices_;
   state.plan = parts_.plans.epoch_plan();
   state.identity = run_identity(parts_.configuration, parts_.data);
-  const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep, parts_.control);
+  const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep,
+                               parts_.control);
   saved_step_ = step_;
   if (parts_.control.rank() == 0) parts_.observer.checkpoint_saved(step_, folder.string());
 }
@@ -155,7 +161,9 @@ void TrainingLoop::resume() {
   if (!refused.empty()) {
     std::string reasons;
     for (const auto& reason : refused) reasons += "\n  " + reason;
-    if (parts_.control.rank() == 0) parts_.observer.fallback("the newest checkpoint" + reasons, checkpoint.empty() ? "beginning anew" : "resuming from " + checkpoint.string());
+    if (parts_.control.rank() == 0)
+      parts_.observer.fallback("the newest checkpoint" + reasons,
+                               checkpoint.empty() ? "beginning anew" : "resuming from " + checkpoint.string());
   }
   if (checkpoint.empty()) return;
   const RunState saved = load_run_state(checkpoint, parts_.control);
@@ -164,7 +172,9 @@ void TrainingLoop::resume() {
   step_ = saved.step;
   saved_step_ = saved.step;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, saved.position);
-  if (parts_.control.rank() == 0) parts_.observer.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " + std::to_string(saved.position.consumed_samples) + " samples consumed");
+  if (parts_.control.rank() == 0)
+    parts_.observer.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " +
+                         std::to_string(saved.position.consumed_samples) + " samples consumed");
   reuse_plan(saved);
 }
 
@@ -177,7 +187,8 @@ void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& 
     }
   }
   if (differences.empty()) return;
-  throw AgreedError(ExitCode::user_error, checkpoint + " is of another run:" + differences + "\nwrite another run.name, or checkpoint.resume = \"never\"");
+  throw AgreedError(ExitCode::user_error,
+                    checkpoint + " is of another run:" + differences + "\nwrite another run.name, or checkpoint.resume = \"never\"");
 }
 
 // The same ranks go on with the same plan: then the resumed run is the uninterrupted one, bit for bit.
@@ -187,7 +198,8 @@ void TrainingLoop::reuse_plan(const RunState& saved) {
     parts_.plans.use_plan(*saved.plan);
     return;
   }
-  if (parts_.control.rank() == 0) parts_.observer.info("the ranks, their devices or the global batch have changed since: probing and planning anew");
+  if (parts_.control.rank() == 0)
+    parts_.observer.info("the ranks, their devices or the global batch have changed since: probing and planning anew");
 }
 
 void TrainingLoop::warn(const std::string& line) const {

@@ -13,7 +13,7 @@ struct LoopParts {
   const SessionOptions& options;
   Replica& replica;
   const Dataset& data;
-  const Dataset* validation;   // may be none
+  const Dataset* validation;  // may be none
   GradientReducer& reducer;
   comm::Communicator& control;
   Observer& observer;
@@ -39,7 +39,7 @@ class TrainingLoop {
   [[nodiscard]] TrainResult result() const;
 
   LoopParts parts_;
-  std::vector<std::string> devices_;   // per rank
+  std::vector<std::string> devices_;  // per rank
   std::int64_t step_ = 0;
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;

@@ -14,7 +14,8 @@ namespace onebatch {
 Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes) : configuration_(configuration), num_classes_(num_classes) {
   const auto given = static_cast<std::int64_t>(configuration_.class_weights.size());
   if (given != 0 && given != num_classes) {
-    throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " + std::to_string(num_classes) + " classes: write one per class");
+    throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " + std::to_string(num_classes) +
+                    " classes: write one per class");
   }
 }
 
@@ -43,8 +44,10 @@ at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets) const
     return at::mse_loss(outputs, wanted, at::Reduction::Sum).div(static_cast<double>(outputs.numel() / outputs.size(0)));
   }
   std::optional<at::Tensor> class_weights;
-  if (!configuration_.class_weights.empty()) class_weights = at::tensor(configuration_.class_weights, outputs.options().requires_grad(false));
-  return at::cross_entropy_loss(outputs, targets, class_weights, at::Reduction::Sum, configuration_.ignore_index, configuration_.label_smoothing);
+  if (!configuration_.class_weights.empty())
+    class_weights = at::tensor(configuration_.class_weights, outputs.options().requires_grad(false));
+  return at::cross_entropy_loss(outputs, targets, class_weights, at::Reduction::Sum, configuration_.ignore_index,
+                                configuration_.label_smoothing);
 }
 
 Loss::Correct Loss::count_correct(const at::Tensor& outputs, const at::Tensor& targets) const {

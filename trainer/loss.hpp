@@ -12,8 +12,8 @@ class Loss {
   /// Throws UserError where the configuration does not fit `num_classes`.
   Loss(const LossConfiguration& configuration, std::int64_t num_classes);
 
-  /// The weight of a micro-batch, by which its global batch is divided: samples that are not ignored, or with class weights the sum of their weights
-  /// (PyTorch's "mean"). `targets` [N] on the CPU. Throws UserError on a label outside 0 … num_classes − 1.
+  /// The weight of a micro-batch, by which its global batch is divided: samples that are not ignored, or with class weights the sum of
+  /// their weights (PyTorch's "mean"). `targets` [N] on the CPU. Throws UserError on a label outside 0 … num_classes − 1.
   [[nodiscard]] double weight(const at::Tensor& targets) const;
   /// The sum over the samples, a scalar on the graph. outputs [N, num_classes], targets [N] on the same device.
   [[nodiscard]] at::Tensor sum(const at::Tensor& outputs, const at::Tensor& targets) const;

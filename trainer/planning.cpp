@@ -14,7 +14,7 @@ namespace onebatch {
 namespace {
 
 constexpr int k_most_rehearsals = 5;
-constexpr double k_lowered_limit = 0.9;   // of the size that did not fit in the rehearsal
+constexpr double k_lowered_limit = 0.9;  // of the size that did not fit in the rehearsal
 
 std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int rank) {
   if (batch.micro_batch_size.empty()) return std::nullopt;
@@ -23,7 +23,8 @@ std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int r
 
 }  // namespace
 
-RunPlans::RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, Observer& observer)
+RunPlans::RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer,
+                   comm::Communicator& control, Observer& observer)
     : configuration_(configuration), replica_(replica), data_(data), reducer_(reducer), control_(control), observer_(observer) {}
 
 const ClusterProfile& RunPlans::profile() {
@@ -39,7 +40,8 @@ const ClusterProfile& RunPlans::profile() {
 
 void RunPlans::use_profile(ClusterProfile profile) {
   if (profile.ranks.size() != static_cast<std::size_t>(control_.size())) {
-    throw UserError("the profile has " + std::to_string(profile.ranks.size()) + " ranks, but " + std::to_string(control_.size()) + " were started");
+    throw UserError("the profile has " + std::to_string(profile.ranks.size()) + " ranks, but " + std::to_string(control_.size()) +
+                    " were started");
   }
   profile_ = std::move(profile);
 }
@@ -74,7 +76,8 @@ EpochPlan RunPlans::make_epoch_plan() {
   agree(control_, [&] {
     if (control_.rank() != 0) return;
     const bool drop = batch.last_batch == LastBatch::drop;
-    text = to_json(plan_epoch(batch.global_batch_size, data_.size(), drop, rank_costs(*profile_, batch), planner_options(*profile_, batch)));
+    text =
+        to_json(plan_epoch(batch.global_batch_size, data_.size(), drop, rank_costs(*profile_, batch), planner_options(*profile_, batch)));
   });
   return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan");
 }
@@ -83,7 +86,8 @@ Plan RunPlans::make_plan(std::int64_t batch_size) {
   std::string text;
   agree(control_, [&] {
     if (control_.rank() != 0) return;
-    text = to_json(plan_global_batch(batch_size, rank_costs(*profile_, configuration_.batch), planner_options(*profile_, configuration_.batch)));
+    text = to_json(
+        plan_global_batch(batch_size, rank_costs(*profile_, configuration_.batch), planner_options(*profile_, configuration_.batch)));
   });
   return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan").full;
 }
@@ -93,7 +97,9 @@ void RunPlans::rehearse() {
   TrainingStep step(replica_, data_, reducer_, control_, configuration_.optimizer.max_grad_norm);
   for (int attempt = 1; !rehearsal_fits(step); ++attempt) {
     before.restore(replica_);
-    if (attempt == k_most_rehearsals) throw AgreedError(ExitCode::does_not_fit, "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
+    if (attempt == k_most_rehearsals)
+      throw AgreedError(ExitCode::does_not_fit,
+                        "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
     plan_ = make_epoch_plan();
   }
   before.restore(replica_);
@@ -122,8 +128,11 @@ bool RunPlans::rehearsal_fits(TrainingStep& step) {
     if (failed[rank] == 0) continue;
     fits = false;
     auto& limit = profile_->ranks[rank].max_micro_batch;
-    limit = std::max(profile_->ranks[rank].min_micro_batch, static_cast<std::int64_t>(std::floor(k_lowered_limit * static_cast<double>(failed[rank]))));
-    if (control_.rank() == 0) observer_.fallback("micro-batches of " + std::to_string(failed[rank]) + " on rank " + std::to_string(rank), "at most " + std::to_string(limit) + ", since the rehearsal ran out of memory");
+    limit = std::max(profile_->ranks[rank].min_micro_batch,
+                     static_cast<std::int64_t>(std::floor(k_lowered_limit * static_cast<double>(failed[rank]))));
+    if (control_.rank() == 0)
+      observer_.fallback("micro-batches of " + std::to_string(failed[rank]) + " on rank " + std::to_string(rank),
+                         "at most " + std::to_string(limit) + ", since the rehearsal ran out of memory");
   }
   if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
   return fits;

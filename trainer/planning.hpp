@@ -11,7 +11,8 @@ namespace onebatch {
 
 class RunPlans {
  public:
-  RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, Observer& observer);
+  RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+           Observer& observer);
 
   /// Measures the cluster unless that was done or given. Collective.
   const ClusterProfile& profile();
@@ -26,7 +27,8 @@ class RunPlans {
  private:
   EpochPlan make_epoch_plan();
   Plan make_plan(std::int64_t batch_size);
-  /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan made anew.
+  /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
+  /// made anew.
   void rehearse();
   /// How many ranks ran out of memory in it.
   bool rehearsal_fits(TrainingStep& step);

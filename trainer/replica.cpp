@@ -58,8 +58,8 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       gradients(model->parameters()),
       optimizer(configuration.optimizer, gradients) {}
 
-LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& micro_batches,
-                              std::int64_t step) {
+LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step) {
   const auto start = Clock::now();
   LocalSums sums;
   // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.

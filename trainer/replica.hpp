@@ -37,13 +37,14 @@ at::ScalarType scalar_type(Precision precision);
 
 /// What one rank's micro-batches of one step came to.
 struct LocalSums {
-  double loss = 0.0;              // sum, not mean
+  double loss = 0.0;  // sum, not mean
   double weight = 0.0;
-  double compute_seconds = 0.0;   // of all micro-batches, a simulated device's slowness included
+  double compute_seconds = 0.0;  // of all micro-batches, a simulated device's slowness included
 };
 
-/// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat buffer.
-LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& micro_batches,
-                              std::int64_t step);
+/// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat
+/// buffer.
+LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step);
 
 }  // namespace onebatch

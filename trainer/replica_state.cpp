@@ -47,7 +47,8 @@ std::vector<std::byte> host_bytes(const at::Tensor& tensor) {
 }
 
 void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes) {
-  if (bytes.size() != tensor.nbytes()) throw std::invalid_argument("a tensor of " + std::to_string(tensor.nbytes()) + " bytes cannot take " + std::to_string(bytes.size()));
+  if (bytes.size() != tensor.nbytes())
+    throw std::invalid_argument("a tensor of " + std::to_string(tensor.nbytes()) + " bytes cannot take " + std::to_string(bytes.size()));
   if (bytes.empty()) return;
   const at::NoGradGuard no_grad;
   if (tensor.is_cpu() && tensor.is_contiguous()) {
@@ -78,7 +79,8 @@ Digest digest_of(const Replica& replica) {
 
 std::string to_text(const Digest& digest) {
   std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(digest[0]), static_cast<unsigned long long>(digest[1]));
+  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(digest[0]),
+                static_cast<unsigned long long>(digest[1]));
   return text.data();
 }
 

@@ -10,12 +10,12 @@ namespace onebatch {
 
 /// One optimizer step, as metrics.jsonl has it.
 struct StepRecord {
-  std::int64_t step = 0;                // 1-based: steps done after this one
-  std::int64_t epoch = 0;               // 0-based
+  std::int64_t step = 0;   // 1-based: steps done after this one
+  std::int64_t epoch = 0;  // 0-based
   std::int64_t consumed_samples = 0;
-  double loss = 0.0;                    // mean over the global batch's true weight
+  double loss = 0.0;  // mean over the global batch's true weight
   double lr = 0.0;
-  double grad_norm = 0.0;               // of the whole gradient, before clipping
+  double grad_norm = 0.0;  // of the whole gradient, before clipping
   double step_seconds = 0.0;
   std::vector<double> compute_seconds;  // per rank
   double exposed_comm_seconds = 0.0;
@@ -25,7 +25,7 @@ struct StepRecord {
 
 struct EvaluationResult {
   double loss = 0.0;
-  std::optional<double> accuracy;       // classification only
+  std::optional<double> accuracy;  // classification only
   std::int64_t samples = 0;
 };
 
@@ -37,7 +37,7 @@ struct StepSeconds {
 struct TrainResult {
   std::int64_t steps = 0;
   std::int64_t consumed_samples = 0;
-  double train_loss = 0.0;              // of the last step
+  double train_loss = 0.0;  // of the last step
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
   double samples_per_second = 0.0;
@@ -46,7 +46,7 @@ struct TrainResult {
   std::int64_t out_of_memory_events = 0;
   std::int64_t replans = 0;
   std::string run_dir;
-  bool stopped_by_signal = false;       // saved; run again to go on
+  bool stopped_by_signal = false;  // saved; run again to go on
 };
 
 struct ParameterDifference {
@@ -58,15 +58,15 @@ struct ParameterDifference {
 /// The plan's gradient against one single large batch.
 struct VerifyReport {
   bool pass = false;
-  std::string reference;                // what it was compared with, in words
+  std::string reference;  // what it was compared with, in words
   double relative_l2 = 0.0;
   double max_abs = 0.0;
   double tolerance = 0.0;
   std::vector<ParameterDifference> parameters;
   std::string batch_norm;
   std::string precision;
-  double reference_relative_l2 = 0.0;   // the single large batch in the run's own precision against the same reference
-  std::vector<std::string> notes;       // what in the configuration makes a difference
+  double reference_relative_l2 = 0.0;  // the single large batch in the run's own precision against the same reference
+  std::vector<std::string> notes;      // what in the configuration makes a difference
 };
 
 }  // namespace onebatch

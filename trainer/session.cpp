@@ -21,7 +21,8 @@ bool choose_nccl(const Configuration& configuration, const ComputeDevice& device
   const CommBackend asked = configuration.comm.backend;
   const bool possible = device.device().is_cuda() && comm::built_with_nccl() && world.size() > 1 && !configuration.comm.allow_shared_device;
   if (asked == CommBackend::nccl && !possible && world.size() > 1 && world.rank() == 0) {
-    observer.fallback("comm.backend = \"nccl\"", device.device().is_cuda() ? "mpi through host memory, since ranks may share a GPU" : "mpi, since the ranks compute on the CPU");
+    observer.fallback("comm.backend = \"nccl\"", device.device().is_cuda() ? "mpi through host memory, since ranks may share a GPU"
+                                                                           : "mpi, since the ranks compute on the CPU");
   }
   return possible && asked != CommBackend::mpi;
 }
@@ -29,8 +30,9 @@ bool choose_nccl(const Configuration& configuration, const ComputeDevice& device
 void check_batch(const Configuration& configuration, const Dataset& data) {
   const auto& batch = configuration.batch;
   if (batch.last_batch == LastBatch::drop && batch.global_batch_size > data.size()) {
-    throw UserError("batch.last_batch = \"drop\" leaves nothing: the data has " + std::to_string(data.size()) + " samples, batch.global_batch_size is " +
-                    std::to_string(batch.global_batch_size) + "; write a smaller batch, or last_batch = \"exact\"");
+    throw UserError("batch.last_batch = \"drop\" leaves nothing: the data has " + std::to_string(data.size()) +
+                    " samples, batch.global_batch_size is " + std::to_string(batch.global_batch_size) +
+                    "; write a smaller batch, or last_batch = \"exact\"");
   }
 }
 
@@ -56,7 +58,8 @@ struct Session::State {
     check_batch(configuration, *data);
     if (configuration.data.validation) {
       validation = open_dataset(*configuration.data.validation, Split::validation, seed);
-      if (validation->sample_shape() != data->sample_shape()) throw UserError("a sample of data.validation has another shape than one of the training data");
+      if (validation->sample_shape() != data->sample_shape())
+        throw UserError("a sample of data.validation has another shape than one of the training data");
     }
     device = bind_device({.choice = configuration.run.device,
                           .rank = world.rank(),
@@ -74,7 +77,9 @@ struct Session::State {
       replica = std::make_unique<Replica>(configuration, *data, *device);
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
-      too_large = device->name() + " cannot even hold the model's parameters, gradients and optimizer state; use a smaller model, optimizer.kind = \"sgd\" without momentum, or a device with more memory";
+      too_large = device->name() +
+                  " cannot even hold the model's parameters, gradients and optimizer state; use a smaller model, optimizer.kind = \"sgd\" "
+                  "without momentum, or a device with more memory";
     }
     if (!too_large.empty()) throw DoesNotFitError(too_large);
   }

@@ -12,13 +12,13 @@
 namespace onebatch {
 
 struct SessionOptions {
-  std::filesystem::path run_dir;                    // where checkpoints, metrics and samples go; made by the caller on rank 0
-  const std::atomic<int>* stop_requested = nullptr; // set to a signal's number by the program's handler; 0 = go on
+  std::filesystem::path run_dir;                     // where checkpoints, metrics and samples go; made by the caller on rank 0
+  const std::atomic<int>* stop_requested = nullptr;  // set to a signal's number by the program's handler; 0 = go on
 };
 
 struct VerifyOptions {
-  double tolerance = 0.0;                           // 0 = the default of the precision
-  std::filesystem::path save_gradient;              // where rank 0 writes the gradient as safetensors; empty = nowhere
+  double tolerance = 0.0;               // 0 = the default of the precision
+  std::filesystem::path save_gradient;  // where rank 0 writes the gradient as safetensors; empty = nowhere
 };
 
 /// Every member function is collective. Throws UserError, DoesNotFitError, comm::CommError or LibTorch's errors.

@@ -1,5 +1,5 @@
-// The order of things in a step is Note [Sum, then divide once]: micro-batches add summed gradients into one flat buffer, ranks combine by SUM, the true
-// weight of the global batch divides once, then comes clipping, then the optimizer.
+// The order of things in a step is Note [Sum, then divide once]: micro-batches add summed gradients into one flat buffer, ranks combine by
+// SUM, the true weight of the global batch divides once, then comes clipping, then the optimizer.
 #include "trainer/step.hpp"
 
 #include <algorithm>
@@ -27,7 +27,8 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
   throw std::logic_error("the plan has no rank " + std::to_string(rank));
 }
 
-TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, std::optional<double> max_grad_norm)
+TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+                           std::optional<double> max_grad_norm)
     : replica_(replica), data_(data), reducer_(reducer), control_(control), max_grad_norm_(max_grad_norm) {}
 
 StepTotals TrainingStep::run(const StepRequest& request) {
@@ -41,12 +42,14 @@ StepTotals TrainingStep::run(const StepRequest& request) {
 
 StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   if (request.plan.global_batch_size != static_cast<std::int64_t>(request.global_batch.size())) {
-    throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " + std::to_string(request.global_batch.size()));
+    throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
+                           std::to_string(request.global_batch.size()));
   }
   replica_.gradients.begin_step();
   replica_.device.reset_peak();
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
-  const LocalSums local = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches, request.step);
+  const LocalSums local = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
+                                              share.micro_batches, request.step);
 
   const auto start = Clock::now();
   reducer_.all_reduce(replica_.gradients.flat());

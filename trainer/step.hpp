@@ -11,25 +11,26 @@ namespace onebatch {
 struct StepTotals {
   double loss_sum = 0.0;
   double weight = 0.0;
-  bool stop_requested = false;                   // on any rank
-  std::vector<double> compute_seconds;           // per rank
-  std::vector<std::int64_t> memory_peak_bytes;   // per rank
-  double exposed_comm_seconds = 0.0;             // the rank that waited least: what it waited for is communication alone
+  bool stop_requested = false;                  // on any rank
+  std::vector<double> compute_seconds;          // per rank
+  std::vector<std::int64_t> memory_peak_bytes;  // per rank
+  double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
   double grad_norm = 0.0;
-  bool skipped = false;                          // the global weight was zero
+  bool skipped = false;  // the global weight was zero
 };
 
 struct StepRequest {
-  std::span<const std::int64_t> global_batch;    // sample indices in order
-  const Plan& plan;                              // of exactly that many samples
+  std::span<const std::int64_t> global_batch;  // sample indices in order
+  const Plan& plan;                            // of exactly that many samples
   double lr = 0.0;
   std::int64_t step = 0;
-  bool stop_requested = false;                   // on this rank
+  bool stop_requested = false;  // on this rank
 };
 
 class TrainingStep {
  public:
-  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, std::optional<double> max_grad_norm);
+  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+               std::optional<double> max_grad_norm);
 
   /// Collective.
   StepTotals run(const StepRequest& request);
@@ -44,7 +45,7 @@ class TrainingStep {
   GradientReducer& reducer_;
   comm::Communicator& control_;
   std::optional<double> max_grad_norm_;
-  std::vector<double> touched_;                  // by any rank in this step, one per parameter
+  std::vector<double> touched_;  // by any rank in this step, one per parameter
 };
 
 /// This rank's contiguous slice of a global batch.

@@ -17,12 +17,12 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_host_share = 0.7;          // of what the host has to spare, for the reference
+constexpr double k_host_share = 0.7;  // of what the host has to spare, for the reference
 constexpr double k_fp64_tolerance = 1e-12;
 constexpr double k_fp32_tolerance = 2e-6;
 constexpr double k_times_own_error = 2.0;
 
-using Gradient = std::vector<NamedTensor>;    // fp64 on the CPU, by parameter
+using Gradient = std::vector<NamedTensor>;  // fp64 on the CPU, by parameter
 
 struct Difference {
   double relative_l2 = 0.0;
@@ -53,7 +53,8 @@ Difference total_difference(const Gradient& ours, const Gradient& reference) {
 }
 
 // All samples at once on the CPU, in `type`, from the same weights: written without the trainer's step, on purpose.
-Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::int64_t> samples, at::ScalarType type, const std::vector<std::vector<std::byte>>& weights) {
+Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::int64_t> samples, at::ScalarType type,
+                               const std::vector<std::vector<std::byte>>& weights) {
   auto model = make_model_for(parts.configuration, parts.data, c10::Device(c10::kCPU), parts.replica.type);
   auto tensors = model->parameters();
   for (const auto& buffer : model->buffers()) tensors.push_back(buffer);
@@ -77,7 +78,8 @@ Gradient plan_gradient(const VerifyParts& parts, std::span<const std::int64_t> s
   step.compute_gradient({.global_batch = samples, .plan = plan, .lr = 0.0});
   Gradient gradient;
   const auto& flat = parts.replica.gradients;
-  for (std::size_t i = 0; i < flat.views().size(); ++i) gradient.push_back({flat.parameters()[i].name, flat.views()[i].detach().cpu().to(at::kDouble)});
+  for (std::size_t i = 0; i < flat.views().size(); ++i)
+    gradient.push_back({flat.parameters()[i].name, flat.views()[i].detach().cpu().to(at::kDouble)});
   return gradient;
 }
 
@@ -91,7 +93,8 @@ std::vector<std::vector<std::byte>> model_bytes(const Replica& replica) {
 // What one sample's activations take in fp64, by the probe's peaks; the largest batch that the host can hold at once.
 std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& profile) {
   const RankProfile& rank = profile.ranks.front();
-  const double per_sample = static_cast<double>(std::max<std::int64_t>(0, rank.peak_bytes - rank.resident_bytes)) / static_cast<double>(std::max<std::int64_t>(1, rank.largest_micro_batch));
+  const double per_sample = static_cast<double>(std::max<std::int64_t>(0, rank.peak_bytes - rank.resident_bytes)) /
+                            static_cast<double>(std::max<std::int64_t>(1, rank.largest_micro_batch));
   const double widening = parts.replica.type == at::kDouble ? 1.0 : 2.0;
   const double fixed = widening * static_cast<double>(rank.resident_bytes);
   const double room = k_host_share * static_cast<double>(available_host_memory_bytes()) - fixed;
@@ -107,14 +110,19 @@ std::vector<std::string> what_makes_a_difference(const VerifyParts& parts, const
     for (const MicroBatchRun& run : rank.micro_batches) micro_batches += run.count;
   }
   if (!layers.empty() && micro_batches > 1) {
-    notes.push_back("BatchNorm is local: " + std::to_string(layers.size()) + " layer(s), first " + layers.front() + ", normalise each of the " + std::to_string(micro_batches) +
-                    " micro-batches by its own statistics, so this is not the gradient of the large batch; batch_norm.frozen = true makes it so");
+    notes.push_back(
+        "BatchNorm is local: " + std::to_string(layers.size()) + " layer(s), first " + layers.front() + ", normalise each of the " +
+        std::to_string(micro_batches) +
+        " micro-batches by its own statistics, so this is not the gradient of the large batch; batch_norm.frozen = true makes it so");
   }
   return notes;
 }
 
 void judge(VerifyReport& report, double tolerance) {
-  const double allowed = tolerance > 0.0 ? tolerance : (report.precision == "float64" ? k_fp64_tolerance : std::max(k_fp32_tolerance, k_times_own_error * report.reference_relative_l2));
+  const double allowed =
+      tolerance > 0.0 ? tolerance
+                      : (report.precision == "float64" ? k_fp64_tolerance
+                                                       : std::max(k_fp32_tolerance, k_times_own_error * report.reference_relative_l2));
   report.tolerance = allowed;
   report.pass = report.relative_l2 <= allowed;
 }
@@ -138,7 +146,8 @@ VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& opti
     report.precision = parts.replica.type == at::kDouble ? "float64" : "float32";
     report.reference = "all " + std::to_string(plan.global_batch_size) + " samples at once on the CPU in float64";
     if (plan.global_batch_size < parts.configuration.batch.global_batch_size) {
-      report.reference += "; the global batch of " + std::to_string(parts.configuration.batch.global_batch_size) + " is more than this host holds (or the data has)";
+      report.reference += "; the global batch of " + std::to_string(parts.configuration.batch.global_batch_size) +
+                          " is more than this host holds (or the data has)";
     }
     report.batch_norm = parts.configuration.batch_norm.frozen ? "frozen" : "local";
     if (parts.replica.model->batch_norm_layers().empty() && !parts.configuration.batch_norm.frozen) report.batch_norm = "none";
@@ -149,7 +158,8 @@ VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& opti
       const Difference one = difference_of(ours[i].tensor, reference[i].tensor);
       report.parameters.push_back({ours[i].name, one.relative_l2, one.max_abs});
     }
-    report.reference_relative_l2 = total_difference(single_batch_gradient(parts, samples, parts.replica.type, weights), reference).relative_l2;
+    report.reference_relative_l2 =
+        total_difference(single_batch_gradient(parts, samples, parts.replica.type, weights), reference).relative_l2;
     report.notes = what_makes_a_difference(parts, plan);
     judge(report, options.tolerance);
     if (!options.save_gradient.empty()) save_tensors(options.save_gradient, ours);

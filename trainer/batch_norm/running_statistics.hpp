@@ -6,8 +6,8 @@
 
 namespace onebatch {
 
-/// Floating-point buffers averaged over ranks, weighted by `weight` (samples of this rank's share; all zero: rank 0's), in fp64; integer buffers are
-/// the largest of all ranks. New tensors, in the order of `buffers`. Collective.
+/// Floating-point buffers averaged over ranks, weighted by `weight` (samples of this rank's share; all zero: rank 0's), in fp64; integer
+/// buffers are the largest of all ranks. New tensors, in the order of `buffers`. Collective.
 std::vector<NamedTensor> average_buffers(const std::vector<NamedTensor>& buffers, double weight, comm::Communicator& control);
 
 /// While it lives the model has the averaged buffers, afterwards its own again: for evaluation and saving. The constructor is collective.

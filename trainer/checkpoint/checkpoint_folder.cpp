@@ -34,7 +34,8 @@ std::string checksum_of(const fs::path& file) {
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(&state);
   std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64), static_cast<unsigned long long>(hash.low64));
+  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
   return text.data();
 }
 
@@ -134,8 +135,10 @@ void check_file(const fs::path& file, const JsonReader& said) {
   const std::uint64_t bytes = fs::file_size(file, error);
   if (error) throw UserError(file.string() + " is missing");
   const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
-  if (bytes != expected) throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
-  if (checksum_of(file) != said.field("checksum").text()) throw UserError(file.string() + " was altered: its checksum is not the manifest's");
+  if (bytes != expected)
+    throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
+  if (checksum_of(file) != said.field("checksum").text())
+    throw UserError(file.string() + " was altered: its checksum is not the manifest's");
 }
 
 }  // namespace
@@ -178,7 +181,9 @@ std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoint
       found.refused.emplace_back(error.what());
     }
   }
-  if (!found.refused.empty()) throw UserError("no checkpoint in " + checkpoints.string() + " is whole:\n  " + found.refused.front() + "\nwrite checkpoint.resume = \"never\" to begin anew");
+  if (!found.refused.empty())
+    throw UserError("no checkpoint in " + checkpoints.string() + " is whole:\n  " + found.refused.front() +
+                    "\nwrite checkpoint.resume = \"never\" to begin anew");
   return std::nullopt;
 }
 

@@ -10,14 +10,15 @@ namespace onebatch {
 
 /// What one checkpoint folder holds beside its tensors.
 struct CheckpointFile {
-  std::string name;   // "model.safetensors"
+  std::string name;  // "model.safetensors"
   std::function<void(const std::filesystem::path& file)> write;
 };
 
 /// Writes every file into checkpoints/.step-N.partial, a manifest with size and XXH3 checksum of each, syncs files and folder, renames to
-/// checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the folder. On any error the
-/// partial folder is removed and the older checkpoints stand; the error names the file.
-std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep);
+/// checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the folder. On any error
+/// the partial folder is removed and the older checkpoints stand; the error names the file.
+std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
+                                       const std::vector<CheckpointFile>& files, std::int64_t keep);
 
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);
@@ -25,10 +26,11 @@ void check_checkpoint(const std::filesystem::path& checkpoint);
 struct FoundCheckpoint {
   std::filesystem::path folder;
   std::int64_t step = 0;
-  std::vector<std::string> refused;   // newer ones that were torn or altered, each with the reason
+  std::vector<std::string> refused;  // newer ones that were torn or altered, each with the reason
 };
 
-/// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is whole. Partial folders of a run that died are ignored.
+/// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is whole. Partial
+/// folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
 
 }  // namespace onebatch

@@ -10,7 +10,8 @@
 
 namespace onebatch {
 
-DurableFile::DurableFile(const std::filesystem::path& file) : file_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+DurableFile::DurableFile(const std::filesystem::path& file)
+    : file_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) fail("cannot create ");
 }
 

@@ -42,10 +42,12 @@ std::string state_text(const RunState& state) {
 RunState parse_state(const std::string& text, const std::string& origin) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("format") != k_format) throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
+    if (json.at("format") != k_format)
+      throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
     RunState state;
     state.step = json.at("step").get<std::int64_t>();
-    state.position = {json.at("epoch").get<std::int64_t>(), json.at("consumed_in_epoch").get<std::int64_t>(), json.at("consumed_samples").get<std::int64_t>()};
+    state.position = {json.at("epoch").get<std::int64_t>(), json.at("consumed_in_epoch").get<std::int64_t>(),
+                      json.at("consumed_samples").get<std::int64_t>()};
     state.global_batch_size = json.at("global_batch_size").get<std::int64_t>();
     state.world_size = json.at("world_size").get<int>();
     state.devices = json.at("devices").get<std::vector<std::string>>();
@@ -134,22 +136,26 @@ void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Commun
 
 }  // namespace
 
-fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep, comm::Communicator& control) {
+fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
+                  comm::Communicator& control) {
   const AveragedBuffers averaged(*replica.model, share, control);
   const auto own = gather_buffers(averaged.own(), control);
   fs::path folder;
   on_rank_0(control, [&] {
-    std::vector<CheckpointFile> files = {
-        {k_model_file, [&](const fs::path& file) { save_tensors(file, model_tensors(replica), {{"format", "pt"}}); }},
-        {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
-        {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
+    std::vector<CheckpointFile> files = {{k_model_file,
+                                          [&](const fs::path& file) {
+                                            save_tensors(file, model_tensors(replica), {{"format", "pt"}});
+                                          }},
+                                         {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
+                                         {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
     if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
     folder = write_checkpoint(checkpoints, state.step, files, keep);
   });
   return folder;
 }
 
-fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused, comm::Communicator& control) {
+fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused,
+                           comm::Communicator& control) {
   std::string chosen;
   on_rank_0(control, [&] {
     if (!path.empty() && fs::exists(path / k_state_file)) {
@@ -159,7 +165,8 @@ fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, st
     }
     const fs::path folder = path.empty() ? checkpoints : (fs::exists(path / "checkpoints") ? path / "checkpoints" : path);
     const auto found = find_latest_checkpoint(folder);
-    if (!found && !path.empty()) throw UserError("no checkpoint at " + path.string() + ": give a step-N folder or the folder of a run that has saved one");
+    if (!found && !path.empty())
+      throw UserError("no checkpoint at " + path.string() + ": give a step-N folder or the folder of a run that has saved one");
     if (!found) return;
     refused = found->refused;
     chosen = found->folder.string();

@@ -11,28 +11,30 @@
 namespace onebatch {
 
 struct RunState {
-  std::int64_t step = 0;                          // optimizer steps done
+  std::int64_t step = 0;  // optimizer steps done
   OrderPosition position;
   std::int64_t global_batch_size = 0;
   int world_size = 1;
-  std::vector<std::string> devices;               // per rank
-  std::optional<EpochPlan> plan;                  // goes on unchanged where ranks, devices and batch are the same
-  std::map<std::string, std::string> identity;    // configuration that a resumed run must share, by key
+  std::vector<std::string> devices;             // per rank
+  std::optional<EpochPlan> plan;                // goes on unchanged where ranks, devices and batch are the same
+  std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
 };
 
-/// model.safetensors, optimizer.safetensors, rank_buffers.safetensors (each rank's own running statistics) and state.json below `checkpoints`/step-N.
-/// `share` weighs this rank's running statistics. Only rank 0 writes. Returns the folder on rank 0. Collective.
-std::filesystem::path save_run(const std::filesystem::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
-                               comm::Communicator& control);
+/// model.safetensors, optimizer.safetensors, rank_buffers.safetensors (each rank's own running statistics) and state.json below
+/// `checkpoints`/step-N. `share` weighs this rank's running statistics. Only rank 0 writes. Returns the folder on rank 0. Collective.
+std::filesystem::path save_run(const std::filesystem::path& checkpoints, const RunState& state, const Replica& replica, double share,
+                               std::int64_t keep, comm::Communicator& control);
 
-/// Rank 0's choice of the checkpoint to go on from: `path` (a step-N folder or a run's folder; empty: the newest whole one below `checkpoints`), checked. Empty where there is none. `refused` on
-/// rank 0 gets the torn or altered ones that were passed over. Throws AgreedError. Collective.
-std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints, const std::filesystem::path& path, std::vector<std::string>& refused,
-                                        comm::Communicator& control);
+/// Rank 0's choice of the checkpoint to go on from: `path` (a step-N folder or a run's folder; empty: the newest whole one below
+/// `checkpoints`), checked. Empty where there is none. `refused` on rank 0 gets the torn or altered ones that were passed over. Throws
+/// AgreedError. Collective.
+std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints, const std::filesystem::path& path,
+                                        std::vector<std::string>& refused, comm::Communicator& control);
 
 /// Throws AgreedError. Collective; only rank 0 reads.
 RunState load_run_state(const std::filesystem::path& checkpoint, comm::Communicator& control);
-/// Model and optimizer; each rank's own buffers where the world has the size that saved them, else the averaged ones. Throws AgreedError. Collective.
+/// Model and optimizer; each rank's own buffers where the world has the size that saved them, else the averaged ones. Throws AgreedError.
+/// Collective.
 void load_replica(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
 /// The model alone, for evaluation.
 void load_model(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);

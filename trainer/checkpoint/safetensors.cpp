@@ -15,15 +15,25 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t k_length_bytes = 8;
-constexpr std::uint64_t k_longest_header = 100'000'000;   // the format's own bound
+constexpr std::uint64_t k_longest_header = 100'000'000;  // the format's own bound
 constexpr std::int64_t k_largest = std::int64_t{1} << 62;
 
 struct Dtype {
   const char* name;
   std::uint64_t bytes;
 };
-constexpr std::array<Dtype, 12> k_dtypes = {
-    {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"U16", 2}, {"U32", 4}}};
+constexpr std::array<Dtype, 12> k_dtypes = {{{"F64", 8},
+                                             {"F32", 4},
+                                             {"F16", 2},
+                                             {"BF16", 2},
+                                             {"I64", 8},
+                                             {"I32", 4},
+                                             {"I16", 2},
+                                             {"I8", 1},
+                                             {"U8", 1},
+                                             {"BOOL", 1},
+                                             {"U16", 2},
+                                             {"U32", 4}}};
 
 [[noreturn]] void fail(const fs::path& file, const std::string& what) {
   throw UserError(file.string() + " is not a whole safetensors file: " + what);
@@ -59,16 +69,20 @@ SafetensorsEntry read_entry(const std::string& name, const JsonReader& tensor) {
   if (offsets.array_size("two offsets") != 2) offsets.fail("must be [begin, end]");
   entry.begin = static_cast<std::uint64_t>(offsets.item(0).integer(0, k_largest));
   entry.end = static_cast<std::uint64_t>(offsets.item(1).integer(0, k_largest));
-  if (entry.end < entry.begin || entry.end - entry.begin != bytes) offsets.fail("do not span the " + std::to_string(bytes) + " bytes of dtype and shape");
+  if (entry.end < entry.begin || entry.end - entry.begin != bytes)
+    offsets.fail("do not span the " + std::to_string(bytes) + " bytes of dtype and shape");
   return entry;
 }
 
 // Tensors must fill the data section without holes or overlaps.
 void check_layout(const fs::path& file, SafetensorsHeader& header, std::uint64_t data_bytes) {
-  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  std::stable_sort(header.entries.begin(), header.entries.end(),
+                   [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   std::uint64_t expected = 0;
   for (const SafetensorsEntry& entry : header.entries) {
-    if (entry.begin != expected) fail(file, "tensor " + entry.name + " begins at byte " + std::to_string(entry.begin) + " of the data, not at " + std::to_string(expected));
+    if (entry.begin != expected)
+      fail(file,
+           "tensor " + entry.name + " begins at byte " + std::to_string(entry.begin) + " of the data, not at " + std::to_string(expected));
     expected = entry.end;
   }
   if (expected != data_bytes) fail(file, "its tensors need " + std::to_string(expected) + " bytes, it has " + std::to_string(data_bytes));
@@ -79,7 +93,8 @@ void check_names(const fs::path& file, const std::string& text) {
   std::set<std::string> names;
   std::string twice;
   const auto note = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-    if (event == nlohmann::json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) twice = parsed.get<std::string>();
+    if (event == nlohmann::json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second)
+      twice = parsed.get<std::string>();
     return true;
   };
   [[maybe_unused]] const auto parsed_again = nlohmann::json::parse(text, note, /*allow_exceptions=*/false);
@@ -89,10 +104,12 @@ void check_names(const fs::path& file, const std::string& text) {
 std::string read_header_text(const fs::path& file, std::uint64_t file_bytes) {
   std::ifstream in(file, std::ios::binary);
   std::array<unsigned char, k_length_bytes> bytes{};
-  if (file_bytes < k_length_bytes || !in.read(reinterpret_cast<char*>(bytes.data()), k_length_bytes)) fail(file, "it ends before its header's length");
+  if (file_bytes < k_length_bytes || !in.read(reinterpret_cast<char*>(bytes.data()), k_length_bytes))
+    fail(file, "it ends before its header's length");
   std::uint64_t length = 0;
   for (std::size_t i = k_length_bytes; i-- > 0;) length = (length << 8) | bytes[i];
-  if (length > file_bytes - k_length_bytes || length > k_longest_header) fail(file, "its header is said to have " + std::to_string(length) + " bytes");
+  if (length > file_bytes - k_length_bytes || length > k_longest_header)
+    fail(file, "its header is said to have " + std::to_string(length) + " bytes");
   std::string text(static_cast<std::size_t>(length), '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(length))) fail(file, "its header cannot be read");
   return text;
@@ -107,7 +124,7 @@ std::string header_text(std::span<const SafetensorsView> tensors, const std::map
     offset += tensor.bytes.size();
   }
   std::string text = json.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');   // tensors begin at a multiple of 8 bytes
+  text.append((8 - text.size() % 8) % 8, ' ');  // tensors begin at a multiple of 8 bytes
   return text;
 }
 
@@ -130,7 +147,8 @@ SafetensorsHeader read_safetensors_header(const fs::path& file) {
       continue;
     }
     if (!value.is_object()) fail(file, "its __metadata__ is no object");
-    for (const auto& [key, text_value] : value.items()) header.metadata[key] = JsonReader(text_value, file.string() + ": __metadata__." + key).text();
+    for (const auto& [key, text_value] : value.items())
+      header.metadata[key] = JsonReader(text_value, file.string() + ": __metadata__." + key).text();
   }
   check_layout(file, header, file_bytes - header.data_begin);
   return header;
@@ -140,7 +158,8 @@ std::vector<std::byte> read_safetensors_entry(const fs::path& file, const Safete
   std::ifstream in(file, std::ios::binary);
   in.seekg(static_cast<std::streamoff>(header.data_begin + entry.begin));
   std::vector<std::byte> bytes(static_cast<std::size_t>(entry.end - entry.begin));
-  if (!in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()))) fail(file, "tensor " + entry.name + " cannot be read");
+  if (!in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
+    fail(file, "tensor " + entry.name + " cannot be read");
   return bytes;
 }
 

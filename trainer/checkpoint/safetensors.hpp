@@ -15,14 +15,14 @@ struct SafetensorsEntry {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;   // offsets into the data section, bytes
+  std::uint64_t begin = 0;  // offsets into the data section, bytes
   std::uint64_t end = 0;
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;            // in the order of their offsets
+  std::vector<SafetensorsEntry> entries;  // in the order of their offsets
   std::map<std::string, std::string> metadata;
-  std::uint64_t data_begin = 0;                     // offset of the data section in the file
+  std::uint64_t data_begin = 0;  // offset of the data section in the file
 };
 
 /// A tensor to be written: bytes are borrowed.
@@ -37,8 +37,10 @@ struct SafetensorsView {
 /// file. Throws UserError that names the file and the tensor. Never allocates more than the file's own size.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& file);
 /// The bytes of one entry.
-std::vector<std::byte> read_safetensors_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry);
+std::vector<std::byte> read_safetensors_entry(const std::filesystem::path& file, const SafetensorsHeader& header,
+                                              const SafetensorsEntry& entry);
 /// Writes and syncs. Throws std::system_error naming the file (a full disk included) and leaves no file behind then.
-void write_safetensors(const std::filesystem::path& file, std::span<const SafetensorsView> tensors, const std::map<std::string, std::string>& metadata);
+void write_safetensors(const std::filesystem::path& file, std::span<const SafetensorsView> tensors,
+                       const std::map<std::string, std::string>& metadata);
 
 }  // namespace onebatch

@@ -46,7 +46,8 @@ std::string shape_text(at::IntArrayRef shape) {
   return text + "]";
 }
 
-void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry, const NamedTensor& target) {
+void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry,
+                const NamedTensor& target) {
   const auto type = type_of_dtype(entry.dtype);
   if (!type) throw UserError(file.string() + ": tensor " + entry.name + " has the type " + entry.dtype + ", which is not supported");
   const auto bytes = read_safetensors_entry(file, header, entry);
@@ -57,7 +58,8 @@ void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& head
   target.tensor.copy_(read);
 }
 
-std::string differences(const std::map<std::string, const SafetensorsEntry*>& in_file, const std::vector<NamedTensor>& tensors, Extra extra) {
+std::string differences(const std::map<std::string, const SafetensorsEntry*>& in_file, const std::vector<NamedTensor>& tensors,
+                        Extra extra) {
   std::string text;
   auto unknown = in_file;
   for (const auto& [name, tensor] : tensors) {
@@ -76,7 +78,8 @@ std::string differences(const std::map<std::string, const SafetensorsEntry*>& in
 
 }  // namespace
 
-void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                  const std::map<std::string, std::string>& metadata) {
   std::vector<std::vector<std::byte>> bytes;
   bytes.reserve(tensors.size());
   std::vector<SafetensorsView> views;

@@ -7,12 +7,13 @@
 namespace onebatch {
 
 /// Writes live tensors, wherever they are, under their names. Throws std::system_error.
-void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata = {});
+void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                  const std::map<std::string, std::string>& metadata = {});
 
 enum class Extra { refused, ignored };
 
-/// Copies the file's values into the tensors, converting between floating-point types. All tensors must be in the file with their shape; Extra::refused: and
-/// the file must hold no other. Throws UserError that names every difference.
+/// Copies the file's values into the tensors, converting between floating-point types. All tensors must be in the file with their shape;
+/// Extra::refused: and the file must hold no other. Throws UserError that names every difference.
 void load_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, Extra extra);
 
 }  // namespace onebatch

@@ -10,7 +10,8 @@ namespace onebatch {
 /// Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].
 std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split);
 
-/// Like torchvision's FakeData: inputs of mean 0 and variance 1 and labels, both a pure function of seed, split and index. Nothing is stored.
+/// Like torchvision's FakeData: inputs of mean 0 and variance 1 and labels, both a pure function of seed, split and index. Nothing is
+/// stored.
 std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed);
 
 }  // namespace onebatch

@@ -79,7 +79,8 @@ IdxArray read_idx(const fs::path& file, std::int64_t num_dimensions) {
   reader.read(magic.data(), magic.size(), "magic number");
   if (magic[0] != 0 || magic[1] != 0) fail(file, "is not an IDX file: its magic number does not begin with two zero bytes");
   if (magic[2] != 0x08) fail(file, "holds elements of IDX type " + std::to_string(magic[2]) + "; only unsigned bytes (8) are read");
-  if (magic[3] != num_dimensions) fail(file, "has " + std::to_string(magic[3]) + " dimension(s), " + std::to_string(num_dimensions) + " were expected");
+  if (magic[3] != num_dimensions)
+    fail(file, "has " + std::to_string(magic[3]) + " dimension(s), " + std::to_string(num_dimensions) + " were expected");
   IdxArray array;
   for (std::int64_t i = 0; i < num_dimensions; ++i) {
     std::array<std::uint8_t, 4> size{};
@@ -96,7 +97,8 @@ fs::path find_idx(const fs::path& folder, const std::string& name) {
   for (const fs::path& file : {folder / name, folder / (name + ".gz")}) {
     if (fs::exists(file)) return file;
   }
-  throw UserError("no " + name + " and no " + name + ".gz in " + fs::absolute(folder).string() + ": data.path must be the folder that holds them");
+  throw UserError("no " + name + " and no " + name + ".gz in " + fs::absolute(folder).string() +
+                  ": data.path must be the folder that holds them");
 }
 
 }  // namespace onebatch

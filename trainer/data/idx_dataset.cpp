@@ -21,7 +21,8 @@ Labelled read_pair(const std::filesystem::path& folder, const std::string& prefi
   const auto labels = find_idx(folder, prefix + "-labels-idx1-ubyte");
   Labelled pair{read_idx(images, 3), read_idx(labels, 1)};
   if (pair.images.shape[0] != pair.labels.shape[0]) {
-    throw UserError(images.string() + " has " + std::to_string(pair.images.shape[0]) + " images, but " + labels.string() + " has " + std::to_string(pair.labels.shape[0]) + " labels");
+    throw UserError(images.string() + " has " + std::to_string(pair.images.shape[0]) + " images, but " + labels.string() + " has " +
+                    std::to_string(pair.labels.shape[0]) + " labels");
   }
   if (pair.images.values.empty()) throw UserError(images.string() + " holds no image");
   return pair;
@@ -42,7 +43,8 @@ class IdxDataset final : public Dataset {
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     const auto count = static_cast<std::int64_t>(indices.size());
-    Batch batch{at::empty({count, 1, data_.images.shape[1], data_.images.shape[2]}, at::TensorOptions().dtype(type)), at::empty({count}, at::TensorOptions().dtype(at::kLong))};
+    Batch batch{at::empty({count, 1, data_.images.shape[1], data_.images.shape[2]}, at::TensorOptions().dtype(type)),
+                at::empty({count}, at::TensorOptions().dtype(at::kLong))};
     if (type == at::kDouble) {
       fill(indices, batch.inputs.mutable_data_ptr<double>());
     } else {
@@ -59,7 +61,8 @@ class IdxDataset final : public Dataset {
     const std::int64_t pixels = data_.images.shape[1] * data_.images.shape[2];
     const auto divisor = static_cast<T>(divisor_);
     for (const std::int64_t index : indices) {
-      if (index < 0 || index >= size()) throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
+      if (index < 0 || index >= size())
+        throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
       const std::uint8_t* from = data_.images.values.data() + index * pixels;
       for (std::int64_t i = 0; i < pixels; ++i) *to++ = static_cast<T>(from[i]) / divisor;
     }
@@ -80,7 +83,8 @@ std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, S
   if (split == Split::train) return std::make_unique<IdxDataset>(std::move(train), largest_pixel, num_classes);
   Labelled validation = read_pair(folder, "t10k");
   if (largest(validation.labels) >= num_classes) {
-    throw UserError(folder.string() + ": the t10k labels go up to " + std::to_string(largest(validation.labels)) + ", the train labels only to " + std::to_string(num_classes - 1));
+    throw UserError(folder.string() + ": the t10k labels go up to " + std::to_string(largest(validation.labels)) +
+                    ", the train labels only to " + std::to_string(num_classes - 1));
   }
   return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes);
 }

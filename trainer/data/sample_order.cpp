@@ -11,7 +11,7 @@ namespace {
 
 // Below `bound` without bias. Not std::uniform_int_distribution, whose answers differ between standard libraries.
 std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t bound) {
-  const std::uint64_t refused = (0 - bound) % bound;   // so many of the lowest values would be one too many
+  const std::uint64_t refused = (0 - bound) % bound;  // so many of the lowest values would be one too many
   for (;;) {
     const std::uint64_t value = generator();
     if (value >= refused) return value % bound;
@@ -30,9 +30,12 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
 
 SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last, OrderPosition start)
     : seed_(seed), dataset_size_(dataset_size), global_batch_size_(global_batch_size), drop_last_(drop_last), position_(start) {
-  if (dataset_size < 1 || global_batch_size < 1) throw std::invalid_argument("an order needs at least one sample and a batch of at least one");
-  if (drop_last && global_batch_size > dataset_size) throw std::invalid_argument("with the last batch dropped, a batch larger than the data set leaves no batch");
-  if (start.consumed_in_epoch < 0 || start.consumed_in_epoch > dataset_size) throw std::invalid_argument("the position lies outside the epoch");
+  if (dataset_size < 1 || global_batch_size < 1)
+    throw std::invalid_argument("an order needs at least one sample and a batch of at least one");
+  if (drop_last && global_batch_size > dataset_size)
+    throw std::invalid_argument("with the last batch dropped, a batch larger than the data set leaves no batch");
+  if (start.consumed_in_epoch < 0 || start.consumed_in_epoch > dataset_size)
+    throw std::invalid_argument("the position lies outside the epoch");
   roll_over();
 }
 

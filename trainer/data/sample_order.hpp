@@ -14,7 +14,7 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
 struct OrderPosition {
   std::int64_t epoch = 0;
   std::int64_t consumed_in_epoch = 0;
-  std::int64_t consumed_samples = 0;   // over all epochs
+  std::int64_t consumed_samples = 0;  // over all epochs
   friend bool operator==(const OrderPosition&, const OrderPosition&) = default;
 };
 

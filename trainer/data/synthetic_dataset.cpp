@@ -34,21 +34,26 @@ class SyntheticDataset final : public Dataset {
       fill(indices, batch.inputs.mutable_data_ptr<float>());
     }
     std::int64_t* label = batch.targets.mutable_data_ptr<std::int64_t>();
-    for (const std::int64_t index : indices) *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) % static_cast<std::uint64_t>(configuration_.num_classes));
+    for (const std::int64_t index : indices)
+      *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) % static_cast<std::uint64_t>(configuration_.num_classes));
     return batch;
   }
 
  private:
   std::uint64_t sample_key(std::int64_t index) const {
-    if (index < 0 || index >= size()) throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
+    if (index < 0 || index >= size())
+      throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
     return mix_bits(key_ ^ static_cast<std::uint64_t>(index));
   }
 
-  // Uniform on [-sqrt(3), sqrt(3)), which has variance 1: unlike a normal's logarithms and sines it is the same bits everywhere. Two values of a draw's 64 bits.
+  // Uniform on [-sqrt(3), sqrt(3)), which has variance 1: unlike a normal's logarithms and sines it is the same bits everywhere. Two values
+  // of a draw's 64 bits.
   template <typename T>
   void fill(std::span<const std::int64_t> indices, T* to) const {
     const double step = 2.0 * std::sqrt(3.0) / 4294967296.0;
-    const auto value = [&](std::uint64_t bits) { return static_cast<T>((static_cast<double>(bits & 0xffffffffULL) - 2147483648.0) * step); };
+    const auto value = [&](std::uint64_t bits) {
+      return static_cast<T>((static_cast<double>(bits & 0xffffffffULL) - 2147483648.0) * step);
+    };
     for (const std::int64_t index : indices) {
       const std::uint64_t key = sample_key(index);
       for (std::int64_t i = 0; i < width_; i += 2) {
@@ -68,10 +73,12 @@ class SyntheticDataset final : public Dataset {
 
 std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
   if (configuration.size < 1) throw UserError("data.size = " + std::to_string(configuration.size) + ": write 1 or more");
-  if (configuration.num_classes < 1) throw UserError("data.num_classes = " + std::to_string(configuration.num_classes) + ": write 1 or more");
+  if (configuration.num_classes < 1)
+    throw UserError("data.num_classes = " + std::to_string(configuration.num_classes) + ": write 1 or more");
   std::int64_t width = 1;
   for (const std::int64_t extent : configuration.shape) {
-    if (extent < 1 || extent > (std::int64_t{1} << 31) || width > (std::int64_t{1} << 31) / extent) throw UserError("data.shape must hold sizes from 1, and not more than 2^31 values in all");
+    if (extent < 1 || extent > (std::int64_t{1} << 31) || width > (std::int64_t{1} << 31) / extent)
+      throw UserError("data.shape must hold sizes from 1, and not more than 2^31 values in all");
     width *= extent;
   }
   return std::make_unique<SyntheticDataset>(configuration, mix_bits(mix_bits(seed) + (split == Split::train ? 1 : 2)));

@@ -52,8 +52,9 @@ class CpuDevice final : public ComputeDevice {
 std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& request) {
   const auto rank = static_cast<std::size_t>(request.rank);
   if (rank >= request.simulate.size()) {
-    throw UserError("rank " + std::to_string(rank) + " has no device to play: simulate.devices lists " + std::to_string(request.simulate.size()) +
-                    "; add devices or start fewer ranks (mpirun -np " + std::to_string(request.simulate.size()) + ")");
+    throw UserError("rank " + std::to_string(rank) + " has no device to play: simulate.devices lists " +
+                    std::to_string(request.simulate.size()) + "; add devices or start fewer ranks (mpirun -np " +
+                    std::to_string(request.simulate.size()) + ")");
   }
   const SimulatedDevice& played = request.simulate[rank];
   const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
@@ -84,9 +85,13 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   // Libraries that allocate past LibTorch's allocator have no type for it, only words.
-  constexpr std::array<std::string_view, 7> k_words = {
-      "CUDA out of memory", "CUDA error: out of memory", "DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
-      "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "Cuda failure 2 'out of memory'"};
+  constexpr std::array<std::string_view, 7> k_words = {"CUDA out of memory",
+                                                       "CUDA error: out of memory",
+                                                       "DefaultCPUAllocator: can't allocate memory",
+                                                       "CUBLAS_STATUS_ALLOC_FAILED",
+                                                       "CUDNN_STATUS_ALLOC_FAILED",
+                                                       "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+                                                       "Cuda failure 2 'out of memory'"};
   const std::string_view text = error.what();
   return std::any_of(k_words.begin(), k_words.end(), [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }

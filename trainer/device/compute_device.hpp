@@ -51,7 +51,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 /// Built in device_cuda.cpp or, without CUDA, in no_cuda.cpp, which throws UserError and says how to get it.
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request);
 
-/// Whether an error means "does not fit" (Note [Only out-of-memory means does not fit]): LibTorch's type, or cuDNN's, cuBLAS' and NCCL's own words for it.
+/// Whether an error means "does not fit" (Note [Only out-of-memory means does not fit]): LibTorch's type, or cuDNN's, cuBLAS' and NCCL's
+/// own words for it.
 [[nodiscard]] bool is_out_of_memory(const std::exception& error);
 
 /// Bytes of host memory that can be had now (/proc/meminfo's MemAvailable, or the cgroup's limit if that is less).

@@ -38,7 +38,8 @@ class CudaDevice final : public ComputeDevice {
  private:
   using Statistic = c10::CachingAllocator::Stat;
   Statistic reserved() const {
-    return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(index_)
+        .reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
   }
 
   c10::DeviceIndex index_;
@@ -54,7 +55,9 @@ int cuda_device_count() {
 
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   const int visible = cuda_device_count();
-  if (visible == 0) throw UserError("run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");
+  if (visible == 0)
+    throw UserError(
+        "run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");
   const int index = comm::choose_cuda_device(request.node_local_rank, request.node_local_size, visible, request.allow_shared_device);
   const int sharing = (request.node_local_size + visible - 1) / visible;
   return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing);

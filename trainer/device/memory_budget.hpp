@@ -16,7 +16,7 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  virtual void set_limit_bytes(std::int64_t limit) = 0;   // k_no_limit: none
+  virtual void set_limit_bytes(std::int64_t limit) = 0;  // k_no_limit: none
   [[nodiscard]] virtual std::int64_t limit_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
@@ -32,7 +32,9 @@ class MemoryBudget {
 /// Lifts the budget while it lives: for work that belongs to the host, such as the reference of `verify`.
 class UnlimitedMemory {
  public:
-  explicit UnlimitedMemory(MemoryBudget& budget) : budget_(budget), limit_(budget.limit_bytes()) { budget_.set_limit_bytes(MemoryBudget::k_no_limit); }
+  explicit UnlimitedMemory(MemoryBudget& budget) : budget_(budget), limit_(budget.limit_bytes()) {
+    budget_.set_limit_bytes(MemoryBudget::k_no_limit);
+  }
   ~UnlimitedMemory() { budget_.set_limit_bytes(limit_); }
   UnlimitedMemory(const UnlimitedMemory&) = delete;
   UnlimitedMemory& operator=(const UnlimitedMemory&) = delete;

@@ -9,7 +9,8 @@ int cuda_device_count() {
 }
 
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest&) {
-  throw UserError("run.device = \"cuda\", but this program was built without CUDA: build it with ./dev build --cuda, or write run.device = \"cpu\"");
+  throw UserError(
+      "run.device = \"cuda\", but this program was built without CUDA: build it with ./dev build --cuda, or write run.device = \"cpu\"");
 }
 
 }  // namespace onebatch

@@ -26,7 +26,11 @@ std::string dump(const Json& json, int indent) {
 }
 
 Json trial_json(const Trial& trial) {
-  return {{"size", trial.size}, {"fits", trial.fits}, {"out_of_memory", trial.out_of_memory}, {"peak_bytes", trial.peak_bytes}, {"seconds", number(trial.seconds)}};
+  return {{"size", trial.size},
+          {"fits", trial.fits},
+          {"out_of_memory", trial.out_of_memory},
+          {"peak_bytes", trial.peak_bytes},
+          {"seconds", number(trial.seconds)}};
 }
 
 Json profile_json(const RankProfile& rank) {

@@ -12,7 +12,7 @@ namespace onebatch {
 
 std::string to_json(const ClusterProfile& profile);
 std::string to_json(const Plan& plan);
-std::string to_json(const EpochPlan& plan);          // the full plan's document with the short batch's under "last_batch"
+std::string to_json(const EpochPlan& plan);  // the full plan's document with the short batch's under "last_batch"
 std::string to_json(const VerifyReport& report);
 std::string to_json(const TrainResult& result);
 std::string to_json(const EvaluationResult& result);

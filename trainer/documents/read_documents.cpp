@@ -30,7 +30,8 @@ std::vector<Trial> read_trials(const JsonReader& list) {
   for (std::size_t i = 0; i < count; ++i) {
     const JsonReader one = list.item(i);
     trials.push_back({one.field("size").integer(1, k_largest_size), one.field("fits").boolean(), one.field("out_of_memory").boolean(),
-                      one.field("peak_bytes").integer(0, k_most_bytes), one.has("seconds") ? one.field("seconds").number_at_least(0.0) : 0.0});
+                      one.field("peak_bytes").integer(0, k_most_bytes),
+                      one.has("seconds") ? one.field("seconds").number_at_least(0.0) : 0.0});
   }
   return trials;
 }
@@ -39,7 +40,9 @@ std::vector<Trial> read_trials(const JsonReader& list) {
 RankProfile read_rank(const JsonReader& json, int index) {
   RankProfile rank;
   rank.rank = index;
-  const auto size_or = [&](const char* key, std::int64_t least, std::int64_t otherwise) { return json.has(key) ? json.field(key).integer(least, k_most_bytes) : otherwise; };
+  const auto size_or = [&](const char* key, std::int64_t least, std::int64_t otherwise) {
+    return json.has(key) ? json.field(key).integer(least, k_most_bytes) : otherwise;
+  };
   rank.max_micro_batch = json.field("max_micro_batch").integer(0, k_largest_size);
   rank.step_seconds = read_times(json.field("step_seconds"));
   rank.min_micro_batch = size_or("min_micro_batch", 1, 1);

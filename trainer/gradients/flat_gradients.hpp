@@ -13,7 +13,8 @@ struct Bucket {
   std::int64_t count = 0;
 };
 
-/// Buckets of at most `cap_bytes` (at least one element) that cover `num_elements`. Their bounds change no result: a sum over ranks is by element.
+/// Buckets of at most `cap_bytes` (at least one element) that cover `num_elements`. Their bounds change no result: a sum over ranks is by
+/// element.
 std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes);
 
 class FlatGradients {

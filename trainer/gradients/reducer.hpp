@@ -1,4 +1,5 @@
-// Sums the flat gradient over all ranks: once per optimizer step, in one fixed order. See Note [Gradient communication does not depend on accumulation].
+// Sums the flat gradient over all ranks: once per optimizer step, in one fixed order. See Note [Gradient communication does not depend on
+// accumulation].
 #pragma once
 
 #include "comm/communicator.hpp"

@@ -58,7 +58,10 @@ void write_line(std::ofstream& out, const fs::path& file, const std::string& lin
 }  // namespace
 
 StepWriter::StepWriter(const fs::path& metrics_file, const fs::path& samples_file, std::int64_t resume_step)
-    : metrics_path_(metrics_file), samples_path_(samples_file), metrics_(open(metrics_file, resume_step)), samples_(open(samples_file, resume_step)) {}
+    : metrics_path_(metrics_file),
+      samples_path_(samples_file),
+      metrics_(open(metrics_file, resume_step)),
+      samples_(open(samples_file, resume_step)) {}
 
 void StepWriter::write(const StepRecord& record) {
   if (!metrics_path_.empty()) write_line(metrics_, metrics_path_, to_json_line(record));

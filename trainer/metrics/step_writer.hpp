@@ -3,8 +3,8 @@
 
 #include "trainer/results.hpp"
 
-#include <filesystem>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -12,7 +12,8 @@ namespace onebatch {
 
 class StepWriter {
  public:
-  /// Keeps the lines of steps up to `resume_step` of files that are there and drops later ones (a torn last line too). Empty path: writes nothing.
+  /// Keeps the lines of steps up to `resume_step` of files that are there and drops later ones (a torn last line too). Empty path: writes
+  /// nothing.
   StepWriter(const std::filesystem::path& metrics_file, const std::filesystem::path& samples_file, std::int64_t resume_step);
   /// Throws std::system_error naming the file when it cannot be written (a full disk).
   void write(const StepRecord& record);

@@ -14,7 +14,7 @@
 namespace onebatch {
 
 struct NamedTensor {
-  std::string name;   // as in PyTorch's state_dict: "layer1.0.conv1.weight"
+  std::string name;  // as in PyTorch's state_dict: "layer1.0.conv1.weight"
   at::Tensor tensor;
 };
 
@@ -22,7 +22,7 @@ struct NamedTensor {
 struct ForwardContext {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  std::span<const std::int64_t> samples;   // the global sample index of each row of the inputs
+  std::span<const std::int64_t> samples;  // the global sample index of each row of the inputs
 };
 
 enum class Phase { training, evaluation };
@@ -47,16 +47,17 @@ class Model {
 
 struct ModelRequest {
   ModelConfiguration configuration;
-  std::vector<std::int64_t> sample_shape;   // of the data: [C, H, W] or [D]
-  std::int64_t num_classes = 0;             // of the data; the configuration's wins where it is larger
+  std::vector<std::int64_t> sample_shape;  // of the data: [C, H, W] or [D]
+  std::int64_t num_classes = 0;            // of the data; the configuration's wins where it is larger
   bool freeze_batch_norm = false;
-  std::uint64_t seed = 1;                   // of the initial weights
+  std::uint64_t seed = 1;  // of the initial weights
 };
 
 /// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit together.
 std::unique_ptr<Model> make_model(const ModelRequest& request);
 
-/// Loads "name" tensors from a safetensors file into parameters and buffers. Throws UserError naming every tensor that is missing, unknown or of another shape.
+/// Loads "name" tensors from a safetensors file into parameters and buffers. Throws UserError naming every tensor that is missing, unknown
+/// or of another shape.
 void load_weights(Model& model, const std::string& file);
 
 }  // namespace onebatch

@@ -29,9 +29,12 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
   const auto& shape = request.sample_shape;
   switch (request.configuration.kind) {
     case ModelKind::mlp:
-      return make_mlp(request.configuration, std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()), classes_of(request));
+      return make_mlp(request.configuration, std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()),
+                      classes_of(request));
     case ModelKind::resnet:
-      if (shape.size() != 3) throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " + shape_text(shape) + ": use model.kind = \"mlp\"");
+      if (shape.size() != 3)
+        throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " + shape_text(shape) +
+                        ": use model.kind = \"mlp\"");
       return make_resnet(request.configuration, shape[0], classes_of(request));
   }
   throw UserError("model.kind is not one that this program knows");

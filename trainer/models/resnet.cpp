@@ -89,7 +89,9 @@ class ResNet final : public TrainableModule {
   }
 
   struct BlockList final : torch::nn::Module {
-    std::shared_ptr<BasicBlock> add(const std::string& name, std::shared_ptr<BasicBlock> block) { return register_module(name, std::move(block)); }
+    std::shared_ptr<BasicBlock> add(const std::string& name, std::shared_ptr<BasicBlock> block) {
+      return register_module(name, std::move(block));
+    }
   };
 
   bool pooled_stem_;

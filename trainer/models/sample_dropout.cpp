@@ -21,7 +21,8 @@ std::uint64_t row_key(const ForwardContext& context, std::int64_t layer, std::in
 at::Tensor sample_dropout(const at::Tensor& inputs, double probability, std::int64_t layer, const ForwardContext& context) {
   const std::int64_t rows = inputs.size(0);
   if (rows != static_cast<std::int64_t>(context.samples.size())) {
-    throw std::logic_error("dropout of " + std::to_string(rows) + " rows, but the micro-batch has " + std::to_string(context.samples.size()) + " samples");
+    throw std::logic_error("dropout of " + std::to_string(rows) + " rows, but the micro-batch has " +
+                           std::to_string(context.samples.size()) + " samples");
   }
   const std::int64_t width = rows == 0 ? 0 : inputs.numel() / rows;
   at::Tensor mask = at::empty(inputs.sizes(), at::TensorOptions().dtype(at::kFloat));

@@ -58,14 +58,17 @@ void Optimizer::step(double lr, const std::vector<double>& touched) {
   for (const at::Tensor& count : t.steps) count.add_(1.0);
   switch (c.kind) {
     case OptimizerKind::adamw:
-      at::_fused_adamw_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], c.weight_decay, c.eps, false, false);
+      at::_fused_adamw_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], c.weight_decay, c.eps, false,
+                        false);
       break;
     case OptimizerKind::adam:
-      at::_fused_adam_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], c.weight_decay, c.eps, false, false);
+      at::_fused_adam_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], c.weight_decay, c.eps, false,
+                       false);
       break;
     case OptimizerKind::sgd:
       // With a buffer of zeros the first step is no special case: momentum * 0 + gradient.
-      at::_fused_sgd_(t.parameters, t.gradients, t.first, c.weight_decay, c.momentum, lr, /*dampening=*/0.0, c.nesterov, false, /*is_first_step=*/false);
+      at::_fused_sgd_(t.parameters, t.gradients, t.first, c.weight_decay, c.momentum, lr, /*dampening=*/0.0, c.nesterov, false,
+                      /*is_first_step=*/false);
       break;
   }
 }

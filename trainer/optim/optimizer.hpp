@@ -10,8 +10,8 @@ class Optimizer {
   /// Allocates its state at once, so that a probe counts it.
   Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients);
 
-  /// Updates the parameters from the views of the flat gradient. A parameter whose `touched` is 0 keeps its value and state: a zero gradient would still be
-  /// decayed. `touched` has one entry per parameter.
+  /// Updates the parameters from the views of the flat gradient. A parameter whose `touched` is 0 keeps its value and state: a zero
+  /// gradient would still be decayed. `touched` has one entry per parameter.
   void step(double lr, const std::vector<double>& touched);
 
   /// Live tensors: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME" or "momentum_buffer.NAME".

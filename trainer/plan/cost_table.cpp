@@ -13,7 +13,8 @@ void check(const std::vector<TimedSize>& points) {
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto& [size, seconds] = points[i];
     if (size < 1) throw UserError("a table of step times holds the size " + std::to_string(size) + ": sizes begin at 1");
-    if (!std::isfinite(seconds) || seconds < 0.0) throw UserError("the time of size " + std::to_string(size) + " is " + std::to_string(seconds) + ": write seconds, 0 or more");
+    if (!std::isfinite(seconds) || seconds < 0.0)
+      throw UserError("the time of size " + std::to_string(size) + " is " + std::to_string(seconds) + ": write seconds, 0 or more");
     if (i > 0 && points[i - 1].size == size) throw UserError("a table of step times holds the size " + std::to_string(size) + " twice");
   }
 }

@@ -7,8 +7,8 @@
 namespace onebatch {
 
 struct TimedSize {
-  std::int64_t size = 0;   // samples
-  double seconds = 0.0;    // of one micro-batch, forward and backward
+  std::int64_t size = 0;  // samples
+  double seconds = 0.0;   // of one micro-batch, forward and backward
 };
 
 /// T(b) of one rank: linear between its points; outside them the line through the nearest two, slope and value never below 0; one
@@ -22,7 +22,7 @@ class CostTable {
   [[nodiscard]] const std::vector<TimedSize>& points() const { return points_; }
 
  private:
-  std::vector<TimedSize> points_;   // ascending sizes, non-decreasing seconds
+  std::vector<TimedSize> points_;  // ascending sizes, non-decreasing seconds
 };
 
 }  // namespace onebatch

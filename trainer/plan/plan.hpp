@@ -18,10 +18,10 @@ struct MicroBatchRun {
 struct RankPlan {
   int rank = 0;
   std::string device;
-  std::int64_t samples = 0;                   // this rank's share of the global batch; may be 0
-  std::vector<MicroBatchRun> micro_batches;   // in the order of execution, the largest last
-  double predicted_seconds = 0.0;             // compute and the rank's constant
-  double idle_fraction = 0.0;                 // 1 - predicted_seconds / slowest rank's
+  std::int64_t samples = 0;                  // this rank's share of the global batch; may be 0
+  std::vector<MicroBatchRun> micro_batches;  // in the order of execution, the largest last
+  double predicted_seconds = 0.0;            // compute and the rank's constant
+  double idle_fraction = 0.0;                // 1 - predicted_seconds / slowest rank's
 };
 
 struct Plan {
@@ -30,7 +30,7 @@ struct Plan {
   std::optional<double> equal_split_seconds;  // none where that split does not fit
   std::optional<double> memory_split_seconds;
   std::vector<RankPlan> ranks;
-  std::vector<std::string> notes;             // what a user must know: a rank without work, a micro-batch below the least size
+  std::vector<std::string> notes;  // what a user must know: a rank without work, a micro-batch below the least size
 };
 
 /// The plan of every full global batch and, where the data set leaves one, of the last short batch.

@@ -27,7 +27,11 @@ std::string micro_batches(const std::vector<MicroBatchRun>& runs) {
 }
 
 Row row_of(const RankPlan& rank) {
-  return {std::to_string(rank.rank), rank.device, std::to_string(rank.samples), micro_batches(rank.micro_batches), milliseconds(rank.predicted_seconds),
+  return {std::to_string(rank.rank),
+          rank.device,
+          std::to_string(rank.samples),
+          micro_batches(rank.micro_batches),
+          milliseconds(rank.predicted_seconds),
           format("%.1f %%", rank.idle_fraction * 100.0)};
 }
 
@@ -41,7 +45,7 @@ std::string aligned(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < column_count; ++i) {
       const std::string padding(width[i] - row[i].size(), ' ');
-      const bool words = i == 1 || i == 3;   // left-aligned, numbers to the right
+      const bool words = i == 1 || i == 3;  // left-aligned, numbers to the right
       text += (i > 0 ? "  " : "") + (words ? row[i] + padding : padding + row[i]);
     }
     text.erase(text.find_last_not_of(' ') + 1);
@@ -61,7 +65,8 @@ std::string plan_table(const Plan& plan) {
   std::vector<Row> rows = {{"rank", "device", "samples", "micro-batches", "time", "idle"}};
   for (const RankPlan& rank : plan.ranks) rows.push_back(row_of(rank));
   std::string text = "plan for a global batch of " + std::to_string(plan.global_batch_size) + "\n" + aligned(rows);
-  text += "step " + milliseconds(plan.predicted_step_seconds) + "; " + compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds) + ", " +
+  text += "step " + milliseconds(plan.predicted_step_seconds) + "; " +
+          compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds) + ", " +
           compared("a split by memory", plan.memory_split_seconds, plan.predicted_step_seconds) + "\n";
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;

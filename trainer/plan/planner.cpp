@@ -21,7 +21,8 @@ std::vector<MicroBatchRun> runs_of(const std::vector<std::int64_t>& ascending_si
 
 double slowest_of(const std::vector<std::int64_t>& shares, TableSet& tables) {
   double slowest = 0.0;
-  for (std::size_t rank = 0; rank < shares.size(); ++rank) slowest = std::max(slowest, tables.of(rank).constant_seconds() + tables.of(rank).seconds(shares[rank]));
+  for (std::size_t rank = 0; rank < shares.size(); ++rank)
+    slowest = std::max(slowest, tables.of(rank).constant_seconds() + tables.of(rank).seconds(shares[rank]));
   return slowest;
 }
 
@@ -54,14 +55,16 @@ std::vector<std::int64_t> memory_shares(std::int64_t batch, const std::vector<Ra
   return shares;
 }
 
-Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options, const std::vector<std::int64_t>& shares, TableSet& tables) {
+Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options,
+              const std::vector<std::int64_t>& shares, TableSet& tables) {
   const double limit = slowest_of(shares, tables) * (1.0 + options.few_sizes_tolerance);
   Plan plan;
   plan.global_batch_size = batch;
   double slowest = 0.0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     RankTable& table = tables.of(r);
-    const auto sizes = options.few_sizes_tolerance > 0.0 ? table.simple_split(shares[r], limit - table.constant_seconds()) : table.split(shares[r]);
+    const auto sizes =
+        options.few_sizes_tolerance > 0.0 ? table.simple_split(shares[r], limit - table.constant_seconds()) : table.split(shares[r]);
     const double seconds = table.constant_seconds() + table.seconds_of(sizes);
     slowest = std::max(slowest, seconds);
     plan.ranks.push_back({static_cast<int>(r), ranks[r].device, shares[r], runs_of(sizes), seconds, 0.0});
@@ -78,7 +81,8 @@ void add_notes(Plan& plan, const std::vector<RankCost>& ranks) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (plan.ranks[r].samples > 0) continue;
     const std::string who = "rank " + std::to_string(r) + " (" + ranks[r].device + ") gets no samples: ";
-    plan.notes.push_back(who + (ranks[r].max_micro_batch < ranks[r].min_micro_batch ? "no micro-batch fits on it" : "any share would make the others wait for it"));
+    plan.notes.push_back(who + (ranks[r].max_micro_batch < ranks[r].min_micro_batch ? "no micro-batch fits on it"
+                                                                                    : "any share would make the others wait for it"));
   }
 }
 
@@ -87,8 +91,8 @@ void add_notes(Plan& plan, const std::vector<RankCost>& ranks) {
   for (const RankCost& rank : ranks) most += rank.max_micro_batch;
   if (most == 0) throw UserError("no rank can compute a single sample: every max_micro_batch is 0");
   const std::string steps = options.gradient_accumulation_steps ? std::to_string(*options.gradient_accumulation_steps) : "any number of";
-  throw UserError("no split of a global batch of " + std::to_string(batch) + " over " + std::to_string(ranks.size()) + " rank(s) has " + steps +
-                  " micro-batches each that fit (all largest sizes together: " + std::to_string(most) +
+  throw UserError("no split of a global batch of " + std::to_string(batch) + " over " + std::to_string(ranks.size()) + " rank(s) has " +
+                  steps + " micro-batches each that fit (all largest sizes together: " + std::to_string(most) +
                   "): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size");
 }
 
@@ -104,7 +108,8 @@ Plan plan_below_least(std::int64_t batch, const std::vector<RankCost>& ranks, co
   PlannerOptions free = options;
   free.gradient_accumulation_steps.reset();
   Plan plan = plan_global_batch(batch, relaxed, free);
-  plan.notes.push_back("no split of " + std::to_string(batch) + " samples keeps to micro-batches of at least " + std::to_string(least) + ", which this model needs: some are smaller");
+  plan.notes.push_back("no split of " + std::to_string(batch) + " samples keeps to micro-batches of at least " + std::to_string(least) +
+                       ", which this model needs: some are smaller");
   return plan;
 }
 
@@ -121,7 +126,8 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
   return plan;
 }
 
-EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last, const std::vector<RankCost>& ranks,
+                     const PlannerOptions& options) {
   EpochPlan plan{plan_global_batch(global_batch_size, ranks, options), std::nullopt};
   const std::int64_t left = dataset_size % global_batch_size;
   if (left == 0 || drop_last) return plan;

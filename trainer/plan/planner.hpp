@@ -1,4 +1,5 @@
-// The planner: the split of a global batch over unlike ranks that the slowest rank finishes soonest. See Note [Memory is a limit, time is the objective].
+// The planner: the split of a global batch over unlike ranks that the slowest rank finishes soonest. See Note [Memory is a limit, time is
+// the objective].
 #pragma once
 
 #include "trainer/plan/cost_table.hpp"
@@ -10,15 +11,15 @@ struct RankCost {
   std::string device;
   CostTable table;
   std::int64_t min_micro_batch = 1;
-  std::int64_t max_micro_batch = 1;            // 0 = this rank can compute nothing
+  std::int64_t max_micro_batch = 1;               // 0 = this rank can compute nothing
   std::optional<std::int64_t> fixed_micro_batch;  // every micro-batch of this size, but for one smaller remainder
-  double constant_seconds = 0.0;               // per optimizer step, whatever the share
+  double constant_seconds = 0.0;                  // per optimizer step, whatever the share
 };
 
 struct PlannerOptions {
   std::optional<std::int64_t> gradient_accumulation_steps;  // ranks with work do exactly this many micro-batches
-  double few_sizes_tolerance = 0.005;          // how much slower a plan of fewer distinct sizes may be; 0 = never
-  double step_overhead_seconds = 0.0;          // reduction that is not hidden and the slowest optimizer, for the prediction only
+  double few_sizes_tolerance = 0.005;                       // how much slower a plan of fewer distinct sizes may be; 0 = never
+  double step_overhead_seconds = 0.0;  // reduction that is not hidden and the slowest optimizer, for the prediction only
 };
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that is above 0).

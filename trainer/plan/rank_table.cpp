@@ -25,7 +25,7 @@ std::vector<std::int64_t> find_corners(const CostTable& table, std::int64_t leas
   }
   std::int64_t low = least;
   std::int64_t high = std::min(points.front().size, largest);
-  if (points.size() > 1 && table.seconds(low) == 0.0 && low < high) {   // the extrapolated line reaches zero between two sizes
+  if (points.size() > 1 && table.seconds(low) == 0.0 && low < high) {  // the extrapolated line reaches zero between two sizes
     while (high - low > 1) {
       const std::int64_t middle = low + (high - low) / 2;
       (table.seconds(middle) == 0.0 ? low : high) = middle;
@@ -169,7 +169,9 @@ std::int64_t RankTable::most_samples(double limit_seconds, std::int64_t cap) {
   const std::int64_t most = bound < static_cast<double>(cap) ? static_cast<std::int64_t>(bound) : cap;
   extend(most);
   const auto end = seconds_.begin() + static_cast<std::ptrdiff_t>(most) + 1;
-  return static_cast<std::int64_t>(std::partition_point(seconds_.begin(), end, [&](double s) { return constant_ + s <= limit_seconds; }) - seconds_.begin()) - 1;
+  return static_cast<std::int64_t>(std::partition_point(seconds_.begin(), end, [&](double s) { return constant_ + s <= limit_seconds; }) -
+                                   seconds_.begin()) -
+         1;
 }
 
 }  // namespace onebatch

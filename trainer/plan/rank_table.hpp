@@ -5,12 +5,13 @@
 
 namespace onebatch {
 
-/// F(0) = 0, F(n) = min over least <= b <= min(n, largest) of T(b) + F(n - b), infinite where no split has the sum n. Computed as far as it is asked for.
+/// F(0) = 0, F(n) = min over least <= b <= min(n, largest) of T(b) + F(n - b), infinite where no split has the sum n. Computed as far as it
+/// is asked for.
 ///
-/// Note [At most one free micro-batch]. T is linear between the points of its table. Of two micro-batches that both lie strictly inside linear pieces, or at kinks where
-/// the slope falls, one can be enlarged and the other reduced by as much without loss, until one of them reaches an end or a kink where the slope rises.
-/// So some optimal split has at most one size outside these "corners", and F(n) = min(T(n), min over corners p of F(n - p) + T(p)): a handful of
-/// candidates for each n instead of all sizes.
+/// Note [At most one free micro-batch]. T is linear between the points of its table. Of two micro-batches that both lie strictly inside
+/// linear pieces, or at kinks where the slope falls, one can be enlarged and the other reduced by as much without loss, until one of them
+/// reaches an end or a kink where the slope rises. So some optimal split has at most one size outside these "corners", and F(n) = min(T(n),
+/// min over corners p of F(n - p) + T(p)): a handful of candidates for each n instead of all sizes.
 class RankTable {
  public:
   RankTable(const RankCost& cost, std::optional<std::int64_t> accumulation_steps);
@@ -51,8 +52,8 @@ class RankTable {
   double least_rate_ = 0.0;
   std::vector<std::int64_t> corners_;
   std::vector<double> corner_seconds_;
-  std::vector<double> seconds_ = {0.0};            // F
-  std::vector<std::int64_t> last_size_ = {0};      // one size of an optimal split of n
+  std::vector<double> seconds_ = {0.0};        // F
+  std::vector<std::int64_t> last_size_ = {0};  // one size of an optimal split of n
 };
 
 }  // namespace onebatch

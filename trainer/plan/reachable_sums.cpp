@@ -8,8 +8,8 @@ namespace onebatch {
 namespace {
 
 struct Interval {
-  std::int64_t begin;   // inclusive
-  std::int64_t end;     // inclusive
+  std::int64_t begin;  // inclusive
+  std::int64_t end;    // inclusive
 };
 
 // For each table the times F(n) + constant of all n; a time limit turns them into the shares that fit in it.

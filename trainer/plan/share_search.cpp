@@ -23,7 +23,8 @@ bool same_cost(const RankCost& a, const RankCost& b) {
 // Whether all samples can be done within a time, by how many each rank's table can do: for tables whose reachable shares are 0, 1, 2, …
 class MonotoneSearch {
  public:
-  MonotoneSearch(std::int64_t batch, TableSet& tables) : batch_(batch), tables_(tables), count_(tables.tables.size(), 0), most_(tables.tables.size(), 0) {
+  MonotoneSearch(std::int64_t batch, TableSet& tables)
+      : batch_(batch), tables_(tables), count_(tables.tables.size(), 0), most_(tables.tables.size(), 0) {
     for (const std::size_t table : tables.table_of_rank) ++count_[table];
   }
 
@@ -116,8 +117,8 @@ class MonotoneSearch {
 
   std::int64_t batch_;
   TableSet& tables_;
-  std::vector<std::int64_t> count_;   // ranks of each table
-  std::vector<std::int64_t> most_;    // samples that a rank of each table can do in the time last tried
+  std::vector<std::int64_t> count_;  // ranks of each table
+  std::vector<std::int64_t> most_;   // samples that a rank of each table can do in the time last tried
 };
 
 }  // namespace

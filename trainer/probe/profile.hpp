@@ -25,14 +25,14 @@ struct RankProfile {
   std::string device;
   std::int64_t memory_limit_bytes = 0;
   std::int64_t min_micro_batch = 1;
-  std::int64_t largest_micro_batch = 0;   // the largest that was seen to fit, before the margin
-  std::int64_t max_micro_batch = 0;       // after the margin: what the plan may use
-  std::int64_t peak_bytes = 0;            // at largest_micro_batch
-  std::int64_t resident_bytes = 0;        // parameters, gradients, optimizer state, before any sample
+  std::int64_t largest_micro_batch = 0;  // the largest that was seen to fit, before the margin
+  std::int64_t max_micro_batch = 0;      // after the margin: what the plan may use
+  std::int64_t peak_bytes = 0;           // at largest_micro_batch
+  std::int64_t resident_bytes = 0;       // parameters, gradients, optimizer state, before any sample
   std::vector<TimedSize> step_seconds;
   std::vector<Trial> trials;
-  double optimizer_seconds = 0.0;         // one optimizer call
-  double reduce_seconds = 0.0;            // one reduction of the whole gradient
+  double optimizer_seconds = 0.0;  // one optimizer call
+  double reduce_seconds = 0.0;     // one reduction of the whole gradient
 };
 
 struct ClusterProfile {

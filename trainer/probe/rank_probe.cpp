@@ -124,19 +124,22 @@ class RankProbe {
     if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch) throw_fixed_does_not_fit(profile);
     // What was not limited by memory needs no head-room.
     const bool limited = found.largest_micro_batch < options.max_size;
-    profile.max_micro_batch = limited ? apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin) : found.largest_micro_batch;
+    profile.max_micro_batch =
+        limited ? apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin) : found.largest_micro_batch;
   }
 
   [[noreturn]] void throw_does_not_fit(const RankProfile& profile, std::int64_t least) const {
     const auto mebibytes = [](std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
-    throw DoesNotFitError("not even " + std::to_string(least) + " sample(s) fit on " + profile.device + " (limit " + mebibytes(profile.memory_limit_bytes) +
-                          "): parameters, gradients and optimizer state take " + mebibytes(profile.resident_bytes) +
-                          ", the rest is too little for the activations; use a smaller model, optimizer.kind = \"sgd\", or a device with more memory");
+    throw DoesNotFitError(
+        "not even " + std::to_string(least) + " sample(s) fit on " + profile.device + " (limit " + mebibytes(profile.memory_limit_bytes) +
+        "): parameters, gradients and optimizer state take " + mebibytes(profile.resident_bytes) +
+        ", the rest is too little for the activations; use a smaller model, optimizer.kind = \"sgd\", or a device with more memory");
   }
 
   [[noreturn]] void throw_fixed_does_not_fit(const RankProfile& profile) const {
-    throw DoesNotFitError("batch.micro_batch_size = " + std::to_string(*request_.fixed_micro_batch) + " does not fit on rank " + std::to_string(profile.rank) + "'s " +
-                          profile.device + ": the largest that does is " + std::to_string(profile.largest_micro_batch) + "; write that or \"auto\"");
+    throw DoesNotFitError("batch.micro_batch_size = " + std::to_string(*request_.fixed_micro_batch) + " does not fit on rank " +
+                          std::to_string(profile.rank) + "'s " + profile.device + ": the largest that does is " +
+                          std::to_string(profile.largest_micro_batch) + "; write that or \"auto\"");
   }
 
   // The rest of a step, with real collectives: it also makes the communicator allocate its buffers.
@@ -190,7 +193,8 @@ class RankProbe {
 
 }  // namespace
 
-ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control) {
+ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
+                             comm::Communicator& control) {
   const ReplicaSnapshot before(replica);
   ClusterProfile mine;
   mine.ranks.push_back(RankProbe(request, replica, data, reducer, control).measure());

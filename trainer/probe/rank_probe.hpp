@@ -10,12 +10,13 @@ namespace onebatch {
 
 struct ProbeRequest {
   ProbeConfiguration probe;
-  std::optional<std::int64_t> fixed_micro_batch;   // the user's: tried, not searched
-  std::int64_t max_size = 0;                       // the global batch or the data set, whichever is less
+  std::optional<std::int64_t> fixed_micro_batch;  // the user's: tried, not searched
+  std::int64_t max_size = 0;                      // the global batch or the data set, whichever is less
 };
 
-/// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the replica's digest is compared.
-/// Throws DoesNotFitError where not even the least micro-batch fits. Collective.
-ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control);
+/// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the replica's digest is
+/// compared. Throws DoesNotFitError where not even the least micro-batch fits. Collective.
+ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
+                             comm::Communicator& control);
 
 }  // namespace onebatch

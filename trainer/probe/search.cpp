@@ -11,7 +11,8 @@ namespace {
 
 class Search {
  public:
-  Search(const SearchOptions& options, const std::function<TrialResult(std::int64_t)>& run_trial) : options_(options), run_trial_(run_trial) {}
+  Search(const SearchOptions& options, const std::function<TrialResult(std::int64_t)>& run_trial)
+      : options_(options), run_trial_(run_trial) {}
 
   SearchResult run() {
     find_least();
@@ -38,14 +39,17 @@ class Search {
     const auto refused = attempt(1);
     if (!refused) return;
     least_ = 2;
-    if (options_.max_size < 2) throw UserError("this model needs at least 2 samples in a micro-batch (" + *refused + "), but only 1 is allowed: raise batch.micro_batch_size or batch.global_batch_size");
+    if (options_.max_size < 2)
+      throw UserError("this model needs at least 2 samples in a micro-batch (" + *refused +
+                      "), but only 1 is allowed: raise batch.micro_batch_size or batch.global_batch_size");
     if (const auto again = attempt(2)) throw UserError("the model refuses micro-batches of 1 and of 2 samples: " + *again);
   }
 
   // Tries one size and remembers what it said; returns the model's words where it refused.
   std::optional<std::string> attempt(std::int64_t size) {
     const TrialResult tried = run_trial_(size);
-    if (tried.refused && size > 2) throw UserError("the model refuses a micro-batch of " + std::to_string(size) + " samples: " + *tried.refused);
+    if (tried.refused && size > 2)
+      throw UserError("the model refuses a micro-batch of " + std::to_string(size) + " samples: " + *tried.refused);
     trials_.push_back(tried.trial);
     if (tried.refused) return tried.refused;
     if (tried.trial.fits) {
@@ -60,7 +64,9 @@ class Search {
     return std::nullopt;
   }
 
-  bool done() const { return fits_ >= options_.max_size || fails_ - fits_ <= 1 || static_cast<std::int64_t>(trials_.size()) >= options_.max_trials; }
+  bool done() const {
+    return fits_ >= options_.max_size || fails_ - fits_ <= 1 || static_cast<std::int64_t>(trials_.size()) >= options_.max_trials;
+  }
 
   // Memory is close to affine in the size: a few small trials foretell the largest, one at that size proves it.
   void by_model() {
@@ -75,7 +81,8 @@ class Search {
     // Foretold to be done already: one more sample proves it; past a failure near by, what is left is halved.
     if (fails_ != k_none && points_.size() > 3) return fits_ + (fails_ - fits_) / 2;
     // Far from what is known the line may bend: go most of the way first where it foretells more than it has seen.
-    if (points_.size() == 2 && static_cast<double>(largest) > k_far * static_cast<double>(fits_)) return clamp(std::max(fits_ + 1, static_cast<std::int64_t>(k_cautious * static_cast<double>(largest))));
+    if (points_.size() == 2 && static_cast<double>(largest) > k_far * static_cast<double>(fits_))
+      return clamp(std::max(fits_ + 1, static_cast<std::int64_t>(k_cautious * static_cast<double>(largest))));
     return clamp(std::max(largest, fits_ + 1));
   }
 
@@ -134,8 +141,8 @@ class Search {
   const SearchOptions& options_;
   const std::function<TrialResult(std::int64_t)>& run_trial_;
   std::int64_t least_ = 1;
-  std::int64_t fits_ = 0;         // the largest that did
-  std::int64_t fails_ = k_none;   // the least that did not
+  std::int64_t fits_ = 0;        // the largest that did
+  std::int64_t fails_ = k_none;  // the least that did not
   std::int64_t peak_ = 0;
   std::vector<Trial> trials_;
   std::vector<Point> points_;
@@ -157,7 +164,8 @@ std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_
   std::set<std::int64_t> sizes = {min_size, max_size};
   const double ratio = static_cast<double>(max_size) / static_cast<double>(min_size);
   for (int i = 1; i < k_most - 1; ++i) {
-    sizes.insert(std::clamp(static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (k_most - 1.0)))), min_size, max_size));
+    sizes.insert(std::clamp(static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (k_most - 1.0)))),
+                            min_size, max_size));
   }
   return {sizes.begin(), sizes.end()};
 }

@@ -11,10 +11,10 @@ enum class SearchMode { model, power, binsearch };
 
 struct SearchOptions {
   SearchMode mode = SearchMode::model;
-  std::int64_t limit_bytes = 0;       // of the device; 0 = unknown (then only out-of-memory tells)
-  std::int64_t resident_bytes = 0;    // held before a trial
-  std::int64_t max_size = 8192;       // probe.max_val, the global batch and the data set, whichever is least
-  std::int64_t init_size = 2;         // power and binsearch start here
+  std::int64_t limit_bytes = 0;     // of the device; 0 = unknown (then only out-of-memory tells)
+  std::int64_t resident_bytes = 0;  // held before a trial
+  std::int64_t max_size = 8192;     // probe.max_val, the global batch and the data set, whichever is least
+  std::int64_t init_size = 2;       // power and binsearch start here
   std::int64_t max_trials = 25;
 };
 
@@ -26,8 +26,8 @@ struct TrialResult {
 
 struct SearchResult {
   std::int64_t min_micro_batch = 1;
-  std::int64_t largest_micro_batch = 0;   // 0 = not even the least fits
-  std::int64_t peak_bytes = 0;            // at the largest
+  std::int64_t largest_micro_batch = 0;  // 0 = not even the least fits
+  std::int64_t peak_bytes = 0;           // at the largest
   std::vector<Trial> trials;
 };
 
