@@ -63,7 +63,8 @@ TrainResult TrainingLoop::run() {
   training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, c.optimizer.max_grad_norm);
   if (parts_.control.rank() == 0) {
     const auto& dir = parts_.options.run_dir;
-    writer_.emplace(c.log.jsonl ? dir / "metrics.jsonl" : "", c.log.samples ? dir / "samples.jsonl" : "", step_);
+    const bool kept = !dir.empty();
+    writer_.emplace(kept && c.log.jsonl ? dir / "metrics.jsonl" : "", kept && c.log.samples ? dir / "samples.jsonl" : "", step_);
     parts_.observer.training_begins(step_, total_steps_);
   }
   while (step_ < total_steps_ && !stopping_) {

@@ -60,30 +60,44 @@ class Search {
       }
     } else {
       fails_ = std::min(fails_, size);
+      ++failures_;
     }
+    last_failed_ = !tried.trial.fits;
     return std::nullopt;
   }
 
-  bool done() const {
+  bool settled() const {
     return fits_ >= options_.max_size || fails_ - fits_ <= 1 || static_cast<std::int64_t>(trials_.size()) >= options_.max_trials;
   }
 
-  // Memory is close to affine in the size: a few small trials foretell the largest, one at that size proves it.
+  // Memory is close to affine in the size: a few small trials foretell the largest, one near it corrects the line, one at it proves it.
   void by_model() {
-    while (!done()) attempt(next_size());
+    while (!settled() && !good_enough()) attempt(next_size());
+  }
+
+  // Trials cost time, failed ones more: what a last one could still win is not worth a third failure or a seventh trial.
+  bool good_enough() const {
+    const double bound = std::min(static_cast<double>(fails_ - 1), points_.size() > 1 ? foretold_largest() : HUGE_VAL);
+    const bool near = static_cast<double>(fits_) >= k_near * bound;
+    return near && (failures_ >= k_most_failures || static_cast<int>(trials_.size()) >= k_most_trials);
   }
 
   std::int64_t next_size() const {
-    if (options_.limit_bytes <= 0) return clamp(fits_ * 2);
-    if (points_.size() == 1) return clamp(second_size());
+    if (options_.limit_bytes <= 0) return clamp(fails_ == k_none ? fits_ * 2 : middle());
+    if (points_.size() == 1) return clamp(fails_ == k_none ? second_size() : fails_ / k_retreat);
     const double foretold = foretold_largest();
-    const auto largest = foretold >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(foretold);
-    // Foretold to be done already: one more sample proves it; past a failure near by, what is left is halved.
-    if (fails_ != k_none && points_.size() > 3) return fits_ + (fails_ - fits_) / 2;
-    // Far from what is known the line may bend: go most of the way first where it foretells more than it has seen.
-    if (points_.size() == 2 && static_cast<double>(largest) > k_far * static_cast<double>(fits_))
-      return clamp(std::max(fits_ + 1, static_cast<std::int64_t>(k_cautious * static_cast<double>(largest))));
-    return clamp(std::max(largest, fits_ + 1));
+    // A failure that the curve did not foresee: it knows no better now, so what is left is halved.
+    if (last_failed_) return middle();
+    if (fails_ == k_none && static_cast<double>(fits_) < k_far * foretold) return clamp(bounded(k_short_of * foretold));
+    return clamp(bounded(foretold));
+  }
+
+  std::int64_t middle() const { return fits_ + (fails_ - fits_) / 2; }
+
+  // Never far beyond what was seen to fit: the curve may bend.
+  std::int64_t bounded(double size) const {
+    const double most = std::min(static_cast<double>(options_.max_size), k_leap * static_cast<double>(fits_));
+    return static_cast<std::int64_t>(std::min(size, most));
   }
 
   // What one sample took beyond what was held before is at least what each further one takes, unless memory grows faster than the size.
@@ -94,22 +108,23 @@ class Search {
     return safe >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(safe);
   }
 
-  // Where the curve through the largest sizes seen meets the limit: a line through two, a parabola through three that bend upwards.
+  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line. What was held before any
+  // sample is a point of the curve too.
   double foretold_largest() const {
     auto points = points_;
+    points.push_back({0.0, static_cast<double>(options_.resident_bytes)});
     std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.size < b.size; });
-    const Point& b = points[points.size() - 1];
-    const Point& a = points[points.size() - 2];
+    const Point c = points.back();
+    // Neighbours tell no slope: they may share one block of the allocator.
+    while (points.size() > 3 && points[points.size() - 2].size > k_apart * c.size) points.erase(points.end() - 2);
+    const Point b = points[points.size() - 2];
+    const Point a = points[points.size() - 3];
     const double limit = static_cast<double>(options_.limit_bytes);
-    const double slope = (b.peak - a.peak) / (b.size - a.size);
-    const double unlimited = static_cast<double>(options_.max_size);
-    if (points.size() >= 3) {
-      const Point& o = points[points.size() - 3];
-      const double before = (a.peak - o.peak) / (a.size - o.size);
-      const double bend = (slope - before) / (b.size - o.size);
-      if (bend > 0.0 && slope > before * (1.0 + k_straight)) return meet_parabola(b, slope + bend * (b.size - a.size), bend, limit);
-    }
-    return slope <= 0.0 ? unlimited : b.size + (limit - b.peak) / slope;
+    const double slope = (c.peak - b.peak) / (c.size - b.size);
+    const double before = (b.peak - a.peak) / (b.size - a.size);
+    const double bend = (slope - before) / (c.size - a.size);
+    if (slope > before * (1.0 + k_straight)) return meet_parabola(c, slope + bend * (c.size - b.size), bend, limit);
+    return slope <= 0.0 ? HUGE_VAL : c.size + (limit - c.peak) / slope;
   }
 
   // peak + slope * x + bend * x^2 = limit for x >= 0, x counted from the point.
@@ -121,22 +136,28 @@ class Search {
   std::int64_t clamp(std::int64_t size) const { return std::clamp(size, fits_ + 1, std::min(options_.max_size, fails_ - 1)); }
 
   void by_doubling() {
-    for (std::int64_t size = std::max(options_.init_size, fits_ + 1); !done() && fails_ == k_none; size *= 2) {
+    for (std::int64_t size = std::max(options_.init_size, fits_ + 1); !settled() && fails_ == k_none; size *= 2) {
       attempt(std::min(size, options_.max_size));
     }
   }
 
   void bisect() {
-    while (!done()) attempt(fits_ + (fails_ - fits_) / 2);
+    while (!settled()) attempt(middle());
   }
 
   SearchResult result() const { return {least_, fits_, peak_, trials_}; }
 
   static constexpr std::int64_t k_none = INT64_MAX;
-  static constexpr double k_second = 0.25;    // of the room: the second trial's share
-  static constexpr double k_far = 8.0;        // times the largest seen: further than that the line is not trusted at once
-  static constexpr double k_cautious = 0.7;   // of the foretold size
-  static constexpr double k_straight = 0.02;  // slopes that differ by less are one line
+  static constexpr double k_second = 0.125;     // of the room that the first sample foretells: the second trial's size
+  static constexpr std::int64_t k_retreat = 8;  // by so much smaller where even that did not fit
+  static constexpr double k_far = 0.9;          // of the foretold size: below it the curve is corrected once before it is believed
+  static constexpr double k_short_of = 0.97;    // of the foretold size: where it is corrected
+  static constexpr double k_leap = 16.0;        // times the largest that fitted
+  static constexpr double k_apart = 0.8;        // of the largest size: points nearer to it are left out of the curve
+  static constexpr double k_straight = 0.002;   // slopes that differ by less are one line
+  static constexpr double k_near = 0.98;
+  static constexpr int k_most_failures = 1;
+  static constexpr int k_most_trials = 6;
 
   const SearchOptions& options_;
   const std::function<TrialResult(std::int64_t)>& run_trial_;
@@ -144,6 +165,8 @@ class Search {
   std::int64_t fits_ = 0;        // the largest that did
   std::int64_t fails_ = k_none;  // the least that did not
   std::int64_t peak_ = 0;
+  int failures_ = 0;
+  bool last_failed_ = false;
   std::vector<Trial> trials_;
   std::vector<Point> points_;
 };

@@ -1,0 +1,56 @@
+# cmake --install and cpack: the program, the library for find_package(onebatch), and an archive that runs from where it is unpacked.
+#
+# A CPU build carries LibTorch's libraries along. A CUDA build leaves its 4 GB where they are and looks for them there: on another machine
+# set LD_LIBRARY_PATH to that LibTorch's lib/ folders.
+include(CMakePackageConfigHelpers)
+
+set(_private_libraries "${CMAKE_INSTALL_LIBDIR}/onebatch")
+set(_carried "^libfmt\\.so" "^libtomlplusplus\\.so")
+set(_rpath "$ORIGIN/../${_private_libraries}")
+if(ONEBATCH_CUDA)
+  list(APPEND _rpath ${LibTorch_LIBRARY_DIRS})
+else()
+  list(APPEND _carried "^libtorch_cpu\\.so" "^libc10\\.so" "^libgomp" "^libcudart\\.so" "^libcupti\\.so")
+endif()
+set_target_properties(onebatch PROPERTIES INSTALL_RPATH "${_rpath}")
+install(TARGETS onebatch RUNTIME_DEPENDENCY_SET onebatch_needs RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PRE_EXCLUDE_REGEXES ".*"
+        LIBRARY DESTINATION "${_private_libraries}")
+
+# The library: #include <onebatch/trainer.hpp>. Its headers name each other by their folders, as in the source.
+foreach(_folder comm trainer)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${_folder}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch/${_folder}"
+          FILES_MATCHING PATTERN "*.hpp")
+endforeach()
+file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "#pragma once\n#include \"trainer/trainer.hpp\"\n")
+install(FILES "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch")
+foreach(_part comm pure trainer)
+  target_include_directories(onebatch_${_part} INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
+                             "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/onebatch>")
+  target_compile_features(onebatch_${_part} INTERFACE cxx_std_20)
+  set_target_properties(onebatch_${_part} PROPERTIES EXPORT_NAME ${_part})
+endforeach()
+set_target_properties(onebatch_settings PROPERTIES EXPORT_NAME settings)
+install(TARGETS onebatch_comm onebatch_pure onebatch_trainer onebatch_settings EXPORT onebatchTargets
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+
+set(_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/onebatch")
+install(EXPORT onebatchTargets NAMESPACE onebatch:: DESTINATION "${_config_dir}")
+configure_package_config_file(cmake/onebatchConfig.cmake.in "${PROJECT_BINARY_DIR}/onebatchConfig.cmake" INSTALL_DESTINATION "${_config_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/onebatchConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/onebatchConfig.cmake" "${PROJECT_BINARY_DIR}/onebatchConfigVersion.cmake" cmake/FindLibTorch.cmake
+        DESTINATION "${_config_dir}")
+
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY configs data DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch")
+
+set(CPACK_GENERATOR TGZ)
+set(CPACK_PACKAGE_VENDOR "The onebatch authors")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+if(ONEBATCH_CUDA)
+  set(_flavour cuda)
+else()
+  set(_flavour cpu)
+endif()
+set(CPACK_PACKAGE_FILE_NAME "onebatch-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}-${_flavour}")
+include(CPack)

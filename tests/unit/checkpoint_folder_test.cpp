@@ -1,0 +1,116 @@
+#include "trainer/checkpoint/checkpoint_folder.hpp"
+
+#include "scratch_folder.hpp"
+#include "trainer/error.hpp"
+
+#include <gmock/gmock.h>
+
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::read_bytes;
+using testing::ScratchFolder;
+using testing::write_bytes;
+using ::testing::HasSubstr;
+
+std::vector<CheckpointFile> files_of(const std::string& content) {
+  return {{"model.safetensors", [=](const fs::path& file) { write_bytes(file, content); }}, {"state.json", [](const fs::path& file) { write_bytes(file, "{}"); }}};
+}
+
+std::string refusal(const fs::path& checkpoint) {
+  try {
+    check_checkpoint(checkpoint);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(CheckpointFolderTest, a_checkpoint_is_whole_and_latest_points_at_it) {
+  const ScratchFolder folder;
+  const fs::path written = write_checkpoint(folder.path(), 7, files_of("weights"), 0);
+  EXPECT_EQ(written.filename(), "step-7");
+  EXPECT_EQ(refusal(written), "accepted");
+  EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "weights");
+}
+
+TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
+  const ScratchFolder folder;
+  for (const std::int64_t step : {1, 2, 10, 9}) write_checkpoint(folder.path(), step, files_of("w"), 2);
+  EXPECT_TRUE(fs::exists(folder / "step-10"));
+  EXPECT_TRUE(fs::exists(folder / "step-9"));
+  EXPECT_FALSE(fs::exists(folder / "step-1"));
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 10);
+}
+
+TEST(CheckpointFolderTest, the_same_step_is_replaced) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 3, files_of("old"), 0);
+  write_checkpoint(folder.path(), 3, files_of("new"), 0);
+  EXPECT_EQ(read_bytes(folder.path() / "step-3" / "model.safetensors"), "new");
+  EXPECT_EQ(refusal(folder / "step-3"), "accepted");
+}
+
+TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("old"), 1);
+  auto files = files_of("new");
+  files[1].write = [](const fs::path&) { throw std::runtime_error("the disk is full"); };
+  EXPECT_THROW(write_checkpoint(folder.path(), 2, files, 1), std::runtime_error);
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.path())) ++entries;
+  EXPECT_EQ(entries, 2) << "step-1 and latest";
+}
+
+TEST(CheckpointFolderTest, every_altered_byte_is_found) {
+  const ScratchFolder folder;
+  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("0123456789"), 0);
+  const std::string whole = read_bytes(checkpoint / "model.safetensors");
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string altered = whole;
+    altered[i] = static_cast<char>(altered[i] ^ 1);
+    write_bytes(checkpoint / "model.safetensors", altered);
+    EXPECT_THAT(refusal(checkpoint), HasSubstr("altered")) << i;
+  }
+  write_bytes(checkpoint / "model.safetensors", whole.substr(0, 5));
+  EXPECT_THAT(refusal(checkpoint), HasSubstr("torn"));
+  fs::remove(checkpoint / "model.safetensors");
+  EXPECT_THAT(refusal(checkpoint), HasSubstr("missing"));
+  fs::remove(checkpoint / "manifest.json");
+  EXPECT_THAT(refusal(checkpoint), HasSubstr("manifest.json"));
+}
+
+TEST(CheckpointFolderTest, a_torn_newest_gives_way_to_the_one_before) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("one"), 0);
+  const fs::path newest = write_checkpoint(folder.path(), 2, files_of("two"), 0);
+  write_bytes(newest / "model.safetensors", "t");
+  const FoundCheckpoint found = find_latest_checkpoint(folder.path()).value();
+  EXPECT_EQ(found.step, 1);
+  ASSERT_EQ(found.refused.size(), 1U);
+  EXPECT_THAT(found.refused[0], HasSubstr("step-2"));
+}
+
+TEST(CheckpointFolderTest, none_whole_is_an_error_and_none_at_all_is_not) {
+  const ScratchFolder folder;
+  EXPECT_FALSE(find_latest_checkpoint(folder.path()).has_value());
+  EXPECT_FALSE(find_latest_checkpoint(folder / "nowhere").has_value());
+  fs::create_directories(folder.path() / ".step-5.partial");
+  EXPECT_FALSE(find_latest_checkpoint(folder.path()).has_value()) << "what a dead run left is no checkpoint";
+  fs::create_directories(folder.path() / "step-5");
+  EXPECT_THROW(find_latest_checkpoint(folder.path()), UserError);
+}
+
+TEST(CheckpointFolderTest, a_manifest_cannot_point_outside) {
+  const ScratchFolder folder;
+  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("one"), 0);
+  write_bytes(checkpoint / "manifest.json", R"({"files": {"../secret": {"bytes": 1, "checksum": "0"}}})");
+  EXPECT_THAT(refusal(checkpoint), HasSubstr("outside"));
+}
+
+}  // namespace
+}  // namespace onebatch

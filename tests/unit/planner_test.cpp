@@ -1,0 +1,235 @@
+#include "trainer/plan/planner.hpp"
+
+#include "trainer/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+namespace onebatch {
+namespace {
+
+constexpr double k_infinite = std::numeric_limits<double>::infinity();
+
+// F of one rank straight from its definition.
+std::vector<double> brute_force_times(const RankCost& rank, std::int64_t batch) {
+  std::vector<double> f(static_cast<std::size_t>(batch) + 1, k_infinite);
+  f[0] = 0.0;
+  for (std::int64_t n = 1; n <= batch; ++n) {
+    for (std::int64_t b = rank.min_micro_batch; b <= std::min(n, rank.max_micro_batch); ++b) {
+      if (rank.fixed_micro_batch && b != *rank.fixed_micro_batch && !(b < *rank.fixed_micro_batch && n % *rank.fixed_micro_batch == b)) continue;
+      f[static_cast<std::size_t>(n)] = std::min(f[static_cast<std::size_t>(n)], rank.table.seconds(b) + f[static_cast<std::size_t>(n - b)]);
+    }
+  }
+  return f;
+}
+
+// The best makespan over all shares, rank by rank.
+double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch) {
+  std::vector<double> best(static_cast<std::size_t>(batch) + 1, k_infinite);
+  best[0] = 0.0;
+  for (const RankCost& rank : ranks) {
+    const auto f = brute_force_times(rank, batch);
+    std::vector<double> next(best.size(), k_infinite);
+    for (std::size_t have = 0; have < best.size(); ++have) {
+      for (std::size_t n = 0; have + n < best.size(); ++n) next[have + n] = std::min(next[have + n], std::max(best[have], rank.constant_seconds + f[n]));
+    }
+    best = next;
+  }
+  return best.back();
+}
+
+double makespan(const Plan& plan) {
+  double slowest = 0.0;
+  for (const RankPlan& rank : plan.ranks) slowest = std::max(slowest, rank.predicted_seconds);
+  return slowest;
+}
+
+void expect_sound(const Plan& plan, const std::vector<RankCost>& ranks, std::int64_t batch) {
+  std::int64_t total = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::int64_t samples = 0;
+    std::int64_t before = 0;
+    double seconds = ranks[r].constant_seconds;
+    for (const auto& [size, count] : plan.ranks[r].micro_batches) {
+      EXPECT_GE(size, ranks[r].min_micro_batch);
+      EXPECT_LE(size, ranks[r].max_micro_batch);
+      EXPECT_GT(size, before) << "sizes ascend: the largest goes last";
+      EXPECT_GE(count, 1);
+      before = size;
+      samples += size * count;
+      seconds += static_cast<double>(count) * ranks[r].table.seconds(size);
+    }
+    EXPECT_EQ(samples, plan.ranks[r].samples);
+    EXPECT_NEAR(seconds, plan.ranks[r].predicted_seconds, 1e-12 * (1.0 + seconds));
+    total += samples;
+  }
+  EXPECT_EQ(total, batch);
+}
+
+class RandomCases {
+ public:
+  explicit RandomCases(unsigned seed) : generator_(seed) {}
+  std::int64_t integer(std::int64_t least, std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(least, most)(generator_); }
+  double real(double least, double most) { return std::uniform_real_distribution<double>(least, most)(generator_); }
+
+  // Affine with noise, plateaus, single points, points in any order.
+  CostTable table(std::int64_t largest) {
+    std::vector<TimedSize> points;
+    const double overhead = real(0.0, 2.0);
+    const double slope = real(0.01, 1.0);
+    const bool plateaus = integer(0, 3) == 0;
+    for (std::int64_t size = 1; size <= largest + 2; size += integer(1, std::max<std::int64_t>(1, largest / 3))) {
+      const double rounded = plateaus ? static_cast<double>((size + 3) / 4 * 4) : static_cast<double>(size);
+      points.push_back({size, (overhead + slope * rounded) * real(0.8, 1.25)});
+    }
+    if (integer(0, 7) == 0) points.resize(1);
+    return CostTable(points);
+  }
+
+  std::vector<RankCost> ranks(bool with_least, bool with_fixed) {
+    std::vector<RankCost> made;
+    const std::int64_t count = integer(1, 4);
+    const std::int64_t least = with_least ? integer(1, 3) : 1;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t largest = integer(least, 12);
+      RankCost rank{"device", table(largest), least, largest, std::nullopt, integer(0, 2) == 0 ? real(0.0, 5.0) : 0.0};
+      if (with_fixed && integer(0, 1) == 0) rank.fixed_micro_batch = integer(least, largest);
+      made.push_back(rank);
+    }
+    return made;
+  }
+
+ private:
+  std::mt19937 generator_;
+};
+
+TEST(PlannerTest, thousand_random_cases_equal_brute_force) {
+  RandomCases random(1);
+  for (int i = 0; i < 1000; ++i) {
+    const auto ranks = random.ranks(false, false);
+    const std::int64_t batch = random.integer(1, 60);
+    const double best = brute_force(ranks, batch);
+    const Plan exact = plan_global_batch(batch, ranks, {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+    ASSERT_NEAR(makespan(exact), best, 1e-12 * best) << "case " << i;
+    expect_sound(exact, ranks, batch);
+    const Plan simple = plan_global_batch(batch, ranks);
+    ASSERT_LE(makespan(simple), best * (1.005 + 1e-12)) << "case " << i;
+    expect_sound(simple, ranks, batch);
+  }
+}
+
+TEST(PlannerTest, least_sizes_and_fixed_sizes_equal_brute_force) {
+  RandomCases random(2);
+  int planned = 0;
+  for (int i = 0; i < 500; ++i) {
+    const auto ranks = random.ranks(true, i % 2 == 0);
+    const std::int64_t batch = random.integer(1, 50);
+    const double best = brute_force(ranks, batch);
+    const Plan plan = plan_global_batch(batch, ranks, {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+    if (best == k_infinite) {
+      EXPECT_FALSE(plan.notes.empty()) << "what cannot be kept is said";
+      continue;
+    }
+    ++planned;
+    ASSERT_NEAR(makespan(plan), best, 1e-12 * best) << "case " << i;
+    expect_sound(plan, ranks, batch);
+  }
+  EXPECT_GT(planned, 300);
+}
+
+// ResNet-50 on V100 and P100, seconds per micro-step: the published profile of docs/profiles/v100-p100.json.
+std::vector<RankCost> published_cluster() {
+  const CostTable v100({{32, 0.0987}, {64, 0.1869}, {96, 0.2706}, {128, 0.3574}});
+  const CostTable p100({{32, 0.1564}, {64, 0.2937}, {96, 0.4361}, {128, 0.5706}, {160, 0.7144}});
+  std::vector<RankCost> ranks;
+  for (int i = 0; i < 4; ++i) ranks.push_back({"V100", v100, 1, 128, std::nullopt, 0.0});
+  for (int i = 0; i < 4; ++i) ranks.push_back({"P100", p100, 1, 160, std::nullopt, 0.0});
+  return ranks;
+}
+
+TEST(PlannerTest, published_cluster_takes_the_published_times) {
+  struct Row {
+    std::int64_t batch;
+    double slowest;
+    double equal;
+  };
+  for (const Row& row : {Row{256, 0.1221, 0.1564}, Row{512, 0.2288, 0.2937}, Row{1024, 0.4487, 0.5706}, Row{2048, 0.8865, 1.1412}, Row{4096, 1.7599, 2.2824}}) {
+    const Plan plan = plan_global_batch(row.batch, published_cluster(), {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+    EXPECT_NEAR(makespan(plan), row.slowest, 5e-5) << row.batch;
+    EXPECT_NEAR(plan.equal_split_seconds.value(), row.equal, 5e-5) << row.batch;
+  }
+}
+
+TEST(PlannerTest, published_cluster_shares_256_as_40_and_24) {
+  const Plan plan = plan_global_batch(256, published_cluster());
+  for (int r = 0; r < 8; ++r) EXPECT_EQ(plan.ranks[static_cast<std::size_t>(r)].samples, r < 4 ? 40 : 24);
+}
+
+TEST(PlannerTest, a_rank_that_would_slow_the_others_gets_nothing) {
+  const std::vector<RankCost> ranks = {{"fast", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0}, {"slow", CostTable({{1, 100.0}, {2, 200.0}}), 1, 8, std::nullopt, 0.0}};
+  const Plan plan = plan_global_batch(16, ranks);
+  EXPECT_EQ(plan.ranks[1].samples, 0);
+  EXPECT_TRUE(plan.ranks[1].micro_batches.empty());
+  EXPECT_DOUBLE_EQ(plan.ranks[1].idle_fraction, 1.0);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("rank 1"), std::string::npos);
+}
+
+TEST(PlannerTest, fewer_samples_than_ranks_leaves_ranks_idle) {
+  const std::vector<RankCost> ranks(4, RankCost{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0});
+  const Plan plan = plan_global_batch(1, ranks);
+  std::int64_t total = 0;
+  for (const RankPlan& rank : plan.ranks) total += rank.samples;
+  EXPECT_EQ(total, 1);
+}
+
+TEST(PlannerTest, fixed_accumulation_steps_are_kept) {
+  const std::vector<RankCost> ranks(3, RankCost{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0});
+  const Plan plan = plan_global_batch(41, ranks, {.gradient_accumulation_steps = 2});
+  std::int64_t total = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    std::int64_t steps = 0;
+    for (const auto& run : rank.micro_batches) steps += run.count;
+    EXPECT_EQ(steps, rank.samples > 0 ? 2 : 0);
+    total += rank.samples;
+  }
+  EXPECT_EQ(total, 41);
+}
+
+TEST(PlannerTest, steps_that_cannot_hold_the_batch_are_refused) {
+  const std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{1, 1.0}}), 1, 4, std::nullopt, 0.0});
+  EXPECT_THROW(plan_global_batch(100, ranks, {.gradient_accumulation_steps = 2}), UserError);
+}
+
+TEST(PlannerTest, a_batch_below_the_least_size_is_said) {
+  const std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{2, 1.0}, {4, 2.0}}), 2, 4, std::nullopt, 0.0});
+  const Plan plan = plan_global_batch(1, ranks);
+  EXPECT_FALSE(plan.notes.empty());
+  EXPECT_NE(plan.notes.back().find("at least 2"), std::string::npos);
+}
+
+TEST(PlannerTest, nonsense_is_refused) {
+  const std::vector<RankCost> ranks(1, RankCost{"d", CostTable({{1, 1.0}}), 1, 4, std::nullopt, 0.0});
+  EXPECT_THROW(plan_global_batch(0, ranks), UserError);
+  EXPECT_THROW(plan_global_batch(8, {}), UserError);
+  EXPECT_THROW(plan_global_batch(8, {RankCost{"d", CostTable({{1, 1.0}}), 1, 0, std::nullopt, 0.0}}), UserError);
+}
+
+TEST(PlannerTest, few_sizes_are_preferred_where_that_is_nearly_free) {
+  const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.001}, {32, 1.032}}), 1, 32, std::nullopt, 0.0}};
+  const Plan plan = plan_global_batch(64 + 1, ranks);
+  EXPECT_LE(plan.ranks[0].micro_batches.size(), 2U);
+}
+
+TEST(PlannerTest, epoch_has_a_plan_for_its_short_batch) {
+  const std::vector<RankCost> ranks(3, RankCost{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0});
+  EXPECT_EQ(plan_epoch(10, 25, false, ranks).last.value().global_batch_size, 5);
+  EXPECT_FALSE(plan_epoch(10, 25, true, ranks).last.has_value());
+  EXPECT_FALSE(plan_epoch(10, 30, false, ranks).last.has_value());
+}
+
+}  // namespace
+}  // namespace onebatch

@@ -1,0 +1,99 @@
+#include "trainer/data/sample_order.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace onebatch {
+namespace {
+
+std::vector<std::int64_t> sorted(std::vector<std::int64_t> values) {
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+std::vector<std::int64_t> all_of(std::int64_t size) {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(size));
+  std::iota(values.begin(), values.end(), 0);
+  return values;
+}
+
+TEST(SampleOrderTest, an_epoch_is_a_permutation) {
+  for (const std::int64_t size : {1, 2, 3, 17, 1000}) EXPECT_EQ(sorted(epoch_order(5, 2, size)), all_of(size));
+}
+
+TEST(SampleOrderTest, seed_and_epoch_change_the_order) {
+  EXPECT_EQ(epoch_order(1, 0, 100), epoch_order(1, 0, 100));
+  EXPECT_NE(epoch_order(1, 0, 100), epoch_order(1, 1, 100));
+  EXPECT_NE(epoch_order(1, 0, 100), epoch_order(2, 0, 100));
+}
+
+// Every sample at every place about equally often: 4 * 4 cells, 4,000 epochs, expected 1,000 each, standard deviation 27.
+TEST(SampleOrderTest, places_are_uniform) {
+  std::vector<int> counts(16, 0);
+  for (std::int64_t epoch = 0; epoch < 4000; ++epoch) {
+    const auto order = epoch_order(9, epoch, 4);
+    for (std::size_t place = 0; place < 4; ++place) ++counts[place * 4 + static_cast<std::size_t>(order[place])];
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
+}
+
+TEST(SampleOrderTest, the_last_batch_has_its_own_true_size) {
+  SampleOrder order(1, 10, 4, false);
+  std::vector<std::int64_t> seen;
+  for (const std::size_t expected : {4U, 4U, 2U}) {
+    EXPECT_EQ(order.next_size(), static_cast<std::int64_t>(expected));
+    const auto batch = order.next();
+    EXPECT_EQ(batch.size(), expected);
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  }
+  EXPECT_EQ(sorted(seen), all_of(10));
+  EXPECT_EQ(order.position(), (OrderPosition{1, 0, 10}));
+}
+
+TEST(SampleOrderTest, a_dropped_last_batch_is_not_consumed) {
+  SampleOrder order(1, 10, 4, true);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(order.next().size(), 4U);
+  EXPECT_EQ(order.position(), (OrderPosition{1, 0, 8}));
+  EXPECT_EQ(order.steps_per_epoch(), 2);
+}
+
+TEST(SampleOrderTest, a_batch_larger_than_the_data_is_the_data) {
+  SampleOrder order(1, 5, 100, false);
+  EXPECT_EQ(order.next_size(), 5);
+  EXPECT_EQ(sorted(order.next()), all_of(5));
+}
+
+TEST(SampleOrderTest, another_batch_size_goes_on_where_the_first_stopped) {
+  SampleOrder whole(3, 20, 20, false);
+  const auto expected = whole.next();
+  SampleOrder first(3, 20, 6, false);
+  std::vector<std::int64_t> seen = first.next();
+  SampleOrder second(3, 20, 5, false, first.position());
+  EXPECT_EQ(second.steps_until_epoch(1), 3);
+  while (second.position().epoch == 0) {
+    const auto batch = second.next();
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  }
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(SampleOrderTest, steps_until_an_epoch_count_short_batches) {
+  SampleOrder order(1, 10, 4, false);
+  EXPECT_EQ(order.steps_until_epoch(2), 6);
+  order.next();
+  EXPECT_EQ(order.steps_until_epoch(2), 5);
+  EXPECT_EQ(order.steps_until_epoch(0), 0);
+}
+
+TEST(SampleOrderTest, impossible_orders_are_refused) {
+  EXPECT_THROW(SampleOrder(1, 0, 4, false), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 4, 0, false), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 4, 5, true), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 4, 2, false, {0, 5, 5}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace onebatch

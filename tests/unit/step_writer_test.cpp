@@ -1,0 +1,59 @@
+#include "trainer/metrics/step_writer.hpp"
+
+#include "scratch_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <system_error>
+
+namespace onebatch {
+namespace {
+
+using testing::read_bytes;
+using testing::ScratchFolder;
+using testing::write_bytes;
+
+StepRecord record_of(std::int64_t step) {
+  StepRecord record;
+  record.step = step;
+  return record;
+}
+
+std::vector<std::int64_t> steps_in(const std::string& text) {
+  std::vector<std::int64_t> steps;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) steps.push_back(nlohmann::json::parse(line).at("step").get<std::int64_t>());
+  return steps;
+}
+
+TEST(StepWriterTest, a_line_per_step_survives_at_once) {
+  const ScratchFolder folder;
+  StepWriter writer(folder / "m.jsonl", folder / "s.jsonl", 0);
+  for (const std::int64_t step : {1, 2}) {
+    writer.write(record_of(step));
+    writer.write_samples(step, {step, 7});
+  }
+  EXPECT_EQ(steps_in(read_bytes(folder / "m.jsonl")), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(read_bytes(folder / "s.jsonl"), "{\"step\":1,\"indices\":[1,7]}\n{\"step\":2,\"indices\":[2,7]}\n");
+}
+
+TEST(StepWriterTest, resuming_cuts_back_later_and_torn_lines) {
+  const ScratchFolder folder;
+  write_bytes(folder / "m.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st");
+  StepWriter writer(folder / "m.jsonl", "", 2);
+  writer.write(record_of(3));
+  EXPECT_EQ(steps_in(read_bytes(folder / "m.jsonl")), (std::vector<std::int64_t>{1, 2, 3}));
+}
+
+TEST(StepWriterTest, no_path_writes_nothing) {
+  StepWriter writer("", "", 0);
+  writer.write(record_of(1));
+  writer.write_samples(1, {1});
+}
+
+TEST(StepWriterTest, a_place_that_cannot_be_written_is_named) { EXPECT_THROW(StepWriter("/nonexistent/m.jsonl", "", 0), std::system_error); }
+
+}  // namespace
+}  // namespace onebatch
