@@ -35,7 +35,12 @@ class ModuleModel final : public Model {
     }
   }
 
-  void move_to(c10::Device device, at::ScalarType type) override { module_->to(device, type); }
+  // Module::to would make floats of integer buffers (num_batches_tracked) too.
+  void move_to(c10::Device device, at::ScalarType type) override {
+    const auto move = [&](at::Tensor& tensor) { tensor.set_data(tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type())); };
+    for (auto& parameter : module_->parameters()) move(parameter);
+    for (auto& buffer : module_->buffers()) move(buffer);
+  }
 
   std::vector<std::string> batch_norm_layers() const override {
     std::vector<std::string> names;

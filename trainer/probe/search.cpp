@@ -78,8 +78,9 @@ class Search {
   // Trials cost time, failed ones more: what a last one could still win is not worth a third failure or a seventh trial.
   bool good_enough() const {
     const double bound = std::min(static_cast<double>(fails_ - 1), points_.size() > 1 ? foretold_largest() : HUGE_VAL);
-    const bool near = static_cast<double>(fits_) >= k_near * bound;
-    return near && (failures_ >= k_most_failures || static_cast<int>(trials_.size()) >= k_most_trials);
+    const bool many = failures_ > k_most_failures || static_cast<int>(trials_.size()) > k_most_trials;
+    const double reached = static_cast<double>(fits_) / bound;
+    return reached >= (many ? k_nearly : k_near) && (failures_ >= k_most_failures || static_cast<int>(trials_.size()) >= k_most_trials);
   }
 
   std::int64_t next_size() const {
@@ -151,11 +152,12 @@ class Search {
   static constexpr double k_second = 0.125;     // of the room that the first sample foretells: the second trial's size
   static constexpr std::int64_t k_retreat = 8;  // by so much smaller where even that did not fit
   static constexpr double k_far = 0.9;          // of the foretold size: below it the curve is corrected once before it is believed
-  static constexpr double k_short_of = 0.97;    // of the foretold size: where it is corrected
+  static constexpr double k_short_of = 0.98;    // of the foretold size: where it is corrected
   static constexpr double k_leap = 16.0;        // times the largest that fitted
   static constexpr double k_apart = 0.8;        // of the largest size: points nearer to it are left out of the curve
   static constexpr double k_straight = 0.002;   // slopes that differ by less are one line
-  static constexpr double k_near = 0.98;
+  static constexpr double k_near = 0.965;    // of what could be: good enough once trials begin to cost more than they win
+  static constexpr double k_nearly = 0.95;      // the same when they have cost too much already
   static constexpr int k_most_failures = 1;
   static constexpr int k_most_trials = 6;
 

@@ -1,0 +1,14 @@
+// Doubles of the NCCL and CUDA runtime calls that the NCCL communicator makes: host memory, real ranks, faults on request.
+#pragma once
+
+namespace onebatch::testing {
+
+enum class Fault { none, fail, hang };
+
+/// The `nth` collective from now on (1-based) on this rank fails or never ends.
+void plan_fault(Fault fault, int nth);
+/// Communicators that were aborted, and destroyed in order, so far.
+int aborted_communicators();
+int destroyed_communicators();
+
+}  // namespace onebatch::testing

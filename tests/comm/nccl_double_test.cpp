@@ -1,0 +1,70 @@
+#include "nccl_double.hpp"
+
+#include "comm/error.hpp"
+#include "ranks_main.hpp"
+#include "reference.hpp"
+
+namespace onebatch::comm {
+namespace {
+
+using onebatch::testing::Fault;
+using onebatch::testing::world;
+
+std::unique_ptr<Communicator> create(double timeout_seconds = 30) { return create_nccl_communicator(world(), 0, timeout_seconds); }
+
+TEST(NcclCommunicatorTest, reductions_equal_those_done_by_hand) {
+  const auto nccl = create();
+  EXPECT_EQ(nccl->backend(), "nccl");
+  onebatch::testing::expect_reductions_match(*nccl, 2000);
+  nccl->close();
+}
+
+TEST(NcclCommunicatorTest, gather_and_broadcast_move_bytes) {
+  const auto nccl = create();
+  const int mine = nccl->rank() * 3;
+  std::vector<int> all(static_cast<std::size_t>(nccl->size()));
+  nccl->all_gather(&mine, all.data(), sizeof(mine));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) EXPECT_EQ(all[rank], static_cast<int>(rank) * 3);
+  int value = nccl->rank() == 0 ? 42 : 0;
+  nccl->broadcast(&value, sizeof(value), 0);
+  EXPECT_EQ(value, 42);
+  nccl->close();
+}
+
+TEST(NcclCommunicatorTest, the_healthy_are_destroyed_and_the_sick_aborted) {
+  const int aborted = onebatch::testing::aborted_communicators();
+  const int destroyed = onebatch::testing::destroyed_communicators();
+  const auto healthy = create();
+  healthy->close();
+  healthy->close();
+  EXPECT_EQ(onebatch::testing::destroyed_communicators(), destroyed + 1);
+  create().reset();
+  EXPECT_EQ(onebatch::testing::aborted_communicators(), aborted + 1);
+}
+
+TEST(NcclCommunicatorTest, a_failing_call_names_rank_call_and_reason) {
+  const auto nccl = create();
+  onebatch::testing::plan_fault(Fault::fail, 2);
+  float value = 1.0F;
+  nccl->all_reduce(&value, 1, ScalarType::float32, ReduceOp::sum);
+  std::string said;
+  try {
+    nccl->all_reduce(&value, 1, ScalarType::float32, ReduceOp::sum);
+  } catch (const CommError& error) {
+    said = error.what();
+  }
+  EXPECT_NE(said.find("rank " + std::to_string(world().rank())), std::string::npos) << said;
+  EXPECT_NE(said.find("ncclAllReduce"), std::string::npos) << said;
+  EXPECT_NE(said.find("remote process exited"), std::string::npos) << said;
+}
+
+TEST(NcclCommunicatorTest, a_hanging_call_ends_at_its_deadline) {
+  const auto nccl = create(0.3);
+  onebatch::testing::plan_fault(Fault::hang, 1);
+  float value = 1.0F;
+  EXPECT_THROW(nccl->all_reduce(&value, 1, ScalarType::float32, ReduceOp::sum), CommError);
+  onebatch::testing::plan_fault(Fault::none, 0);
+}
+
+}  // namespace
+}  // namespace onebatch::comm

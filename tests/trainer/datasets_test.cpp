@@ -1,0 +1,86 @@
+#include "trainer/data/dataset.hpp"
+
+#include "trainer/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+std::vector<std::int64_t> first(std::int64_t count) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+DatasetConfiguration synthetic() {
+  DatasetConfiguration configuration;
+  configuration.kind = DataKind::synthetic;
+  configuration.shape = {3, 5};
+  configuration.size = 2000;
+  configuration.num_classes = 7;
+  return configuration;
+}
+
+TEST(DatasetsTest, digits_lie_between_0_and_1_in_both_splits) {
+  DatasetConfiguration configuration;
+  configuration.path = ONEBATCH_DIGITS;
+  for (const Split split : {Split::train, Split::validation}) {
+    const auto data = open_dataset(configuration, split, 1);
+    EXPECT_EQ(data->size(), split == Split::train ? 1500 : 297);
+    EXPECT_EQ(data->sample_shape(), (std::vector<std::int64_t>{1, 8, 8}));
+    EXPECT_EQ(data->num_classes(), 10);
+    const Batch batch = data->gather(first(data->size()), at::kFloat);
+    EXPECT_EQ(batch.inputs.min().item<float>(), 0.0F);
+    EXPECT_EQ(batch.inputs.max().item<float>(), 1.0F);
+  }
+}
+
+TEST(DatasetsTest, a_sample_is_a_function_of_its_index_alone) {
+  const auto data = open_dataset(synthetic(), Split::train, 3);
+  const std::vector<std::int64_t> some = {7, 3, 1999};
+  const Batch batch = data->gather(some, at::kDouble);
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    const Batch one = data->gather(std::span(some).subspan(i, 1), at::kDouble);
+    EXPECT_TRUE(one.inputs[0].equal(batch.inputs[static_cast<std::int64_t>(i)]));
+    EXPECT_TRUE(one.targets[0].equal(batch.targets[static_cast<std::int64_t>(i)]));
+  }
+  EXPECT_TRUE(data->gather(some, at::kFloat).inputs.equal(batch.inputs.to(at::kFloat)));
+}
+
+TEST(DatasetsTest, synthetic_values_have_mean_0_variance_1_and_all_labels) {
+  const Batch batch = open_dataset(synthetic(), Split::train, 3)->gather(first(2000), at::kDouble);
+  EXPECT_NEAR(batch.inputs.mean().item<double>(), 0.0, 0.02);
+  EXPECT_NEAR(batch.inputs.var().item<double>(), 1.0, 0.02);
+  EXPECT_EQ(batch.targets.min().item<std::int64_t>(), 0);
+  EXPECT_EQ(batch.targets.max().item<std::int64_t>(), 6);
+}
+
+TEST(DatasetsTest, seed_and_split_change_the_samples) {
+  const auto one = open_dataset(synthetic(), Split::train, 3)->gather(first(4), at::kFloat).inputs;
+  EXPECT_FALSE(one.equal(open_dataset(synthetic(), Split::train, 4)->gather(first(4), at::kFloat).inputs));
+  EXPECT_FALSE(one.equal(open_dataset(synthetic(), Split::validation, 3)->gather(first(4), at::kFloat).inputs));
+}
+
+TEST(DatasetsTest, samples_outside_are_refused) {
+  const auto data = open_dataset(synthetic(), Split::train, 3);
+  EXPECT_THROW(data->gather(std::vector<std::int64_t>{2000}, at::kFloat), std::out_of_range);
+  EXPECT_THROW(data->gather(std::vector<std::int64_t>{-1}, at::kFloat), std::out_of_range);
+  EXPECT_EQ(data->gather({}, at::kFloat).inputs.size(0), 0);
+}
+
+TEST(DatasetsTest, a_missing_folder_is_named) {
+  DatasetConfiguration configuration;
+  configuration.path = "/nonexistent/digits";
+  try {
+    open_dataset(configuration, Split::train, 1);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("/nonexistent/digits"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace onebatch

@@ -1,0 +1,72 @@
+#include "trainer/gradients/flat_gradients.hpp"
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+namespace onebatch {
+namespace {
+
+NamedTensor parameter(const std::string& name, at::IntArrayRef shape) { return {name, at::ones(shape).set_requires_grad(true)}; }
+
+TEST(FlatGradientsTest, backwards_add_into_the_flat_buffer) {
+  const std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2, 2})};
+  FlatGradients gradients(parameters);
+  for (int pass = 1; pass <= 2; ++pass) {
+    parameters[0].tensor.sum().mul(2.0).add(parameters[1].tensor.sum().mul(3.0)).backward();
+    EXPECT_DOUBLE_EQ(gradients.flat().sum().item<double>(), pass * (3 * 2.0 + 4 * 3.0));
+  }
+  gradients.begin_step();
+  EXPECT_DOUBLE_EQ(gradients.flat().abs().sum().item<double>(), 0.0);
+}
+
+TEST(FlatGradientsTest, views_begin_at_multiples_of_64_bytes) {
+  FlatGradients gradients({parameter("a", {3}), parameter("b", {17}), parameter("c", {1})});
+  for (const at::Tensor& view : gradients.views()) {
+    const auto offset = static_cast<const char*>(view.const_data_ptr()) - static_cast<const char*>(gradients.flat().const_data_ptr());
+    EXPECT_EQ(offset % 64, 0);
+  }
+}
+
+TEST(FlatGradientsTest, only_what_a_backward_reached_is_touched) {
+  const std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2})};
+  FlatGradients gradients(parameters);
+  parameters[1].tensor.sum().backward();
+  EXPECT_EQ(gradients.touched(), (std::vector<double>{0.0, 1.0}));
+  gradients.begin_step();
+  EXPECT_EQ(gradients.touched(), (std::vector<double>{0.0, 0.0}));
+}
+
+TEST(FlatGradientsTest, frozen_parameters_have_no_part) {
+  FlatGradients gradients({parameter("a", {3}), {"frozen", at::ones({5})}});
+  EXPECT_EQ(gradients.parameters().size(), 1U);
+}
+
+TEST(FlatGradientsTest, a_lost_view_is_an_error_that_names_the_parameter) {
+  const std::vector<NamedTensor> parameters = {parameter("weight", {3})};
+  FlatGradients gradients(parameters);
+  parameters[0].tensor.mutable_grad() = at::zeros({3});
+  try {
+    gradients.begin_step();
+    FAIL();
+  } catch (const std::logic_error& error) {
+    EXPECT_NE(std::string(error.what()).find("weight"), std::string::npos);
+  }
+}
+
+TEST(FlatGradientsTest, buckets_cover_everything_once) {
+  for (const std::int64_t cap : {1, 4, 100, 4096}) {
+    std::int64_t next = 0;
+    for (const Bucket& bucket : make_buckets(1000, 4, cap)) {
+      EXPECT_EQ(bucket.begin, next);
+      EXPECT_GE(bucket.count, 1);
+      EXPECT_LE(bucket.count * 4, std::max<std::int64_t>(cap, 4));
+      next += bucket.count;
+    }
+    EXPECT_EQ(next, 1000);
+  }
+  EXPECT_TRUE(make_buckets(0, 4, 100).empty());
+}
+
+}  // namespace
+}  // namespace onebatch

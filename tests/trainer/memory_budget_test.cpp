@@ -1,0 +1,51 @@
+#include "trainer/device/memory_budget.hpp"
+
+#include "trainer/device/compute_device.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+namespace onebatch {
+namespace {
+
+at::Tensor bytes(std::int64_t count) { return at::empty({count}, at::TensorOptions().dtype(at::kByte)); }
+
+TEST(MemoryBudgetTest, counts_what_is_held_and_the_peak) {
+  MemoryBudget& budget = MemoryBudget::install();
+  const std::int64_t before = budget.current_bytes();
+  {
+    const at::Tensor a = bytes(1000);
+    budget.reset_peak();
+    { const at::Tensor b = bytes(5000); }
+    EXPECT_EQ(budget.current_bytes(), before + 1000);
+    EXPECT_EQ(budget.peak_bytes(), before + 6000);
+  }
+  EXPECT_EQ(budget.current_bytes(), before);
+}
+
+TEST(MemoryBudgetTest, beyond_the_limit_is_out_of_memory_and_nothing_is_lost) {
+  MemoryBudget& budget = MemoryBudget::install();
+  const std::int64_t before = budget.current_bytes();
+  budget.set_limit_bytes(before + 1000);
+  EXPECT_NO_THROW(bytes(1000));
+  EXPECT_THROW(bytes(1001), c10::OutOfMemoryError);
+  EXPECT_EQ(budget.current_bytes(), before);
+  {
+    const UnlimitedMemory unlimited(budget);
+    EXPECT_NO_THROW(bytes(100000));
+  }
+  EXPECT_THROW(bytes(1001), c10::OutOfMemoryError);
+  budget.set_limit_bytes(MemoryBudget::k_no_limit);
+}
+
+TEST(MemoryBudgetTest, only_memory_errors_mean_does_not_fit) {
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA out of memory. Tried to allocate 2.00 GiB")));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")));
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")));
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
+}
+
+}  // namespace
+}  // namespace onebatch

@@ -1,0 +1,90 @@
+#include "trainer/optim/optimizer.hpp"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+// One parameter in fp64 with gradient 0.5 at every step, followed by hand.
+class OneParameter {
+ public:
+  explicit OneParameter(const OptimizerConfiguration& configuration)
+      : parameters_({{"w", at::full({2}, 1.0, at::TensorOptions().dtype(at::kDouble)).set_requires_grad(true)}}), gradients_(parameters_), optimizer_(configuration, gradients_) {}
+
+  double step(double lr, double gradient, double touched = 1.0) {
+    gradients_.flat().fill_(gradient);
+    optimizer_.step(lr, {touched});
+    return parameters_[0].tensor.detach()[0].item<double>();
+  }
+  [[nodiscard]] std::vector<NamedTensor> state() const { return optimizer_.state(); }
+
+ private:
+  std::vector<NamedTensor> parameters_;
+  FlatGradients gradients_;
+  Optimizer optimizer_;
+};
+
+OptimizerConfiguration of(OptimizerKind kind, double weight_decay) {
+  OptimizerConfiguration c;
+  c.kind = kind;
+  c.weight_decay = weight_decay;
+  return c;
+}
+
+// Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
+double adam_by_hand(const OptimizerConfiguration& c, int steps, double lr, double gradient) {
+  double w = 1.0, m = 0.0, v = 0.0;
+  for (int t = 1; t <= steps; ++t) {
+    const double g = gradient + (c.kind == OptimizerKind::adam ? c.weight_decay * w : 0.0);
+    if (c.kind == OptimizerKind::adamw) w -= lr * c.weight_decay * w;
+    m = c.betas[0] * m + (1 - c.betas[0]) * g;
+    v = c.betas[1] * v + (1 - c.betas[1]) * g * g;
+    w -= lr * (m / (1 - std::pow(c.betas[0], t))) / (std::sqrt(v / (1 - std::pow(c.betas[1], t))) + c.eps);
+  }
+  return w;
+}
+
+TEST(OptimizerTest, adam_and_adamw_follow_their_papers) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    const auto c = of(kind, 0.1);
+    OneParameter one(c);
+    for (int t = 1; t <= 5; ++t) EXPECT_NEAR(one.step(0.01, 0.5), adam_by_hand(c, t, 0.01, 0.5), 1e-12) << t;
+    EXPECT_EQ(one.state().size(), 3U);
+  }
+}
+
+TEST(OptimizerTest, sgd_with_momentum_decay_and_nesterov_by_hand) {
+  for (const bool nesterov : {false, true}) {
+    auto c = of(OptimizerKind::sgd, 0.1);
+    c.momentum = 0.9;
+    c.nesterov = nesterov;
+    OneParameter one(c);
+    double w = 1.0, buffer = 0.0;
+    for (int t = 1; t <= 5; ++t) {
+      const double g = 0.5 + 0.1 * w;
+      buffer = 0.9 * buffer + g;
+      w -= 0.01 * (nesterov ? g + 0.9 * buffer : buffer);
+      EXPECT_NEAR(one.step(0.01, 0.5), w, 1e-14) << t;
+    }
+  }
+}
+
+TEST(OptimizerTest, plain_sgd_has_no_state) {
+  OneParameter one(of(OptimizerKind::sgd, 0.0));
+  EXPECT_NEAR(one.step(0.1, 2.0), 0.8, 1e-15);
+  EXPECT_TRUE(one.state().empty());
+}
+
+TEST(OptimizerTest, what_was_not_touched_is_not_even_decayed) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::adam, OptimizerKind::sgd}) {
+    OneParameter one(of(kind, 0.5));
+    EXPECT_DOUBLE_EQ(one.step(0.1, 0.0, 0.0), 1.0);
+    EXPECT_LT(one.step(0.1, 0.0, 1.0), 1.0) << "a zero gradient that was touched is decayed";
+  }
+}
+
+}  // namespace
+}  // namespace onebatch

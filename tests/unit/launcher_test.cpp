@@ -1,0 +1,64 @@
+#include "comm/launcher.hpp"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+namespace onebatch::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+EnvironmentLookup with(std::map<std::string, std::string> variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
+  };
+}
+
+TEST(LauncherTest, nothing_is_a_world_of_one) {
+  const LauncherView view = read_launcher(with({}));
+  EXPECT_EQ(view.launcher, "none");
+  EXPECT_EQ(view.size, 1);
+}
+
+TEST(LauncherTest, mpirun_gives_ranks) {
+  const LauncherView view = read_launcher(
+      with({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  EXPECT_EQ(view.launcher, "mpirun");
+  EXPECT_EQ(view.rank, 2);
+  EXPECT_EQ(view.size, 3);
+  EXPECT_EQ(view.node_local_rank, 1);
+  EXPECT_EQ(view.node_local_size, 2);
+}
+
+TEST(LauncherTest, mpirun_inside_slurm_wins) {
+  const auto both = with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});
+  EXPECT_EQ(read_launcher(both).size, 2);
+  EXPECT_TRUE(launcher_has_mpi(both));
+}
+
+TEST(LauncherTest, slurm_without_its_mpi_is_seen) {
+  const auto slurm = with({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}});
+  const LauncherView view = read_launcher(slurm);
+  EXPECT_EQ(view.launcher, "slurm");
+  EXPECT_EQ(view.size, 4);
+  EXPECT_FALSE(launcher_has_mpi(slurm));
+  EXPECT_THAT(mending_command(view, 1), HasSubstr("srun --mpi=pmix -n 4"));
+  EXPECT_THAT(mending_command(view, 1), HasSubstr("env -u SLURM_PROCID"));
+}
+
+TEST(LauncherTest, a_steps_own_size_goes_before_the_jobs) {
+  EXPECT_EQ(read_launcher(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}})).size, 1);
+}
+
+TEST(LauncherTest, pmix_counts_as_mpi) { EXPECT_TRUE(launcher_has_mpi(with({{"PMIX_RANK", "0"}}))); }
+
+TEST(LauncherTest, nonsense_counts_as_absent) {
+  for (const char* size : {"", "x", "-3", "0", "3x", "99999999999999"}) {
+    EXPECT_EQ(read_launcher(with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", size}})).size, 1) << size;
+  }
+}
+
+}  // namespace
+}  // namespace onebatch::comm
