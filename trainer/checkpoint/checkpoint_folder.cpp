@@ -150,7 +150,7 @@ fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const 
   for (const CheckpointFile& file : files) file.write(partial.path() / file.name);
   write_manifest(partial.path(), files);
   sync_folder(partial.path());
-  const fs::path folder = checkpoints / name;
+  fs::path folder = checkpoints / name;
   partial.rename_to(folder);
   point_latest_at(checkpoints, folder);
   remove_all_but(checkpoints, keep, step);
