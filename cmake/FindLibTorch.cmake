@@ -5,6 +5,15 @@
 # Output: LibTorch::CPU, and where the root has CUDA: LibTorch::CUDA, LibTorch::cudart, LibTorch::nccl; LibTorch_VERSION, LibTorch_LIBRARY_DIRS,
 #         LibTorch_CUDA_FOUND and, if not, LibTorch_CUDA_REASON.
 
+# What was found under another root is not to be mixed with this one.
+if(NOT "${LIBTORCH_ROOT}" STREQUAL "${_LibTorch_found_for}")
+  unset(LibTorch_INCLUDE_DIR CACHE)
+  foreach(_name cuda_include cudart nccl_include nccl)
+    unset(_LibTorch_${_name} CACHE)
+  endforeach()
+endif()
+set(_LibTorch_found_for "${LIBTORCH_ROOT}" CACHE INTERNAL "")
+
 file(GLOB _wheel_roots "${CMAKE_CURRENT_SOURCE_DIR}/.deps/python/lib/python3*/site-packages/torch")
 find_path(LibTorch_INCLUDE_DIR ATen/ATen.h HINTS "${LIBTORCH_ROOT}/include" ${_wheel_roots} PATH_SUFFIXES include
           NO_CMAKE_FIND_ROOT_PATH)
@@ -72,6 +81,14 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::CPU)
       string(APPEND LibTorch_CUDA_REASON " no ${_need}")
     endif()
   endforeach()
+  # The zip's libtorch_cuda has an NCCL within itself. A second one beside it would be another library with the same names.
+  if(_LibTorch_torch_cuda AND CMAKE_READELF)
+    execute_process(COMMAND "${CMAKE_READELF}" -d "${_LibTorch_torch_cuda}" OUTPUT_VARIABLE _needed ERROR_QUIET)
+    if(NOT _needed MATCHES "libnccl\\.so\\.2")
+      set(LibTorch_CUDA_FOUND FALSE)
+      string(APPEND LibTorch_CUDA_REASON " no NCCL of its own kind (it is linked into libtorch_cuda; take the torch wheel, whose NCCL is a library that can be shared)")
+    endif()
+  endif()
   if(LibTorch_CUDA_FOUND)
     foreach(_library cudart nccl)
       add_library(LibTorch::${_library} SHARED IMPORTED)
