@@ -78,6 +78,7 @@ class Search {
   // Trials cost time, failed ones more: what a last one could still win is not worth a third failure or a seventh trial.
   bool good_enough() const {
     const double bound = std::min(static_cast<double>(fails_ - 1), points_.size() > 1 ? foretold_largest() : HUGE_VAL);
+    if (static_cast<int>(trials_.size()) >= k_last_trial) return true;
     const bool many = failures_ > k_most_failures || static_cast<int>(trials_.size()) > k_most_trials;
     const double reached = static_cast<double>(fits_) / bound;
     return reached >= (many ? k_nearly : k_near) && (failures_ >= k_most_failures || static_cast<int>(trials_.size()) >= k_most_trials);
@@ -160,6 +161,7 @@ class Search {
   static constexpr double k_nearly = 0.95;      // the same when they have cost too much already
   static constexpr int k_most_failures = 1;
   static constexpr int k_most_trials = 6;
+  static constexpr int k_last_trial = 8;
 
   const SearchOptions& options_;
   const std::function<TrialResult(std::int64_t)>& run_trial_;
