@@ -49,6 +49,7 @@ give_certificates() {
 
 mount_into() {
   mount -t proc proc "$1/proc"
+  mount -t sysfs -o ro sysfs "$1/sys"
   mount --rbind /dev "$1/dev"
   mount -t tmpfs -o size=64m tmpfs "$1/dev/shm"   # what a container has
 }
