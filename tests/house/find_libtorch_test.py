@@ -62,7 +62,7 @@ def configure(cmake, scratch, root):
     project.mkdir(exist_ok=True)
     (project / "CMakeLists.txt").write_text(PROJECT)
     # One build folder for all roots: what was found under one must not stay for the next.
-    done = subprocess.run([cmake, "-S", project, "-B", scratch / "built", f"-DLIBTORCH_ROOT={root}"], text=True, stdout=subprocess.PIPE,
+    done = subprocess.run([cmake, "-G", "Ninja", "-S", project, "-B", scratch / "built", f"-DLIBTORCH_ROOT={root}"], text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=60)
     return done.returncode, " ".join(done.stdout.split())
 

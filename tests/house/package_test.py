@@ -23,7 +23,7 @@ def run(*command, **options):
 def check_library(cmake, prefix, scratch):
     """find_package(onebatch), #include <onebatch/trainer.hpp>, and the program trains."""
     built = scratch / "example"
-    run(cmake, "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+    run(cmake, "-G", "Ninja", "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     run(cmake, "--build", built)
     said = run(built / "train_digits", ROOT / "data/digits", cwd=scratch)
     assert "epoch 2: validation loss" in said and "30 steps" in said, said
