@@ -1,5 +1,8 @@
 // Contradictions: values that are each allowed, but not together.
+#include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
+
+#include <algorithm>
 
 namespace onebatch::launch {
 namespace {
@@ -21,6 +24,13 @@ class Checker {
  private:
   bool given(const std::string& key) const { return loaded_.origins.contains(key); }
 
+  // Given, and not what it would be anyway: a run's resolved file names every key.
+  bool chosen(const std::string& key) const {
+    const auto& keys = config_keys();
+    const auto found = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& known) { return known.path == key; });
+    return given(key) && found != keys.end() && found->show(c_) != found->show(Configuration{});
+  }
+
   void complain(const std::string& key, const std::string& message) {
     const auto origin = loaded_.origins.find(key);
     mistakes_.push_back(
@@ -28,7 +38,7 @@ class Checker {
   }
 
   void check_required() {
-    if (c_.batch.global_batch_size == 0)
+    if (!given("batch.global_batch_size"))
       complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
     if (!given("data.kind")) complain("data.kind", "is needed: write \"idx\" with a path, or \"synthetic\"");
     if (!given("model.kind")) complain("model.kind", "is needed: write \"mlp\" or \"resnet\"");
@@ -62,16 +72,17 @@ class Checker {
     const bool cifar_depth = model.depth != 18 && (model.depth - 2) % 6 == 0;
     if (model.kind == ModelKind::resnet && model.depth != 18 && !cifar_depth)
       complain("model.depth", "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
-    if (model.kind == ModelKind::resnet && given("model.hidden")) complain("model.hidden", "belongs to model.kind = \"mlp\"; leave it out");
+    if (model.kind == ModelKind::resnet && chosen("model.hidden"))
+      complain("model.hidden", "belongs to model.kind = \"mlp\"; leave it out");
     if (model.kind == ModelKind::resnet && model.dropout > 0.0) complain("model.dropout", "belongs to model.kind = \"mlp\"; leave it out");
     if (model.kind == ModelKind::mlp && given("model.kind")) {
       for (const char* key : {"model.depth", "model.stem"}) {
-        if (given(key)) complain(key, "belongs to model.kind = \"resnet\"; leave it out");
+        if (chosen(key)) complain(key, "belongs to model.kind = \"resnet\"; leave it out");
       }
     }
     if (c_.precision.compute != c_.precision.parameters)
       complain("precision.compute", "must be the same as precision.parameters in this version");
-    if (c_.loss.kind == LossKind::mse && (given("loss.label_smoothing") || given("loss.class_weights")))
+    if (c_.loss.kind == LossKind::mse && (chosen("loss.label_smoothing") || chosen("loss.class_weights")))
       complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
   }
 
@@ -79,12 +90,12 @@ class Checker {
     const auto& optimizer = c_.optimizer;
     if (optimizer.kind == OptimizerKind::sgd) {
       for (const char* key : {"optimizer.betas", "optimizer.eps"}) {
-        if (given(key)) complain(key, "belongs to \"adam\" and \"adamw\"; leave it out");
+        if (chosen(key)) complain(key, "belongs to \"adam\" and \"adamw\"; leave it out");
       }
       if (optimizer.nesterov && optimizer.momentum == 0.0) complain("optimizer.nesterov", "needs optimizer.momentum above 0");
     } else {
       for (const char* key : {"optimizer.momentum", "optimizer.nesterov"}) {
-        if (given(key)) complain(key, "belongs to optimizer.kind = \"sgd\"; leave it out");
+        if (chosen(key)) complain(key, "belongs to optimizer.kind = \"sgd\"; leave it out");
       }
     }
     if (c_.schedule.kind == ScheduleKind::step && c_.schedule.step_size == 0)

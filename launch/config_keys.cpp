@@ -294,7 +294,6 @@ const std::vector<std::string>& future_keys() {
                                                 "probe.cache",
                                                 "comm.overlap",
                                                 "log.tensorboard",
-                                                "memory",
                                                 "batch_norm.sync_batchnorm"};
   return keys;
 }

@@ -98,9 +98,11 @@ class Loader {
     const std::string where = from_command_line ? "--set " + path : place(begin);
     const unsigned line = from_command_line ? 0 : begin.line;
     const auto& future = future_keys();
-    const bool future_section =
-        std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key == path || key.starts_with(path + "."); });
-    if (future_section) return complain(where, path + ": is not in this version; leave it out", line);
+    const bool section = std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key.starts_with(path + "."); });
+    if (section && node.is_table()) return walk(*node.as_table(), path + ".", from_command_line);
+    if (section || std::find(future.begin(), future.end(), path) != future.end()) {
+      return complain(where, path + ": is not in this version; leave it out", line);
+    }
     std::vector<std::string> known = sections();
     for (const ConfigKey& key : config_keys()) known.push_back(key.path);
     const auto meant = nearest(path, known);

@@ -15,6 +15,14 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
+// Nothing but the configuration: a start that failed before it measured anything.
+bool never_began(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename() != "config.toml") return false;
+  }
+  return true;
+}
+
 bool lies_in(const fs::path& path, const fs::path& folder) {
   if (!fs::exists(path) || !fs::exists(folder)) return false;
   const auto inner = fs::canonical(path).string();
@@ -54,7 +62,7 @@ RunFolder make_run_folder(const Configuration& configuration, const std::string&
       throw UserError(wanted.string() + " is not a run's folder and is not empty: write another run.name or run.output_dir");
     if (goes_on(configuration, wanted))
       return {wanted, "the run in " + wanted.string() + " goes on (checkpoint.resume = \"never\" begins a new one)"};
-    if (fs::is_empty(wanted)) return {wanted, {}};
+    if (never_began(wanted)) return {wanted, {}};
     const fs::path free = make_next_free(wanted);
     return {free, wanted.string() + " holds a run already: this one is in " + free.string()};
   } catch (const fs::filesystem_error& error) {

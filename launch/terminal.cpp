@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 namespace onebatch::launch {
 namespace {
@@ -13,6 +16,15 @@ using Clock = std::chrono::steady_clock;
 constexpr int k_bar_width = 24;
 constexpr auto k_redraw = std::chrono::milliseconds(100);
 constexpr std::int64_t k_no_limit = INT64_MAX;
+
+// mpirun gives its ranks a terminal of their own and copies what they write: where that goes is what counts.
+bool writes_to_terminal() {
+  if (isatty(STDOUT_FILENO) != 1) return false;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
+  std::error_code error;
+  const auto target = std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", error).string();
+  return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
+}
 
 std::string mebibytes(std::int64_t bytes) {
   return bytes == k_no_limit || bytes == 0 ? "none" : fmt::format("{} MiB", bytes >> 20);
@@ -36,7 +48,7 @@ std::string duration_text(double seconds) {
 
 }  // namespace
 
-Terminal::Terminal(TerminalOptions options) : options_(options), on_terminal_(isatty(STDOUT_FILENO) == 1) {}
+Terminal::Terminal(TerminalOptions options) : options_(options), on_terminal_(writes_to_terminal()) {}
 
 Terminal::~Terminal() {
   end_bar();

@@ -17,3 +17,7 @@ onebatch_add_house_test(slurm slurm_test.py --build "${PROJECT_BINARY_DIR}")
 onebatch_add_house_test(package package_test.py --cmake "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}")
 set_tests_properties(house.commands house.package PROPERTIES TIMEOUT 600 PROCESSORS 2)
 set_property(TEST house.package APPEND PROPERTY LABELS package)
+
+# What needs a GPU: counted as skipped without one, failed under ONEBATCH_REQUIRE_GPU=1.
+add_test(NAME gpu_verify COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/house/gpu_test.sh" $<TARGET_FILE:onebatch> WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+set_tests_properties(gpu_verify PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS gpu ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")

@@ -1,6 +1,7 @@
 #include "trainer/planning.hpp"
 
 #include "trainer/agreement.hpp"
+#include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/plan/plan_cluster.hpp"
@@ -119,7 +120,9 @@ bool RunPlans::rehearsal_fits(TrainingStep& step) {
       if (!is_out_of_memory(error)) throw;
       failed_size = share.micro_batches.back().size;
     }
-    if (failed_size != 0) replica_.device.empty_cache();
+    if (failed_size == 0) return;
+    release_failed_backward(replica_.device.device());
+    replica_.device.empty_cache();
   });
   std::vector<std::int64_t> failed(static_cast<std::size_t>(control_.size()));
   control_.all_gather(&failed_size, failed.data(), sizeof(failed_size));

@@ -7,9 +7,13 @@ namespace {
 
 using onebatch::testing::world;
 
-Communicator& control() { return world().control(); }
+Communicator& control() {
+  return world().control();
+}
 
-TEST(CommunicatorTest, reductions_equal_those_done_by_hand) { onebatch::testing::expect_reductions_match(control(), 2000); }
+TEST(CommunicatorTest, reductions_equal_those_done_by_hand) {
+  onebatch::testing::expect_reductions_match(control(), 2000);
+}
 
 TEST(CommunicatorTest, float_sums_are_within_a_rounding_per_rank_and_the_same_bits_everywhere) {
   std::mt19937 generator(23);

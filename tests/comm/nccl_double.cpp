@@ -33,7 +33,9 @@ MPI_Datatype mpi_type(ncclDataType_t type) {
   }
 }
 
-MPI_Op mpi_op(ncclRedOp_t op) { return op == ncclSum ? MPI_SUM : (op == ncclMin ? MPI_MIN : MPI_MAX); }
+MPI_Op mpi_op(ncclRedOp_t op) {
+  return op == ncclSum ? MPI_SUM : (op == ncclMin ? MPI_MIN : MPI_MAX);
+}
 
 // Whether this call goes wrong; hanging shows in the stream, as on a GPU.
 bool fault_now(ncclComm_t communicator, ncclResult_t& result) {
@@ -62,8 +64,12 @@ void plan_fault(Fault fault, int nth) {
   until_fault = nth;
   stream_hangs = false;
 }
-int aborted_communicators() { return aborted; }
-int destroyed_communicators() { return destroyed; }
+int aborted_communicators() {
+  return aborted;
+}
+int destroyed_communicators() {
+  return destroyed;
+}
 
 }  // namespace onebatch::testing
 
@@ -82,9 +88,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int, ncclUniqueId,
   *communicator = new ncclComm{MPI_COMM_NULL};
   MPI_Comm_dup(MPI_COMM_WORLD, &(*communicator)->mpi);
   (*communicator)->asynchronous = ncclSuccess;
-  return ncclInProgress;   // as a non-blocking start answers; the state is asked for then
+  return ncclInProgress;  // as a non-blocking start answers; the state is asked for then
 }
-ncclResult_t ncclAllReduce(const void*, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t communicator, cudaStream_t) {
+ncclResult_t ncclAllReduce(const void*, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t communicator,
+                           cudaStream_t) {
   ncclResult_t result = ncclSuccess;
   if (fault_now(communicator, result)) return result;
   using namespace onebatch::comm;
@@ -106,7 +113,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* result
   *result = communicator->asynchronous;
   return ncclSuccess;
 }
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+  return ncclSuccess;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   ++destroyed;
   MPI_Comm_free(&communicator->mpi);
@@ -115,30 +124,48 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   ++aborted;
-  delete communicator;   // without MPI_Comm_free: aborting is not collective
+  delete communicator;  // without MPI_Comm_free: aborting is not collective
   return ncclSuccess;
 }
-const char* ncclGetErrorString(ncclResult_t result) { return result == ncclRemoteError ? "remote process exited or there was a network error" : "no error"; }
-const char* ncclGetLastError(ncclComm_t) { return "the double was told to"; }
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited or there was a network error" : "no error";
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "the double was told to";
+}
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22809;
   return ncclSuccess;
 }
 
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(1);
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = reinterpret_cast<cudaEvent_t>(1);
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return stream_hangs ? cudaErrorNotReady : cudaSuccess; }
-const char* cudaGetErrorString(cudaError_t) { return "a CUDA error"; }
+cudaError_t cudaEventDestroy(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  return stream_hangs ? cudaErrorNotReady : cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t) {
+  return "a CUDA error";
+}
 
 }  // extern "C"

@@ -10,7 +10,9 @@ namespace {
 using onebatch::testing::Fault;
 using onebatch::testing::world;
 
-std::unique_ptr<Communicator> create(double timeout_seconds = 30) { return create_nccl_communicator(world(), 0, timeout_seconds); }
+std::unique_ptr<Communicator> create(double timeout_seconds = 30) {
+  return create_nccl_communicator(world(), 0, timeout_seconds);
+}
 
 TEST(NcclCommunicatorTest, reductions_equal_those_done_by_hand) {
   const auto nccl = create();

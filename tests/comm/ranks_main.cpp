@@ -18,11 +18,13 @@ class RankPrinter final : public ::testing::EmptyTestEventListener {
 
 }  // namespace
 
-comm::World& world() { return *the_world; }
+comm::World& world() {
+  return *the_world;
+}
 
 int run_all(int argc, char** argv) {
   the_world = comm::World::create();
-  the_world->set_timeout_seconds(60);   // a rank that left a test early must not leave the others waiting
+  the_world->set_timeout_seconds(60);  // a rank that left a test early must not leave the others waiting
   ::testing::InitGoogleTest(&argc, argv);
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (the_world->rank() != 0) delete listeners.Release(listeners.default_result_printer());
@@ -35,4 +37,6 @@ int run_all(int argc, char** argv) {
 
 }  // namespace onebatch::testing
 
-int main(int argc, char** argv) { return onebatch::testing::run_all(argc, argv); }
+int main(int argc, char** argv) {
+  return onebatch::testing::run_all(argc, argv);
+}

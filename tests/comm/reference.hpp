@@ -56,11 +56,14 @@ inline std::vector<std::byte> exact_input(unsigned seed, int rank, std::size_t c
   return buffer;
 }
 
-inline double combine(double a, double b, ReduceOp op) { return op == ReduceOp::sum ? a + b : (op == ReduceOp::min ? std::min(a, b) : std::max(a, b)); }
+inline double combine(double a, double b, ReduceOp op) {
+  return op == ReduceOp::sum ? a + b : (op == ReduceOp::min ? std::min(a, b) : std::max(a, b));
+}
 
 /// All-reduces of random sizes, types and operations against a reduction done by hand.
 inline void expect_reductions_match(comm::Communicator& communicator, int cases) {
-  constexpr ScalarType k_types[] = {ScalarType::uint8, ScalarType::int32, ScalarType::int64, ScalarType::float16, ScalarType::bfloat16, ScalarType::float32, ScalarType::float64};
+  constexpr ScalarType k_types[] = {ScalarType::uint8,    ScalarType::int32,   ScalarType::int64,  ScalarType::float16,
+                                    ScalarType::bfloat16, ScalarType::float32, ScalarType::float64};
   std::mt19937 generator(17);
   for (int i = 0; i < cases; ++i) {
     const auto seed = static_cast<unsigned>(generator());
@@ -72,7 +75,8 @@ inline void expect_reductions_match(comm::Communicator& communicator, int cases)
     auto expected = exact_input(seed, 0, count, type);
     for (int rank = 1; rank < communicator.size(); ++rank) {
       const auto other = exact_input(seed, rank, count, type);
-      for (std::size_t k = 0; k < count; ++k) write_element(expected, k, type, combine(read_element(expected, k, type), read_element(other, k, type), op));
+      for (std::size_t k = 0; k < count; ++k)
+        write_element(expected, k, type, combine(read_element(expected, k, type), read_element(other, k, type), op));
     }
     ASSERT_EQ(buffer, expected) << "case " << i << " type " << static_cast<int>(type) << " count " << count;
   }

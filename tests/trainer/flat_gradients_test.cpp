@@ -7,7 +7,9 @@
 namespace onebatch {
 namespace {
 
-NamedTensor parameter(const std::string& name, at::IntArrayRef shape) { return {name, at::ones(shape).set_requires_grad(true)}; }
+NamedTensor parameter(const std::string& name, at::IntArrayRef shape) {
+  return {name, at::ones(shape).set_requires_grad(true)};
+}
 
 TEST(FlatGradientsTest, backwards_add_into_the_flat_buffer) {
   const std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2, 2})};

@@ -12,8 +12,12 @@ namespace {
 
 const std::vector<double> k_logits = {1.0, 2.0, 0.5, -1.0, 0.0, 3.0};
 
-at::Tensor outputs() { return at::tensor(k_logits, at::TensorOptions().dtype(at::kDouble)).view({2, 3}); }
-at::Tensor labels(std::vector<std::int64_t> values) { return at::tensor(values, at::TensorOptions().dtype(at::kLong)); }
+at::Tensor outputs() {
+  return at::tensor(k_logits, at::TensorOptions().dtype(at::kDouble)).view({2, 3});
+}
+at::Tensor labels(std::vector<std::int64_t> values) {
+  return at::tensor(values, at::TensorOptions().dtype(at::kLong));
+}
 
 double negative_log_softmax(std::size_t row, std::size_t label) {
   double sum = 0.0;
@@ -38,7 +42,8 @@ TEST(LossTest, class_weights_weigh_loss_and_batch_alike) {
   LossConfiguration configuration;
   configuration.class_weights = {1.0, 0.5, 4.0};
   const Loss loss(configuration, 3);
-  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(), 0.5 * negative_log_softmax(0, 1) + 4.0 * negative_log_softmax(1, 2), 1e-14);
+  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(), 0.5 * negative_log_softmax(0, 1) + 4.0 * negative_log_softmax(1, 2),
+              1e-14);
   EXPECT_DOUBLE_EQ(loss.weight(labels({1, 2})), 4.5);
   EXPECT_THROW(Loss(configuration, 4), UserError);
 }

@@ -9,7 +9,9 @@
 namespace onebatch {
 namespace {
 
-at::Tensor bytes(std::int64_t count) { return at::empty({count}, at::TensorOptions().dtype(at::kByte)); }
+at::Tensor bytes(std::int64_t count) {
+  return at::empty({count}, at::TensorOptions().dtype(at::kByte));
+}
 
 TEST(MemoryBudgetTest, counts_what_is_held_and_the_peak) {
   MemoryBudget& budget = MemoryBudget::install();

@@ -12,7 +12,9 @@ namespace {
 class OneParameter {
  public:
   explicit OneParameter(const OptimizerConfiguration& configuration)
-      : parameters_({{"w", at::full({2}, 1.0, at::TensorOptions().dtype(at::kDouble)).set_requires_grad(true)}}), gradients_(parameters_), optimizer_(configuration, gradients_) {}
+      : parameters_({{"w", at::full({2}, 1.0, at::TensorOptions().dtype(at::kDouble)).set_requires_grad(true)}}),
+        gradients_(parameters_),
+        optimizer_(configuration, gradients_) {}
 
   double step(double lr, double gradient, double touched = 1.0) {
     gradients_.flat().fill_(gradient);

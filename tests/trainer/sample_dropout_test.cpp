@@ -32,7 +32,9 @@ TEST(SampleDropoutTest, the_kept_are_scaled_and_about_as_many_as_asked) {
   EXPECT_NEAR(values.max().item<double>(), 1.0 / 0.7, 1e-6);
 }
 
-TEST(SampleDropoutTest, rows_must_be_samples) { EXPECT_THROW(sample_dropout(at::ones({3, 2}), 0.5, 0, {1, 0, k_samples}), std::logic_error); }
+TEST(SampleDropoutTest, rows_must_be_samples) {
+  EXPECT_THROW(sample_dropout(at::ones({3, 2}), 0.5, 0, {1, 0, k_samples}), std::logic_error);
+}
 
 }  // namespace
 }  // namespace onebatch

@@ -11,13 +11,14 @@ namespace onebatch {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 using testing::read_bytes;
 using testing::ScratchFolder;
 using testing::write_bytes;
-using ::testing::HasSubstr;
 
 std::vector<CheckpointFile> files_of(const std::string& content) {
-  return {{"model.safetensors", [=](const fs::path& file) { write_bytes(file, content); }}, {"state.json", [](const fs::path& file) { write_bytes(file, "{}"); }}};
+  return {{"model.safetensors", [=](const fs::path& file) { write_bytes(file, content); }},
+          {"state.json", [](const fs::path& file) { write_bytes(file, "{}"); }}};
 }
 
 std::string refusal(const fs::path& checkpoint) {

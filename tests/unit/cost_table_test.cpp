@@ -40,7 +40,9 @@ TEST(CostTableTest, one_point_holds_for_every_size) {
   for (const std::int64_t size : {1, 8, 1000}) EXPECT_DOUBLE_EQ(table.seconds(size), 0.25);
 }
 
-TEST(CostTableTest, size_zero_takes_no_time) { EXPECT_DOUBLE_EQ(CostTable({{1, 1.0}}).seconds(0), 0.0); }
+TEST(CostTableTest, size_zero_takes_no_time) {
+  EXPECT_DOUBLE_EQ(CostTable({{1, 1.0}}).seconds(0), 0.0);
+}
 
 TEST(CostTableTest, unusable_tables_are_refused) {
   EXPECT_THROW(CostTable({}), UserError);

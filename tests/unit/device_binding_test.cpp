@@ -27,7 +27,9 @@ TEST(DeviceBindingTest, sharing_goes_round) {
   EXPECT_EQ(choose_cuda_device(1, 3, 2, true), 1);
 }
 
-TEST(DeviceBindingTest, no_gpu_is_refused) { EXPECT_THROW(static_cast<void>(choose_cuda_device(0, 1, 0, true)), LaunchError); }
+TEST(DeviceBindingTest, no_gpu_is_refused) {
+  EXPECT_THROW(static_cast<void>(choose_cuda_device(0, 1, 0, true)), LaunchError);
+}
 
 }  // namespace
 }  // namespace onebatch::comm

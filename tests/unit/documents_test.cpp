@@ -22,7 +22,8 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(DocumentsTest, a_profile_by_hand_needs_two_fields) {
-  const ClusterProfile profile = parse_profile(R"({"ranks": [{"max_micro_batch": 128, "step_seconds": [[32, 0.0987], [64, 0.1869]]}]})", "p.json");
+  const ClusterProfile profile =
+      parse_profile(R"({"ranks": [{"max_micro_batch": 128, "step_seconds": [[32, 0.0987], [64, 0.1869]]}]})", "p.json");
   ASSERT_EQ(profile.ranks.size(), 1U);
   EXPECT_EQ(profile.ranks[0].max_micro_batch, 128);
   EXPECT_EQ(profile.ranks[0].min_micro_batch, 1);
@@ -63,7 +64,8 @@ TEST(DocumentsTest, mistakes_are_named_with_their_place) {
   EXPECT_THAT(refusal("[]"), HasSubstr("ranks"));
   EXPECT_THAT(refusal(R"({"ranks": []})"), HasSubstr("empty"));
   EXPECT_THAT(refusal(R"({"ranks": [{"step_seconds": [[1, 1]]}]})"), HasSubstr("ranks[0] lacks the field \"max_micro_batch\""));
-  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": "8", "step_seconds": [[1, 1]]}]})"), HasSubstr("ranks[0].max_micro_batch must be a whole number"));
+  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": "8", "step_seconds": [[1, 1]]}]})"),
+              HasSubstr("ranks[0].max_micro_batch must be a whole number"));
   EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": []}]})"), HasSubstr("ranks[0].step_seconds"));
   EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": [[1, -1]]}]})"), HasSubstr("step_seconds[0][1]"));
   EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": [[1, 1], [1, 2]]}]})"), HasSubstr("twice"));

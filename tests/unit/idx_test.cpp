@@ -11,9 +11,9 @@
 namespace onebatch {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::ScratchFolder;
 using testing::write_bytes;
-using ::testing::HasSubstr;
 
 std::string idx_bytes(const std::vector<std::uint32_t>& shape, const std::string& values) {
   std::string bytes = {0, 0, 8, static_cast<char>(shape.size())};

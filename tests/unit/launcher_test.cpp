@@ -23,8 +23,10 @@ TEST(LauncherTest, nothing_is_a_world_of_one) {
 }
 
 TEST(LauncherTest, mpirun_gives_ranks) {
-  const LauncherView view = read_launcher(
-      with({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  const LauncherView view = read_launcher(with({{"OMPI_COMM_WORLD_RANK", "2"},
+                                                {"OMPI_COMM_WORLD_SIZE", "3"},
+                                                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
   EXPECT_EQ(view.launcher, "mpirun");
   EXPECT_EQ(view.rank, 2);
   EXPECT_EQ(view.size, 3);
@@ -52,7 +54,9 @@ TEST(LauncherTest, a_steps_own_size_goes_before_the_jobs) {
   EXPECT_EQ(read_launcher(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}})).size, 1);
 }
 
-TEST(LauncherTest, pmix_counts_as_mpi) { EXPECT_TRUE(launcher_has_mpi(with({{"PMIX_RANK", "0"}}))); }
+TEST(LauncherTest, pmix_counts_as_mpi) {
+  EXPECT_TRUE(launcher_has_mpi(with({{"PMIX_RANK", "0"}})));
+}
 
 TEST(LauncherTest, nonsense_counts_as_absent) {
   for (const char* size : {"", "x", "-3", "0", "3x", "99999999999999"}) {

@@ -19,7 +19,8 @@ std::vector<double> brute_force_times(const RankCost& rank, std::int64_t batch) 
   f[0] = 0.0;
   for (std::int64_t n = 1; n <= batch; ++n) {
     for (std::int64_t b = rank.min_micro_batch; b <= std::min(n, rank.max_micro_batch); ++b) {
-      if (rank.fixed_micro_batch && b != *rank.fixed_micro_batch && !(b < *rank.fixed_micro_batch && n % *rank.fixed_micro_batch == b)) continue;
+      if (rank.fixed_micro_batch && b != *rank.fixed_micro_batch && !(b < *rank.fixed_micro_batch && n % *rank.fixed_micro_batch == b))
+        continue;
       f[static_cast<std::size_t>(n)] = std::min(f[static_cast<std::size_t>(n)], rank.table.seconds(b) + f[static_cast<std::size_t>(n - b)]);
     }
   }
@@ -34,7 +35,8 @@ double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch) {
     const auto f = brute_force_times(rank, batch);
     std::vector<double> next(best.size(), k_infinite);
     for (std::size_t have = 0; have < best.size(); ++have) {
-      for (std::size_t n = 0; have + n < best.size(); ++n) next[have + n] = std::min(next[have + n], std::max(best[have], rank.constant_seconds + f[n]));
+      for (std::size_t n = 0; have + n < best.size(); ++n)
+        next[have + n] = std::min(next[have + n], std::max(best[have], rank.constant_seconds + f[n]));
     }
     best = next;
   }
@@ -72,7 +74,9 @@ void expect_sound(const Plan& plan, const std::vector<RankCost>& ranks, std::int
 class RandomCases {
  public:
   explicit RandomCases(unsigned seed) : generator_(seed) {}
-  std::int64_t integer(std::int64_t least, std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(least, most)(generator_); }
+  std::int64_t integer(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(generator_);
+  }
   double real(double least, double most) { return std::uniform_real_distribution<double>(least, most)(generator_); }
 
   // Affine with noise, plateaus, single points, points in any order.
@@ -156,8 +160,10 @@ TEST(PlannerTest, published_cluster_takes_the_published_times) {
     double slowest;
     double equal;
   };
-  for (const Row& row : {Row{256, 0.1221, 0.1564}, Row{512, 0.2288, 0.2937}, Row{1024, 0.4487, 0.5706}, Row{2048, 0.8865, 1.1412}, Row{4096, 1.7599, 2.2824}}) {
-    const Plan plan = plan_global_batch(row.batch, published_cluster(), {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+  for (const Row& row : {Row{256, 0.1221, 0.1564}, Row{512, 0.2288, 0.2937}, Row{1024, 0.4487, 0.5706}, Row{2048, 0.8865, 1.1412},
+                         Row{4096, 1.7599, 2.2824}}) {
+    const Plan plan =
+        plan_global_batch(row.batch, published_cluster(), {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
     EXPECT_NEAR(makespan(plan), row.slowest, 5e-5) << row.batch;
     EXPECT_NEAR(plan.equal_split_seconds.value(), row.equal, 5e-5) << row.batch;
   }
@@ -169,7 +175,8 @@ TEST(PlannerTest, published_cluster_shares_256_as_40_and_24) {
 }
 
 TEST(PlannerTest, a_rank_that_would_slow_the_others_gets_nothing) {
-  const std::vector<RankCost> ranks = {{"fast", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0}, {"slow", CostTable({{1, 100.0}, {2, 200.0}}), 1, 8, std::nullopt, 0.0}};
+  const std::vector<RankCost> ranks = {{"fast", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0},
+                                       {"slow", CostTable({{1, 100.0}, {2, 200.0}}), 1, 8, std::nullopt, 0.0}};
   const Plan plan = plan_global_batch(16, ranks);
   EXPECT_EQ(plan.ranks[1].samples, 0);
   EXPECT_TRUE(plan.ranks[1].micro_batches.empty());

@@ -14,9 +14,9 @@
 namespace onebatch {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::ScratchFolder;
 using testing::write_bytes;
-using ::testing::HasSubstr;
 
 std::string with_header(const std::string& header, const std::string& data) {
   std::string bytes;
@@ -38,7 +38,8 @@ const std::string k_good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,
 TEST(SafetensorsTest, what_is_written_is_read) {
   const ScratchFolder folder;
   const std::vector<float> values = {1.5F, -2.0F};
-  const std::vector<SafetensorsView> views = {{"layer.weight", "F32", {1, 2}, std::as_bytes(std::span(values))}, {"empty", "I64", {0, 4}, {}}};
+  const std::vector<SafetensorsView> views = {{"layer.weight", "F32", {1, 2}, std::as_bytes(std::span(values))},
+                                              {"empty", "I64", {0, 4}, {}}};
   write_safetensors(folder / "t", views, {{"format", "pt"}});
   const SafetensorsHeader header = read_safetensors_header(folder / "t");
   ASSERT_EQ(header.entries.size(), 2U);
@@ -85,8 +86,10 @@ TEST(SafetensorsTest, mistakes_name_file_and_tensor) {
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"), HasSubstr("more elements"));
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})"), HasSubstr("data_offsets"));
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"), HasSubstr("begins at byte 4"));
-  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"), HasSubstr("begins"));
-  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"), HasSubstr("twice"));
+  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
+              HasSubstr("begins"));
+  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"),
+              HasSubstr("twice"));
   EXPECT_THAT(said("[1]"), HasSubstr("no JSON object"));
   EXPECT_THAT(said("{"), HasSubstr("not JSON"));
   write_bytes(folder / "t", std::string(8, '\xff') + "{}");

@@ -40,7 +40,9 @@ std::int64_t true_largest(const Memory& memory, std::int64_t limit, std::int64_t
   return largest;
 }
 
-double rounded(double bytes, double unit) { return std::ceil(bytes / unit) * unit; }
+double rounded(double bytes, double unit) {
+  return std::ceil(bytes / unit) * unit;
+}
 
 // Affine with the allocator's rounding, quadratic, with a workspace that appears at some size.
 Memory random_memory(std::mt19937& generator) {
@@ -85,7 +87,8 @@ TEST(SearchTest, random_memory_is_found_in_few_trials) {
 TEST(SearchTest, only_tried_sizes_are_returned) {
   const Counted found = search([](std::int64_t n) { return 1e6 + 1e5 * static_cast<double>(n); }, 10'000'000, 8192);
   const auto& trials = found.result.trials;
-  EXPECT_TRUE(std::any_of(trials.begin(), trials.end(), [&](const Trial& t) { return t.fits && t.size == found.result.largest_micro_batch; }));
+  EXPECT_TRUE(
+      std::any_of(trials.begin(), trials.end(), [&](const Trial& t) { return t.fits && t.size == found.result.largest_micro_batch; }));
   EXPECT_EQ(found.result.largest_micro_batch, 90);
 }
 
@@ -141,7 +144,8 @@ TEST(SearchTest, a_model_that_refuses_two_samples_is_the_users_to_mend) {
 TEST(SearchTest, other_errors_end_the_search) {
   SearchOptions options;
   options.limit_bytes = 100'000;
-  EXPECT_THROW(search_largest_micro_batch(options, [](std::int64_t) -> TrialResult { throw std::domain_error("a real error"); }), std::domain_error);
+  EXPECT_THROW(search_largest_micro_batch(options, [](std::int64_t) -> TrialResult { throw std::domain_error("a real error"); }),
+               std::domain_error);
 }
 
 TEST(SearchTest, margin_holds_back_its_share) {

@@ -53,7 +53,9 @@ TEST(StepWriterTest, no_path_writes_nothing) {
   writer.write_samples(1, {1});
 }
 
-TEST(StepWriterTest, a_place_that_cannot_be_written_is_named) { EXPECT_THROW(StepWriter("/nonexistent/m.jsonl", "", 0), std::system_error); }
+TEST(StepWriterTest, a_place_that_cannot_be_written_is_named) {
+  EXPECT_THROW(StepWriter("/nonexistent/m.jsonl", "", 0), std::system_error);
+}
 
 }  // namespace
 }  // namespace onebatch

@@ -1,2 +1,2 @@
-target_sources(onebatch_trainer PRIVATE device/memory_budget.cpp device/compute_device.cpp device/precision.cpp
+target_sources(onebatch_trainer PRIVATE device/memory_budget.cpp device/compute_device.cpp device/failed_backward.cpp device/precision.cpp
   $<IF:$<BOOL:${ONEBATCH_CUDA}>,device/device_cuda.cpp,device/no_cuda.cpp>)

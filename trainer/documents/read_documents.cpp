@@ -6,7 +6,7 @@ namespace onebatch {
 namespace {
 
 constexpr std::int64_t k_largest_size = std::int64_t{1} << 40;
-constexpr std::int64_t k_most_bytes = INT64_MAX;   // a device without a limit
+constexpr std::int64_t k_most_bytes = INT64_MAX;  // a device without a limit
 
 std::vector<TimedSize> read_times(const JsonReader& list) {
   std::vector<TimedSize> times;

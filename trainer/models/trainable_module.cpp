@@ -37,7 +37,9 @@ class ModuleModel final : public Model {
 
   // Module::to would make floats of integer buffers (num_batches_tracked) too.
   void move_to(c10::Device device, at::ScalarType type) override {
-    const auto move = [&](at::Tensor& tensor) { tensor.set_data(tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type())); };
+    const auto move = [&](at::Tensor& tensor) {
+      tensor.set_data(tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type()));
+    };
     for (auto& parameter : module_->parameters()) move(parameter);
     for (auto& buffer : module_->buffers()) move(buffer);
   }

@@ -1,6 +1,7 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
+#include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/gradients/clipping.hpp"
@@ -95,7 +96,10 @@ class RankProbe {
       if (!result.trial.out_of_memory && !result.refused) throw;
     }
     result.trial.peak_bytes = replica_.device.peak_bytes();
-    if (!result.trial.fits) replica_.device.empty_cache();
+    if (!result.trial.fits) {
+      release_failed_backward(replica_.device.device());
+      replica_.device.empty_cache();
+    }
     return result;
   }
 

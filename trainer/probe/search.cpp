@@ -110,8 +110,8 @@ class Search {
     return safe >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(safe);
   }
 
-  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line. What was held before any
-  // sample is a point of the curve too.
+  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line. What was held before
+  // any sample is a point of the curve too.
   double foretold_largest() const {
     auto points = points_;
     points.push_back({0.0, static_cast<double>(options_.resident_bytes)});
@@ -157,7 +157,7 @@ class Search {
   static constexpr double k_leap = 16.0;        // times the largest that fitted
   static constexpr double k_apart = 0.8;        // of the largest size: points nearer to it are left out of the curve
   static constexpr double k_straight = 0.002;   // slopes that differ by less are one line
-  static constexpr double k_near = 0.965;    // of what could be: good enough once trials begin to cost more than they win
+  static constexpr double k_near = 0.965;       // of what could be: good enough once trials begin to cost more than they win
   static constexpr double k_nearly = 0.95;      // the same when they have cost too much already
   static constexpr int k_most_failures = 1;
   static constexpr int k_most_trials = 6;

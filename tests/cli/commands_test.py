@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Every command, its documents and the run's folder."""
+from common import *
+
+PROFILE_FIELDS = {"rank", "host", "device", "memory_limit_bytes", "max_micro_batch", "peak_bytes", "step_seconds", "trials"}
+PLAN_FIELDS = {"global_batch_size", "predicted_step_seconds", "equal_split_seconds", "memory_split_seconds", "ranks"}
+TRAIN_FIELDS = {"steps", "consumed_samples", "train_loss", "validation_loss", "validation_accuracy", "samples_per_second", "step_seconds", "predicted_step_seconds",
+                "out_of_memory_events", "replans", "run_dir"}
+METRIC_FIELDS = {"step", "epoch", "consumed_samples", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "exposed_comm_seconds", "samples_per_second",
+                 "memory_peak_bytes"}
+
+with Scratch() as s:
+    out = run(2, "train", s.config, "--json", s.path / "train.json")
+    result = read_json(s.path / "train.json")
+    check(TRAIN_FIELDS <= result.keys(), "train's document lacks fields", str(result))
+    check(result["steps"] == 18 and result["consumed_samples"] == 4500, "three epochs of 1,500 digits", str(result))
+    folder = s.runs / "run"
+    check(result["run_dir"] == str(folder), "the run's folder is named", str(result))
+    for name in ("config.toml", "profile.json", "plan.json", "metrics.jsonl", "samples.jsonl", "checkpoints/step-18/model.safetensors", "checkpoints/latest/state.json"):
+        check((folder / name).exists(), f"the run's folder lacks {name}", out)
+    metrics = read_json_lines(folder / "metrics.jsonl")
+    check(len(metrics) == 18 and METRIC_FIELDS <= metrics[0].keys() and len(metrics[0]["compute_seconds"]) == 2, "metrics.jsonl", str(metrics[:1]))
+    plan = read_json(folder / "plan.json")
+    check(PLAN_FIELDS <= plan.keys() and sum(r["samples"] for r in plan["ranks"]) == 257, "plan.json", str(plan))
+    check(plan["last_batch"]["global_batch_size"] == 1500 % 257, "the short last batch has a plan", str(plan))
+    check("an equal split" in out and "idle" in out, "the plan is printed", out)
+
+    # The configuration that the run's folder keeps makes the same run.
+    run(2, "plan", folder / "config.toml")
+
+    out = run(2, "train", s.config)
+    check("complete at step 18" in out, "a complete run says so", out)
+    out = run(2, "train", s.config, "--set", "checkpoint.resume=never", "--quiet")
+    check((s.runs / "run-2").exists() and "probe" not in out, "a new run has a folder of its own, and --quiet is quiet", out)
+
+    run(1, "eval", s.config, "--checkpoint", folder, "--json", s.path / "eval.json")
+    evaluated = read_json(s.path / "eval.json")
+    check(abs(evaluated["validation_loss"] - result["validation_loss"]) < 1e-5, "eval finds train's validation loss", str(evaluated))
+
+    run(2, "probe", s.config, "--json", s.path / "profile.json")
+    profile = read_json(s.path / "profile.json")
+    check(len(profile["ranks"]) == 2 and PROFILE_FIELDS <= profile["ranks"][0].keys(), "the profile", str(profile))
+    out = run(1, "plan", s.config, "--profile", s.path / "profile.json", "--json", s.path / "plan.json")
+    check(len(read_json(s.path / "plan.json")["ranks"]) == 2, "a saved profile is planned without its devices", out)
+
+    out = run(2, "verify", s.config, "--json", s.path / "verify.json")
+    verified = read_json(s.path / "verify.json")
+    check(verified["pass"] and verified["relative_l2"] < 2e-6 and verified["parameters"][0].keys() >= {"name", "relative_l2", "max_abs"}, "verify", str(verified))
+    check("PASS" in out and verified["reference"].startswith("all 257 samples"), "verify says what it compared with", out)
+    run(2, "verify", s.config, "--tolerance", "1e-30", code=5)
+
+    out = run(1, "info", "--json", s.path / "info.json")
+    check("libtorch: 2." in out and "nccl" in read_json(s.path / "info.json"), "info", out)
+    check("onebatch 0." in run(1, "--version"), "--version")
+    check("train" in run(1, "--help"), "--help")
+
+# BatchNorm's local statistics are not the large batch's, and verify says so.
+RESNET = DIGITS_MLP.replace('kind = "mlp"\nhidden = [64, 48]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
+with Scratch(RESNET) as s:
+    out = run(2, "verify", s.config, code=5)
+    check("BatchNorm is local" in out and "bn1" in out, "verify names what makes the difference", out)
+    run(2, "verify", s.config, "--set", "batch_norm.frozen=true")
+
+# The published cluster, planned without a GPU.
+out = run(1, "plan", "configs/v100-p100.toml", "--profile", "docs/profiles/v100-p100.json")
+check("122.08 ms" in out and "156.40 ms" in out, "the published cluster's plan", out)
+print("commands hold")

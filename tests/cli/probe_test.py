@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""The probe on played budgets against trying every size, for both models; and training at what it found."""
+from common import *
+
+MODELS = {
+    "mlp": '[data]\nkind = "synthetic"\nshape = [{width}]\nsize = 9000\n[model]\nkind = "mlp"\nhidden = [{width}, {width}]\n',
+    "resnet": '[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 9000\n[model]\nkind = "resnet"\ndepth = {depth}\nstem = "cifar"\n',
+}
+# --full takes minutes: the budgets of a real card's scale.
+FULL = "--full" in sys.argv
+BUDGETS = ("128MiB", "512MiB", "1GiB") if FULL else ("12MiB", "40MiB")
+SIZES = {"width": 1024, "depth": 20} if FULL else {"width": 512, "depth": 8}
+CASES = [(name, text.format(**SIZES), BUDGETS) for name, text in MODELS.items()]
+HEAD = '[run]\nmax_steps = 1\noutput_dir = "{runs}"\n[batch]\nglobal_batch_size = 8192\n[checkpoint]\nresume = "never"\n'
+
+
+def fits(config, size, memory):
+    """Whether a fixed micro-batch of this size trains: the truth, found by trying."""
+    out = run(1, "probe", config, "--set", f'simulate.devices=[{{memory = "{memory}"}}]', "--set", f"batch.micro_batch_size={size}", "--set", "probe.mode=binsearch",
+              "--set", f"probe.init_val={size}", "--set", "probe.steps_per_trial=1", code=(0, 3))
+    return "does not fit" not in out
+
+
+for name, text, budgets in CASES:
+    for memory in budgets:
+        with Scratch(HEAD + text) as s:
+            device = ["--set", f'simulate.devices=[{{memory = "{memory}"}}]']
+            run(1, "probe", s.config, *device, "--json", s.path / "p.json")
+            rank = read_json(s.path / "p.json")["ranks"][0]
+            found, trials = rank["largest_micro_batch"], rank["trials"]
+            failures = sum(trial["out_of_memory"] for trial in trials)
+            check(len(trials) <= 8 and failures <= 2, f"{name} {memory}: {len(trials)} trials, {failures} out of memory", str(trials))
+            # The truth lies between: found fits, and what is 1/0.95 of it must not, unless the cap was reached.
+            check(fits(s.config, found, memory), f"{name} {memory}: {found} fits")
+            beyond = int(found / 0.95) + 1
+            check(found == 8192 or not fits(s.config, beyond, memory), f"{name} {memory}: {beyond} fits too, but {found} was found")
+            check(rank["max_micro_batch"] >= 0.95 * found or found == 8192, f"{name} {memory}: the margin", str(rank))
+            print(f"ok: {name} {memory}: {found} found in {len(trials)} trials, {failures} out of memory", flush=True)
+
+# A model that needs two samples (BatchNorm over one value) is found out.
+with Scratch(HEAD + '[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 64\n[model]\nkind = "resnet"\ndepth = 18\n') as s:
+    run(1, "probe", s.config, "--set", "batch.global_batch_size=8", "--json", s.path / "p.json")
+    check(read_json(s.path / "p.json")["ranks"][0]["min_micro_batch"] == 2, "min_micro_batch")
+print("the probe finds what fits")

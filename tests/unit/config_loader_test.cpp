@@ -1,0 +1,136 @@
+#include "launch/config_loader.hpp"
+
+#include "launch/config_keys.hpp"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+namespace onebatch::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::string k_good = R"(
+[run]
+epochs = 3
+[batch]
+global_batch_size = 257
+[data]
+kind = "idx"
+path = "data/digits"
+[data.validation]
+[model]
+kind = "mlp"
+hidden = [32]
+[simulate]
+devices = [{memory = "512MiB", slowdown = 1.0}, {memory = "256MiB", slowdown = 2.5}]
+)";
+
+std::string mistakes_of(const std::string& text, const std::vector<std::string>& assignments = {}, int ranks = 1) {
+  const LoadedConfig loaded = load_config(text, "x.toml", assignments);
+  auto mistakes = loaded.mistakes;
+  for (auto& mistake : check_contradictions(loaded, "x.toml", ranks)) mistakes.push_back(mistake);
+  return mistakes_text(mistakes);
+}
+
+TEST(ConfigLoaderTest, a_good_file_has_no_mistakes) {
+  EXPECT_THAT(mistakes_of(k_good), IsEmpty());
+  const Configuration c = load_config(k_good, "x.toml", {}).configuration;
+  EXPECT_EQ(c.run.epochs, 3);
+  EXPECT_EQ(c.batch.global_batch_size, 257);
+  EXPECT_EQ(c.model.hidden, (std::vector<std::int64_t>{32}));
+  ASSERT_EQ(c.simulate.size(), 2U);
+  EXPECT_EQ(c.simulate[1].memory_bytes, std::int64_t{256} << 20);
+  EXPECT_DOUBLE_EQ(c.simulate[1].slowdown, 2.5);
+  ASSERT_TRUE(c.data.validation.has_value());
+  EXPECT_EQ(c.data.validation->path, "data/digits") << "the validation set inherits";
+}
+
+TEST(ConfigLoaderTest, the_command_line_goes_over_the_file) {
+  const LoadedConfig loaded =
+      load_config(k_good, "x.toml", {"run.epochs=9", "optimizer.kind=sgd", "batch.micro_batch_size=[4, 5]", "run.name=two words"});
+  EXPECT_THAT(loaded.mistakes, IsEmpty());
+  EXPECT_EQ(loaded.configuration.run.epochs, 9);
+  EXPECT_EQ(loaded.configuration.optimizer.kind, OptimizerKind::sgd) << "a bare word is a text";
+  EXPECT_EQ(loaded.configuration.batch.micro_batch_size, (std::vector<std::int64_t>{4, 5}));
+  EXPECT_EQ(loaded.origins.at("run.epochs"), "command line");
+  EXPECT_EQ(loaded.origins.at("batch.global_batch_size"), "x.toml:5");
+}
+
+TEST(ConfigLoaderTest, all_mistakes_come_at_once_with_their_places) {
+  const std::string text = "[run]\nepochs = \"three\"\nsed = 1\n[optimizer]\nlr = -1\n[modle]\nkind = \"mlp\"\n";
+  const std::string said = mistakes_of(text);
+  EXPECT_THAT(said, HasSubstr("x.toml:2:10: run.epochs: write"));
+  EXPECT_THAT(said, HasSubstr("run.sed: no such key; did you mean run.seed?"));
+  EXPECT_THAT(said, HasSubstr("x.toml:5:6: optimizer.lr: write a number from 0.0"));
+  EXPECT_THAT(said, HasSubstr("modle: no such key; did you mean model?"));
+  EXPECT_THAT(said, HasSubstr("batch.global_batch_size: is needed"));
+}
+
+TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
+  EXPECT_THAT(mistakes_of("[run]\nepochs = = 3\n"), HasSubstr("x.toml:2:"));
+}
+
+TEST(ConfigLoaderTest, what_later_versions_have_is_said) {
+  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact"}), HasSubstr("\"exact\" is not in this version; write \"local\""));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=bfloat16"}), HasSubstr("not in this version"));
+  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto"}), HasSubstr("memory.recompute: is not in this version"));
+  EXPECT_THAT(mistakes_of(k_good + "[memory]\nrecompute = 1\n"), HasSubstr("not in this version"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("not in this version"));
+}
+
+TEST(ConfigLoaderTest, contradictions_are_named) {
+  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=4"}), HasSubstr("one of the two"));
+  EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=[4,5,6]"}, 2), HasSubstr("lists 3 sizes, but 2 rank(s)"));
+  EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4"}, 2), HasSubstr("is 128"));
+  EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4", "batch.global_batch_size=128"}, 2),
+              IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {}, 3), HasSubstr("mpirun -np 2"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.device=cuda"}), HasSubstr("simulate.devices"));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.momentum=0.9"}), HasSubstr("belongs to optimizer.kind = \"sgd\""));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.nesterov=true"}), HasSubstr("needs optimizer.momentum"));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.betas=[0.9,0.99]"}), HasSubstr("belongs to"));
+  EXPECT_THAT(mistakes_of(k_good, {"model.depth=20"}), HasSubstr("belongs to model.kind = \"resnet\""));
+  EXPECT_THAT(mistakes_of(k_good, {"schedule.kind=step"}), HasSubstr("schedule.step_size"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float64"}), HasSubstr("must be the same"));
+}
+
+TEST(ConfigLoaderTest, every_key_refuses_another_type) {
+  for (const ConfigKey& key : config_keys()) {
+    EXPECT_THAT(mistakes_of(k_good, {key.path + "={a = 1}"}), HasSubstr(key.path)) << "a table is no value of any key";
+  }
+}
+
+// What the resolved file says, read again, is the same configuration.
+TEST(ConfigLoaderTest, the_resolved_file_reads_back_to_itself) {
+  const LoadedConfig loaded =
+      load_config(k_good, "x.toml", {"optimizer.max_grad_norm=0.5", "loss.class_weights=[1, 2.5]", "checkpoint.resume=runs/a/step-3"});
+  const std::string resolved = resolved_config(loaded);
+  EXPECT_THAT(resolved, HasSubstr("global_batch_size = 257   # x.toml:5"));
+  EXPECT_THAT(resolved, HasSubstr("seed = 1   # default"));
+  const LoadedConfig again = load_config(resolved, "r.toml", {});
+  EXPECT_THAT(again.mistakes, IsEmpty()) << mistakes_text(again.mistakes);
+  for (const ConfigKey& key : config_keys()) EXPECT_EQ(key.show(again.configuration), key.show(loaded.configuration)) << key.path;
+}
+
+TEST(ConfigLoaderTest, bad_assignments_are_mistakes) {
+  for (const char* assignment : {"", "=", "=3", "run.epochs", "run epochs=3", "[run]=3", "run..epochs=3", ".=1"}) {
+    EXPECT_FALSE(load_config(k_good, "x.toml", {assignment}).mistakes.empty()) << assignment;
+  }
+}
+
+TEST(ConfigLoaderTest, damaged_files_never_crash) {
+  std::mt19937 generator(2);
+  for (std::size_t length = 0; length < k_good.size(); ++length) mistakes_of(k_good.substr(0, length));
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = k_good;
+    for (int flips = 0; flips < 4; ++flips) text[generator() % text.size()] = static_cast<char>(generator() % 256);
+    mistakes_of(text);
+  }
+  EXPECT_THAT(mistakes_of(std::string(2 << 20, 'a')), HasSubstr("larger than 1 MiB"));
+}
+
+}  // namespace
+}  // namespace onebatch::launch

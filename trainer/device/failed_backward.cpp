@@ -1,0 +1,31 @@
+#include "trainer/device/failed_backward.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+
+namespace onebatch {
+namespace {
+
+// The queue pops the highest sequence number first: this one comes after everything that was left.
+class LastNode final : public torch::autograd::Node {
+ public:
+  LastNode() : Node(/*sequence_nr=*/0) {}
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override { return {}; }
+};
+
+}  // namespace
+
+void release_failed_backward(c10::Device device) {
+  const at::Tensor gradient = at::zeros({1}, at::TensorOptions().device(device));
+  const auto node = std::make_shared<LastNode>();
+  node->add_input_metadata(gradient);
+  torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(node, 0)}, {gradient}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true);
+}
+
+}  // namespace onebatch
