@@ -32,7 +32,6 @@ void GradientReducer::all_reduce(const at::Tensor& flat) {
     communicator_.all_reduce(bytes + bucket.begin * element_bytes, static_cast<std::size_t>(bucket.count), comm_type(buffer.scalar_type()),
                              comm::ReduceOp::sum);
   }
-  bytes_reduced_ += buffer.numel() * element_bytes;
   if (through_host) flat.copy_(buffer);
 }
 

@@ -14,13 +14,10 @@ class GradientReducer {
 
   /// Collective. Afterwards every rank's buffer holds the same sum, bit for bit.
   void all_reduce(const at::Tensor& flat);
-  /// Sent by this rank since it was made.
-  [[nodiscard]] std::int64_t bytes_reduced() const { return bytes_reduced_; }
 
  private:
   comm::Communicator& communicator_;
   std::int64_t bucket_cap_bytes_;
-  std::int64_t bytes_reduced_ = 0;
 };
 
 /// The communication layer's word for an element type. Throws std::invalid_argument for one that it has no word for.
