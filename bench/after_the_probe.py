@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -12,7 +13,7 @@ MODELS = {
     "MLP 1024-1024-1024-10": 'shape = [1024]\nsize = 9000\n[model]\nkind = "mlp"\nhidden = [1024, 1024]\n',
     "ResNet-20 3x32x32": 'shape = [3, 32, 32]\nsize = 9000\n[model]\nkind = "resnet"\ndepth = 20\nstem = "cifar"\n',
 }
-BUDGETS = ("128MiB", "512MiB", "1GiB")
+BUDGETS = tuple(sys.argv[1:]) or ("128MiB", "512MiB", "1GiB")
 
 
 def run(config, *arguments, check=True):

@@ -9,12 +9,13 @@
 #include "trainer/replica_state.hpp"
 #include "trainer/verify.hpp"
 
-#include <cmath>
+#include <algorithm>
 
 namespace onebatch {
 namespace {
 
 constexpr double k_mebibyte = 1024.0 * 1024.0;
+constexpr double k_reference_seconds = 24.0 * 3600.0;
 
 // NCCL where every rank has a GPU of its own; else host memory. What was asked for and cannot be had is said.
 bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, comm::World& world, Observer& observer) {
@@ -142,6 +143,8 @@ TrainResult Session::train() {
 
 VerifyReport Session::verify(const VerifyOptions& options) {
   State& s = *state_;
+  // Rank 0 computes the reference alone, and the others wait for it as long as that takes.
+  s.world.set_timeout_seconds(std::max(s.configuration.comm.timeout_seconds, k_reference_seconds));
   VerifyReport report = verify_gradient({s.configuration, *s.replica, *s.data, *s.reducer, s.world.control(), *s.plans}, options);
   if (s.nccl) s.nccl->close();
   return report;

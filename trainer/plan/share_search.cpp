@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <unordered_map>
 
 namespace onebatch {
 namespace {
@@ -18,6 +20,11 @@ bool same_cost(const RankCost& a, const RankCost& b) {
   const auto& q = b.table.points();
   return a.min_micro_batch == b.min_micro_batch && a.max_micro_batch == b.max_micro_batch && a.fixed_micro_batch == b.fixed_micro_batch &&
          a.constant_seconds == b.constant_seconds && std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
+}
+
+// Equal for equal costs: unlike tables nearly always differ in their last time.
+std::size_t hash_of(const RankCost& cost) {
+  return std::hash<double>()(cost.table.points().back().seconds) ^ static_cast<std::size_t>(cost.max_micro_batch);
 }
 
 // Whether all samples can be done within a time, by how many each rank's table can do: for tables whose reachable shares are 0, 1, 2, …
@@ -125,13 +132,18 @@ class MonotoneSearch {
 
 TableSet make_tables(const std::vector<RankCost>& ranks, std::optional<std::int64_t> accumulation_steps) {
   TableSet set;
-  std::vector<const RankCost*> distinct;
-  for (const RankCost& rank : ranks) {
-    const auto found = std::find_if(distinct.begin(), distinct.end(), [&](const RankCost* other) { return same_cost(*other, rank); });
-    set.table_of_rank.push_back(static_cast<std::size_t>(found - distinct.begin()));
-    if (found != distinct.end()) continue;
-    distinct.push_back(&rank);
-    set.tables.emplace_back(rank, accumulation_steps);
+  std::unordered_multimap<std::size_t, std::size_t> rank_of_hash;  // the first rank of each distinct cost
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::size_t hash = hash_of(ranks[rank]);
+    const auto [begin, end] = rank_of_hash.equal_range(hash);
+    const auto found = std::find_if(begin, end, [&](const auto& entry) { return same_cost(ranks[entry.second], ranks[rank]); });
+    if (found != end) {
+      set.table_of_rank.push_back(set.table_of_rank[found->second]);
+      continue;
+    }
+    rank_of_hash.emplace(hash, rank);
+    set.table_of_rank.push_back(set.tables.size());
+    set.tables.emplace_back(ranks[rank], accumulation_steps);
   }
   return set;
 }
