@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 namespace onebatch {
 namespace {
@@ -11,17 +10,15 @@ constexpr double k_infinite = std::numeric_limits<double>::infinity();
 
 // The two ends, and the sizes of the table between them at which the slope rises or the line does not go on exactly.
 std::vector<std::int64_t> find_corners(const CostTable& table, std::int64_t least, std::int64_t largest) {
-  std::set<std::int64_t> corners = {least, largest};
+  std::vector<std::int64_t> corners = {least, largest};
   for (const auto& [size, seconds] : table.points()) {
     if (size <= least || size >= largest) continue;
-    const double before = table.seconds(size) - table.seconds(size - 1);
-    const double after = table.seconds(size + 1) - table.seconds(size);
-    if (after >= before) corners.insert(size);
+    if (table.seconds(size + 1) - seconds >= seconds - table.seconds(size - 1)) corners.push_back(size);
   }
   // Below the first point and beyond the last the line may be held at a value instead of going on: there the bend can be anywhere.
   const auto& points = table.points();
   for (const std::int64_t size : {points.front().size - 1, points.front().size, points.back().size, points.back().size + 1}) {
-    if (size > least && size < largest) corners.insert(size);
+    if (size > least && size < largest) corners.push_back(size);
   }
   std::int64_t low = least;
   std::int64_t high = std::min(points.front().size, largest);
@@ -30,9 +27,17 @@ std::vector<std::int64_t> find_corners(const CostTable& table, std::int64_t leas
       const std::int64_t middle = low + (high - low) / 2;
       (table.seconds(middle) == 0.0 ? low : high) = middle;
     }
-    corners.insert({low, high});
+    corners.insert(corners.end(), {low, high});
   }
-  return {corners.begin(), corners.end()};
+  std::sort(corners.begin(), corners.end());
+  corners.erase(std::unique(corners.begin(), corners.end()), corners.end());
+  return corners;
+}
+
+std::int64_t distinct_sizes(const std::vector<std::int64_t>& ascending) {
+  std::int64_t distinct = ascending.empty() ? 0 : 1;
+  for (std::size_t i = 1; i < ascending.size(); ++i) distinct += ascending[i] != ascending[i - 1] ? 1 : 0;
+  return distinct;
 }
 
 }  // namespace
@@ -62,15 +67,14 @@ double RankTable::seconds(std::int64_t num_samples) {
   if (num_samples == 0) return 0.0;
   if (!usable()) return k_infinite;
   extend(num_samples);
-  return seconds_[static_cast<std::size_t>(num_samples)];
+  return best_[static_cast<std::size_t>(num_samples)].seconds;
 }
 
 void RankTable::extend(std::int64_t num_samples) {
   const auto wanted = static_cast<std::size_t>(num_samples) + 1;
-  std::size_t n = seconds_.size();
+  std::size_t n = best_.size();
   if (wanted <= n) return;
-  seconds_.resize(wanted, k_infinite);
-  last_size_.resize(wanted, 0);
+  best_.resize(wanted, {k_infinite, 0});
   for (; n < wanted; ++n) {
     if (steps_) {
       extend_steps(n);
@@ -91,14 +95,13 @@ void RankTable::extend_free(std::size_t n) {
     choice = size;
   }
   for (std::size_t i = 0; i < corners_.size() && corners_[i] < size; ++i) {
-    const double candidate = seconds_[n - static_cast<std::size_t>(corners_[i])] + corner_seconds_[i];
+    const double candidate = best_[n - static_cast<std::size_t>(corners_[i])].seconds + corner_seconds_[i];
     if (candidate < best) {
       best = candidate;
       choice = corners_[i];
     }
   }
-  seconds_[n] = best;
-  last_size_[n] = choice;
+  best_[n] = {best, choice};
 }
 
 // All of one size, but for one smaller remainder.
@@ -106,18 +109,16 @@ void RankTable::extend_fixed(std::size_t n) {
   const auto size = static_cast<std::int64_t>(n);
   if (size <= largest_) {
     if (size < least_) return;
-    seconds_[n] = table_.seconds(size);
-    last_size_[n] = size;
+    best_[n] = {table_.seconds(size), size};
     return;
   }
-  seconds_[n] = seconds_[n - static_cast<std::size_t>(largest_)] + table_.seconds(largest_);
-  last_size_[n] = largest_;
+  best_[n] = {best_[n - static_cast<std::size_t>(largest_)].seconds + table_.seconds(largest_), largest_};
 }
 
 void RankTable::extend_steps(std::size_t n) {
   const auto sizes = equal_split(static_cast<std::int64_t>(n), *steps_);
   if (sizes.empty()) return;
-  seconds_[n] = seconds_of(sizes);
+  best_[n].seconds = seconds_of(sizes);
 }
 
 // `count` sizes that differ by one at most, ascending; empty where they would be too small or too large.
@@ -132,7 +133,11 @@ std::vector<std::int64_t> RankTable::equal_split(std::int64_t num_samples, std::
 
 double RankTable::seconds_of(const std::vector<std::int64_t>& sizes) const {
   double sum = 0.0;
-  for (const std::int64_t size : sizes) sum += table_.seconds(size);
+  double last = 0.0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (i == 0 || sizes[i] != sizes[i - 1]) last = table_.seconds(sizes[i]);
+    sum += last;
+  }
   return sum;
 }
 
@@ -141,7 +146,7 @@ std::vector<std::int64_t> RankTable::split(std::int64_t num_samples) {
   extend(num_samples);
   if (steps_) return equal_split(num_samples, *steps_);
   std::vector<std::int64_t> sizes;
-  for (std::int64_t left = num_samples; left > 0; left -= sizes.back()) sizes.push_back(last_size_[static_cast<std::size_t>(left)]);
+  for (std::int64_t left = num_samples; left > 0; left -= sizes.back()) sizes.push_back(best_[static_cast<std::size_t>(left)].last_size);
   std::sort(sizes.begin(), sizes.end());
   return sizes;
 }
@@ -149,29 +154,30 @@ std::vector<std::int64_t> RankTable::split(std::int64_t num_samples) {
 std::vector<std::int64_t> RankTable::simple_split(std::int64_t num_samples, double limit_seconds) {
   std::vector<std::int64_t> best = split(num_samples);
   if (fixed_ || steps_ || best.empty()) return best;
-  const auto distinct = [](const std::vector<std::int64_t>& sizes) { return std::set<std::int64_t>(sizes.begin(), sizes.end()).size(); };
-  std::size_t fewest = distinct(best);
+  std::int64_t fewest = distinct_sizes(best);
   const auto offer = [&](const std::vector<std::int64_t>& sizes) {
-    if (sizes.empty() || distinct(sizes) >= fewest || seconds_of(sizes) > limit_seconds) return;
+    if (sizes.empty() || seconds_of(sizes) > limit_seconds) return;
     best = sizes;
-    fewest = distinct(sizes);
+    fewest = distinct_sizes(sizes);
   };
   const std::int64_t least_count = (num_samples + largest_ - 1) / largest_;
   const auto most_count = static_cast<std::int64_t>(best.size()) + 2;
-  for (std::int64_t count = least_count; count <= most_count && fewest > 1; ++count) offer(equal_split(num_samples, count));
+  for (std::int64_t count = least_count; count <= most_count && fewest > 1; ++count) {
+    if (fewest > (num_samples % count == 0 ? 1 : 2)) offer(equal_split(num_samples, count));
+  }
   return best;
 }
 
-std::int64_t RankTable::most_samples(double limit_seconds, std::int64_t cap) {
+std::int64_t RankTable::most_samples(double limit_seconds, std::int64_t known, std::int64_t cap) {
   const double budget = limit_seconds - constant_;
   if (!usable() || budget < 0.0) return 0;
   const double bound = least_rate_ > 0.0 ? budget / least_rate_ * (1.0 + 1e-9) + 1.0 : static_cast<double>(cap);
   const std::int64_t most = bound < static_cast<double>(cap) ? static_cast<std::int64_t>(bound) : cap;
   extend(most);
-  const auto end = seconds_.begin() + static_cast<std::ptrdiff_t>(most) + 1;
-  return static_cast<std::int64_t>(std::partition_point(seconds_.begin(), end, [&](double s) { return constant_ + s <= limit_seconds; }) -
-                                   seconds_.begin()) -
-         1;
+  const auto within = [&](const Best& best) { return constant_ + best.seconds <= limit_seconds; };
+  const auto begin = best_.begin() + static_cast<std::ptrdiff_t>(std::min(known, most));
+  const auto end = best_.begin() + static_cast<std::ptrdiff_t>(most) + 1;
+  return static_cast<std::int64_t>(std::partition_point(begin, end, within) - best_.begin()) - 1;
 }
 
 }  // namespace onebatch

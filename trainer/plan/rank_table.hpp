@@ -25,8 +25,9 @@ class RankTable {
   /// Time of micro-batches of these sizes.
   [[nodiscard]] double seconds_of(const std::vector<std::int64_t>& sizes) const;
 
-  /// The most samples up to `cap` with F(n) + constant <= `limit_seconds`, for tables that are monotone().
-  std::int64_t most_samples(double limit_seconds, std::int64_t cap);
+  /// The most samples up to `cap` with F(n) + constant <= `limit_seconds`, for tables that are monotone(); `known` such samples are known
+  /// of.
+  std::int64_t most_samples(double limit_seconds, std::int64_t known, std::int64_t cap);
   /// A lower bound of the time per sample.
   [[nodiscard]] double least_seconds_per_sample() const { return least_rate_; }
   /// Whether every n >= 1 can be reached and more samples never take less time.
@@ -37,6 +38,11 @@ class RankTable {
   [[nodiscard]] std::int64_t largest() const { return largest_; }
 
  private:
+  struct Best {
+    double seconds;          // F(n)
+    std::int64_t last_size;  // one size of an optimal split of n
+  };
+
   void extend(std::int64_t num_samples);
   void extend_free(std::size_t n);
   void extend_fixed(std::size_t n);
@@ -52,8 +58,7 @@ class RankTable {
   double least_rate_ = 0.0;
   std::vector<std::int64_t> corners_;
   std::vector<double> corner_seconds_;
-  std::vector<double> seconds_ = {0.0};        // F
-  std::vector<std::int64_t> last_size_ = {0};  // one size of an optimal split of n
+  std::vector<Best> best_ = {{0.0, 0}};  // of each n
 };
 
 }  // namespace onebatch

@@ -12,8 +12,6 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_infinite = std::numeric_limits<double>::infinity();
-
 bool same_cost(const RankCost& a, const RankCost& b) {
   const auto same_point = [](const TimedSize& p, const TimedSize& q) { return p.size == q.size && p.seconds == q.seconds; };
   const auto& p = a.table.points();
@@ -27,64 +25,74 @@ std::size_t hash_of(const RankCost& cost) {
   return std::hash<double>()(cost.table.points().back().seconds) ^ static_cast<std::size_t>(cost.max_micro_batch);
 }
 
-// Whether all samples can be done within a time, by how many each rank's table can do: for tables whose reachable shares are 0, 1, 2, …
+// The least time in which all samples can be done, by how many each rank's table can do: for tables whose reachable shares are 0, 1, 2, …
 class MonotoneSearch {
  public:
-  MonotoneSearch(std::int64_t batch, TableSet& tables)
-      : batch_(batch), tables_(tables), count_(tables.tables.size(), 0), most_(tables.tables.size(), 0) {
+  MonotoneSearch(std::int64_t batch, TableSet& tables) : batch_(batch), tables_(tables), count_(tables.tables.size(), 0) {
     for (const std::size_t table : tables.table_of_rank) ++count_[table];
   }
 
-  // The least feasible time is one at which some rank finishes some share: bisection narrows to the last such time and stops.
+  // The least feasible time is one at which some rank finishes some share: a bracket is narrowed until few such times are left in it.
   std::vector<std::int64_t> run() {
-    double low = lower_bound();
-    double high = std::max(low, std::numeric_limits<double>::min());
-    if (fits(low)) {
-      high = low;
-    } else {
-      while (!fits(high)) {
-        low = high;
-        high *= 1.25;
-      }
-      narrow(low, high);
+    low_ = at(lower_bound(), std::vector<std::int64_t>(count_.size(), 0));
+    if (low_.sum >= batch_) return hand_out(low_.most);
+    high_ = low_;
+    while (high_.sum < batch_) {
+      low_ = std::move(high_);
+      high_ = at(std::max(low_.seconds * k_growth, std::numeric_limits<double>::min()), low_.most);
     }
-    fits(high);
-    return hand_out();
+    narrow();
+    return hand_out(at(least_time_in_bracket(), low_.most).most);
   }
 
  private:
-  bool fits(double seconds) {
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < most_.size(); ++i) {
-      most_[i] = tables_.tables[i].most_samples(seconds, batch_);
-      sum += count_[i] * most_[i];
+  static constexpr double k_growth = 1.05;
+  static constexpr int k_narrowings = 16;
+
+  struct Answer {
+    double seconds = 0.0;
+    std::vector<std::int64_t> most;  // samples that a rank of each table can do in this time
+    std::int64_t sum = 0;            // of all ranks
+  };
+
+  // `known` can be done in this time.
+  Answer at(double seconds, const std::vector<std::int64_t>& known) {
+    Answer answer{seconds, std::vector<std::int64_t>(known.size()), 0};
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      answer.most[i] = tables_.tables[i].most_samples(seconds, known[i], batch_);
+      answer.sum += count_[i] * answer.most[i];
     }
-    return sum >= batch_;
+    return answer;
   }
 
-  void narrow(double low, double& high) {
-    for (;;) {
-      fits(low);
-      const double next = next_time();
-      if (next >= high) {
-        high = std::min(high, next);
-        break;
-      }
-      const double middle = low + (high - low) / 2.0;
-      const double tried = middle > low && middle < high ? std::max(middle, next) : next;
-      (fits(tried) ? high : low) = tried;
-      if (high == next) break;
+  // By interpolation: what can be done grows nearly in proportion to the time.
+  void narrow() {
+    const auto few = static_cast<std::int64_t>(4 * tables_.table_of_rank.size());
+    for (int i = 0; i < k_narrowings && high_.sum - low_.sum > few; ++i) {
+      const double part = static_cast<double>(batch_ - low_.sum) / static_cast<double>(high_.sum - low_.sum);
+      // Every other time halfway at least, since a plateau would keep one end where it is.
+      const double middle = low_.seconds + (high_.seconds - low_.seconds) * (i % 2 == 0 ? part : 0.5);
+      if (middle <= low_.seconds || middle >= high_.seconds) return;
+      Answer answer = at(middle, low_.most);
+      (answer.sum >= batch_ ? high_ : low_) = std::move(answer);
     }
   }
 
-  // The first time after the one last tried at which some rank can do more.
-  double next_time() {
-    double next = k_infinite;
-    for (std::size_t i = 0; i < most_.size(); ++i) {
-      if (most_[i] >= batch_ || !tables_.tables[i].usable()) continue;
-      next = std::min(next, tables_.tables[i].constant_seconds() + tables_.tables[i].seconds(most_[i] + 1));
+  // Each table's times inside the bracket, in order, until all samples are done.
+  double least_time_in_bracket() {
+    std::vector<std::pair<double, std::int64_t>> times;  // and how many samples are done with each
+    for (std::size_t i = 0; i < count_.size(); ++i) {
+      RankTable& table = tables_.tables[i];
+      for (std::int64_t n = low_.most[i] + 1; n <= high_.most[i]; ++n)
+        times.emplace_back(table.constant_seconds() + table.seconds(n), count_[i]);
     }
-    return next;
+    std::sort(times.begin(), times.end());
+    std::int64_t sum = low_.sum;
+    for (const auto& [seconds, samples] : times) {
+      sum += samples;
+      if (sum >= batch_) return seconds;
+    }
+    return high_.seconds;
   }
 
   // Every rank's constant, and the time at which all would be done at their best rates.
@@ -92,7 +100,7 @@ class MonotoneSearch {
     double low = 0.0;
     double rate = 0.0;
     double offset = 0.0;
-    for (std::size_t i = 0; i < most_.size(); ++i) {
+    for (std::size_t i = 0; i < count_.size(); ++i) {
       const RankTable& table = tables_.tables[i];
       low = std::max(low, table.constant_seconds());
       if (!table.usable()) continue;
@@ -106,16 +114,17 @@ class MonotoneSearch {
   }
 
   // In proportion to what each could do; any share below that is as good, since none takes longer.
-  std::vector<std::int64_t> hand_out() {
+  std::vector<std::int64_t> hand_out(const std::vector<std::int64_t>& most) {
     std::int64_t sum = 0;
-    for (std::size_t i = 0; i < most_.size(); ++i) sum += count_[i] * most_[i];
+    for (std::size_t i = 0; i < most.size(); ++i) sum += count_[i] * most[i];
     std::vector<std::int64_t> shares;
+    shares.reserve(tables_.table_of_rank.size());
     for (const std::size_t table : tables_.table_of_rank) {
-      shares.push_back(static_cast<std::int64_t>(static_cast<__int128>(most_[table]) * batch_ / sum));
+      shares.push_back(static_cast<std::int64_t>(static_cast<__int128>(most[table]) * batch_ / sum));
     }
     std::int64_t left = batch_ - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
     for (std::size_t rank = 0; left > 0; rank = (rank + 1) % shares.size()) {
-      if (shares[rank] >= most_[tables_.table_of_rank[rank]]) continue;
+      if (shares[rank] >= most[tables_.table_of_rank[rank]]) continue;
       ++shares[rank];
       --left;
     }
@@ -125,13 +134,15 @@ class MonotoneSearch {
   std::int64_t batch_;
   TableSet& tables_;
   std::vector<std::int64_t> count_;  // ranks of each table
-  std::vector<std::int64_t> most_;   // samples that a rank of each table can do in the time last tried
+  Answer low_;                       // not all samples can be done in this time
+  Answer high_;                      // all can
 };
 
 }  // namespace
 
 TableSet make_tables(const std::vector<RankCost>& ranks, std::optional<std::int64_t> accumulation_steps) {
   TableSet set;
+  set.tables.reserve(ranks.size());
   std::unordered_multimap<std::size_t, std::size_t> rank_of_hash;  // the first rank of each distinct cost
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::size_t hash = hash_of(ranks[rank]);
