@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 namespace onebatch::comm {
 
@@ -16,6 +17,14 @@ std::size_t size_of(ScalarType type) {
     case ScalarType::float64: return 8;
   }
   return 0;
+}
+
+std::byte* Communicator::allocate(std::size_t bytes) {
+  constexpr std::size_t k_alignment = 64;
+  own_memory_.assign(bytes + k_alignment, std::byte{0});
+  std::size_t room = own_memory_.size();
+  void* aligned = own_memory_.data();
+  return static_cast<std::byte*>(std::align(k_alignment, bytes, aligned, room));
 }
 
 std::vector<std::string> all_gather_text(Communicator& communicator, std::string_view text) {

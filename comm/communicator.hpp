@@ -37,10 +37,17 @@ class Communicator {
   virtual void broadcast(void* buffer, std::size_t bytes, int root) = 0;
   virtual void barrier() = 0;
 
+  /// Host memory, zeroed and aligned to 64 bytes, that all_reduce works on best: it stays the communicator's and is valid until close(). A
+  /// later call ends what an earlier one gave. Every rank asks for the same. Collective.
+  virtual std::byte* allocate(std::size_t bytes);
+
   /// Releases what the group holds. Idempotent; nothing may be called after it.
   virtual void close() = 0;
   /// Ends every rank of the group: says `reason` once with this rank and host, and makes `exit_code` this process's code.
   [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
+
+ private:
+  std::vector<std::byte> own_memory_;
 };
 
 /// Strings of any length from every rank, in the order of the ranks. Collective.

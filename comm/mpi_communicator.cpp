@@ -54,7 +54,7 @@ void check_mpi(int code, int rank, const char* call, std::source_location where)
   throw CommError(rank, call, std::string_view(text.data(), static_cast<std::size_t>(length)), where);
 }
 
-std::unique_ptr<MpiCommunicator> MpiCommunicator::create(MPI_Comm parent, int timeout_exit_code) {
+std::unique_ptr<MpiCommunicator> MpiCommunicator::create(MPI_Comm parent, Watchdog& watchdog) {
   MPI_Comm duplicate = MPI_COMM_NULL;
   int rank = 0;
   int size = 0;
@@ -62,11 +62,11 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::create(MPI_Comm parent, int ti
   check_mpi(MPI_Comm_dup(parent, &duplicate), rank, "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), rank, "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_size(duplicate, &size), rank, "MPI_Comm_size");
-  return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(duplicate, rank, size, timeout_exit_code));
+  return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(duplicate, rank, size, watchdog));
 }
 
-MpiCommunicator::MpiCommunicator(MPI_Comm communicator, int rank, int size, int timeout_exit_code)
-    : communicator_(communicator), rank_(rank), size_(size), watchdog_(rank, timeout_exit_code) {}
+MpiCommunicator::MpiCommunicator(MPI_Comm communicator, int rank, int size, Watchdog& watchdog)
+    : communicator_(communicator), rank_(rank), size_(size), watchdog_(watchdog) {}
 
 void MpiCommunicator::all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) {
   if (type == ScalarType::float16 || type == ScalarType::bfloat16)

@@ -12,11 +12,11 @@
 
 namespace onebatch::comm {
 
-/// Owns a duplicate of a communicator whose errors are returned, and a watchdog over everything that blocks in it.
+/// Owns a duplicate of a communicator whose errors are returned. The watchdog stands over everything that blocks in it.
 class MpiCommunicator final : public Communicator {
  public:
   /// Collective over `parent`.
-  static std::unique_ptr<MpiCommunicator> create(MPI_Comm parent, int timeout_exit_code);
+  static std::unique_ptr<MpiCommunicator> create(MPI_Comm parent, Watchdog& watchdog);
   ~MpiCommunicator() override = default;  // does not communicate: close() frees
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -29,16 +29,16 @@ class MpiCommunicator final : public Communicator {
   void close() override;
   [[noreturn]] void abort(std::string_view reason, int exit_code) override;
 
-  void set_timeout_seconds(double seconds) { watchdog_.set_timeout_seconds(seconds); }
+  [[nodiscard]] MPI_Comm handle() const { return communicator_; }
 
  private:
-  MpiCommunicator(MPI_Comm communicator, int rank, int size, int timeout_exit_code);
+  MpiCommunicator(MPI_Comm communicator, int rank, int size, Watchdog& watchdog);
   void all_reduce_half(std::uint16_t* values, std::size_t count, ScalarType type, ReduceOp op);
 
   MPI_Comm communicator_;
   int rank_;
   int size_;
-  Watchdog watchdog_;
+  Watchdog& watchdog_;
 };
 
 /// Throws CommError with MPI's own text unless `code` is MPI_SUCCESS.

@@ -4,14 +4,25 @@
 #include "comm/launcher.hpp"
 #include "comm/local_communicator.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/shared_memory_communicator.hpp"
+
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <memory>
 
 namespace onebatch::comm {
 namespace {
 
 constexpr int k_peer_failed_exit_code = 4;
+constexpr std::size_t k_cache_line = 64;
+constexpr std::size_t k_left_free = std::size_t{1} << 20;  // of shared memory, for MPI's own needs
+
+std::int64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
@@ -31,16 +42,74 @@ void start_mpi() {
 struct World::State {
   LauncherView launcher;
   bool mpi_started = false;
+  int rank = 0;
   int node_local_rank = 0;
   int node_local_size = 1;
+  MPI_Comm node = MPI_COMM_NULL;
+  std::unique_ptr<SharedWindow> board_window;
+  std::vector<std::byte> private_board;  // where there is no room for a window
+  std::optional<StatusBoard> board;
+  std::optional<Watchdog> watchdog;
+  std::vector<std::string> hosts = {host_name()};
+  SharedMemoryCommunicator* shared = nullptr;  // the control communicator, where there are several ranks
   std::unique_ptr<Communicator> control;
-  MpiCommunicator* mpi = nullptr;  // the control communicator, where it is MPI's
 
-  void count_neighbours() {
-    MPI_Comm node = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), launcher.rank, "MPI_Comm_split_type");
+  void find_neighbours() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), rank, "MPI_Comm_split_type");
     MPI_Comm_rank(node, &node_local_rank);
     MPI_Comm_size(node, &node_local_size);
+  }
+
+  void make_board() {
+    std::vector<int> ranks(static_cast<std::size_t>(node_local_size));
+    check_mpi(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, node), rank, "MPI_Allgather");
+    const std::size_t bytes = StatusBoard::bytes_needed(node_local_size);
+    int room = free_shared_memory_bytes() > bytes + k_left_free ? 1 : 0;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_INT, MPI_MIN, node), rank, "MPI_Allreduce");
+    if (room == 1) {
+      board_window = SharedWindow::create(node, bytes);
+      board.emplace(board_window->data(), ranks, node_local_rank);
+    } else {
+      std::size_t own_bytes = 2 * StatusBoard::bytes_needed(1);
+      private_board.resize(own_bytes);
+      void* aligned = private_board.data();
+      std::align(k_cache_line, StatusBoard::bytes_needed(1), aligned, own_bytes);
+      board.emplace(static_cast<std::byte*>(aligned), std::vector<int>{rank}, 0);
+    }
+    watchdog.emplace(rank, k_peer_failed_exit_code, *board);
+  }
+
+  // Who is where, so that the watchdogs can find each other when MPI is stuck.
+  void start_watchdog(MpiCommunicator& mpi) {
+    const std::string key = broadcast_text(mpi, std::to_string(getpid()) + "." + std::to_string(now_nanoseconds()) + ":", 0);
+    auto channel = std::make_unique<SideChannel>(key, [this] {
+      std::string lines;
+      for (const RankReport& report : board->read()) lines += report.to_line();
+      return lines;
+    });
+    int leader = rank;
+    MPI_Bcast(&leader, 1, MPI_INT, 0, node);
+    const auto texts = all_gather_text(mpi, host_name() + "\t" + std::to_string(leader) + "\t" + channel->address());
+    std::vector<RankPlace> places;
+    hosts.clear();
+    bool several_nodes = false;
+    for (const std::string& text : texts) {
+      const std::size_t first = text.find('\t');
+      const std::size_t second = text.find('\t', first + 1);
+      places.push_back({text.substr(0, first), std::stoi(text.substr(first + 1, second - first - 1)), text.substr(second + 1)});
+      hosts.push_back(places.back().host);
+      several_nodes = several_nodes || places.back().node != places.front().node;
+    }
+    if (!several_nodes && board_window) channel.reset();
+    watchdog->start(std::move(places), std::move(channel));
+  }
+
+  void close() {
+    control->close();
+    watchdog.reset();
+    board.reset();
+    if (board_window) board_window->close();
     MPI_Comm_free(&node);
   }
 };
@@ -58,17 +127,19 @@ std::unique_ptr<World> World::create() {
   if (!launcher_has_mpi(environment)) throw LaunchError(mending_command(state.launcher, 1));
   start_mpi();
   state.mpi_started = true;
-  auto control = MpiCommunicator::create(MPI_COMM_WORLD, k_peer_failed_exit_code);
-  if (control->size() != state.launcher.size) {
-    const std::string message = mending_command(state.launcher, control->size());
-    control->close();
-    control.reset();
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size != state.launcher.size) {
     MPI_Finalize();
-    throw LaunchError(message);
+    throw LaunchError(mending_command(state.launcher, size));
   }
-  state.count_neighbours();
-  state.mpi = control.get();
-  state.control = std::move(control);
+  state.find_neighbours();
+  state.make_board();
+  auto mpi = MpiCommunicator::create(MPI_COMM_WORLD, *state.watchdog);
+  state.start_watchdog(*mpi);
+  auto shared = std::make_unique<SharedMemoryCommunicator>(std::move(mpi), state.node, *state.watchdog);
+  state.shared = shared.get();
+  state.control = std::move(shared);
   return world;
 }
 
@@ -93,14 +164,32 @@ Communicator& World::control() {
   return *state_->control;
 }
 
+std::vector<std::string> World::hosts() const {
+  return state_->hosts;
+}
+Communicator* World::plain_mpi() {
+  return state_->shared == nullptr ? nullptr : &state_->shared->mpi();
+}
+std::string World::why_not_shared() const {
+  if (state_->shared == nullptr) return "";
+  const std::string& why = state_->shared->why_not_shared();
+  return why.empty() ? state_->shared->why_not_in_place() : why;
+}
+Watchdog* World::watchdog() {
+  return state_->watchdog ? &*state_->watchdog : nullptr;
+}
+
 void World::set_timeout_seconds(double seconds) {
-  if (state_->mpi != nullptr) state_->mpi->set_timeout_seconds(seconds);
+  if (state_->watchdog) state_->watchdog->set_timeout_seconds(seconds);
+}
+void World::set_activity(std::string_view text) {
+  if (state_->watchdog) state_->watchdog->set_activity(text);
 }
 
 void World::close() {
   if (!state_->mpi_started) return;
-  state_->control->close();
   state_->mpi_started = false;
+  state_->close();
   check_mpi(MPI_Finalize(), state_->launcher.rank, "MPI_Finalize");
 }
 

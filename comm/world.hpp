@@ -8,6 +8,8 @@
 
 namespace onebatch::comm {
 
+class Watchdog;
+
 /// What the launcher's environment variables say of this process, before MPI is touched.
 struct LauncherView {
   std::string launcher;  // "none", "mpirun", "slurm", "pmix"
@@ -32,14 +34,27 @@ class World {
   [[nodiscard]] int node_local_size() const;
   [[nodiscard]] const LauncherView& launcher() const;
 
-  /// Host-memory collectives over all ranks (local in a world of one, else MPI on a duplicated communicator). Owned by the world.
+  /// Hosts of the ranks, in their order.
+  [[nodiscard]] std::vector<std::string> hosts() const;
+
+  /// Host-memory collectives over all ranks: local in a world of one, else shared memory within a node and MPI between nodes. Owned by the
+  /// world.
   [[nodiscard]] Communicator& control();
+  /// MPI's own collectives on the same ranks, to compare with; none in a world of one.
+  [[nodiscard]] Communicator* plain_mpi();
+  /// Why the ranks of one node do not reduce through shared memory; empty where they do or need not.
+  [[nodiscard]] std::string why_not_shared() const;
 
   /// Seconds after which a collective that has not ended is reported and the run ended with exit code 4.
   void set_timeout_seconds(double seconds);
+  /// What this rank does now, told to those who wait for it in vain.
+  void set_activity(std::string_view text);
 
   /// Leaves MPI in order. Collective; idempotent. Without it the destructor does not communicate.
   void close();
+
+  /// Over all that blocks; none in a world of one.
+  [[nodiscard]] Watchdog* watchdog();
 
  private:
   World();

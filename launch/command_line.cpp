@@ -12,8 +12,9 @@ namespace onebatch::launch {
 namespace {
 
 constexpr const char* k_version = "0.1.0";
-const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify", "eval", "info"};
-const std::vector<std::string> k_later_commands = {"bench", "doctor", "export"};
+const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify", "eval", "bench", "info"};
+const std::vector<std::string> k_later_commands = {"doctor", "export"};
+const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description, bool takes_config) {
   CLI::App* command = app.add_subcommand(name, description);
@@ -38,6 +39,9 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_command(app, arguments, "eval", "metrics on the validation data", true)
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();
+  CLI::App* bench = add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", false);
+  bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
+  bench->add_option("--max-bytes", arguments.most_bytes, "largest buffer")->check(CLI::Range(4.0, 17179869184.0));
   add_command(app, arguments, "info", "what was built and what is here", false);
 }
 

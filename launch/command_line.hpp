@@ -8,7 +8,7 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  std::string command;  // "train", "probe", "plan", "verify", "eval", "info"
+  std::string command;  // "train", "probe", "plan", "verify", "eval", "bench", "info"
   std::string config_file;
   std::vector<std::string> assignments;  // --set
   std::string json_file;
@@ -18,6 +18,8 @@ struct Arguments {
   double tolerance = 0.0;     // verify; 0 = the precision's own
   std::string gradient_file;  // verify
   std::string checkpoint;     // eval
+  std::string benchmark;      // bench: "all-reduce"
+  double most_bytes = 256.0 * 1024 * 1024;
 };
 
 struct ParsedArguments {

@@ -1,5 +1,6 @@
 #include "launch/commands.hpp"
 
+#include "comm/all_reduce_bench.hpp"
 #include "comm/error.hpp"
 #include "comm/world.hpp"
 #include "launch/config_loader.hpp"
@@ -64,6 +65,7 @@ class Program {
 
   int run() {
     if (arguments_.command == "info") return info();
+    if (arguments_.command == "bench") return bench();
     if (!load()) return code(ExitCode::user_error);
     warn_of_binding();
     if (arguments_.command == "train") return train();
@@ -223,6 +225,34 @@ class Program {
     if (result.accuracy) fmt::print(", accuracy {:.2f} %", *result.accuracy * 100.0);
     fmt::print(" over {} samples\n", result.samples);
     return code(ExitCode::done);
+  }
+
+  int bench() const {
+    nlohmann::ordered_json document = {{"ranks", world_.size()}, {"sizes", nlohmann::ordered_json::array()}};
+    if (first() && !world_.why_not_shared().empty())
+      fmt::print(stderr, "onebatch: warning: without shared memory: {}\n", world_.why_not_shared());
+    if (first()) fmt::print("{}\n", all_reduce_header());
+    comm::bench_all_reduce(world_, static_cast<std::size_t>(arguments_.most_bytes), [&](const comm::AllReduceTiming& t) {
+      if (first()) fmt::print("{}\n", all_reduce_line(t));
+      document["sizes"].push_back({{"bytes", t.bytes},
+                                   {"seconds", t.seconds},
+                                   {"mpi_seconds", t.mpi_seconds},
+                                   {"mpi_best_bucket_seconds", t.mpi_best_bucket_seconds},
+                                   {"algbw", t.algbw},
+                                   {"busbw", t.busbw},
+                                   {"times_mpi_best_bucket", t.times_mpi_best_bucket}});
+    });
+    write_json(document.dump(2));
+    return code(ExitCode::done);
+  }
+
+  static std::string all_reduce_header() {
+    return fmt::format("{:>12} {:>12} {:>12} {:>16} {:>10} {:>10} {:>8}", "bytes", "µs", "MPI µs", "MPI bucketed µs", "algbw GB/s", "busbw GB/s",
+                       "times");
+  }
+  static std::string all_reduce_line(const comm::AllReduceTiming& t) {
+    return fmt::format("{:>12} {:>12.1f} {:>12.1f} {:>16.1f} {:>10.2f} {:>10.2f} {:>8.2f}", t.bytes, t.seconds * 1e6, t.mpi_seconds * 1e6,
+                       t.mpi_best_bucket_seconds * 1e6, t.algbw, t.busbw, t.times_mpi_best_bucket);
   }
 
   int info() const {

@@ -1,0 +1,136 @@
+#include "comm/status_board.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace onebatch::comm {
+namespace {
+
+// The monotonic clock is the same for all processes of a node.
+std::int64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double seconds_since(std::int64_t nanoseconds) {
+  return nanoseconds == 0 ? 0.0 : static_cast<double>(now_nanoseconds() - nanoseconds) * 1e-9;
+}
+
+// The state letter follows the command's name, which is in parentheses and may hold anything.
+std::string process_state(std::int64_t process) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  if (!std::getline(in, line)) return "gone";
+  const std::size_t end = line.rfind(')');
+  const char letter = end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
+  if (letter == 'Z' || letter == 'X') return "gone";
+  return letter == 'T' || letter == 't' ? "stopped" : "running";
+}
+
+}  // namespace
+
+std::string RankReport::to_line() const {
+  std::ostringstream out;
+  out << rank << '\t' << sequence << '\t' << (inside ? 1 : 0) << '\t' << bytes << '\t' << operation_seconds << '\t' << activity_seconds << '\t'
+      << process << '\t' << operation << '\t' << activity << '\n';
+  return out.str();
+}
+
+std::vector<RankReport> RankReport::from_lines(std::string_view lines) {
+  std::vector<RankReport> reports;
+  std::istringstream in{std::string(lines)};
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream fields(line);
+    RankReport report;
+    int inside = 0;
+    if (!(fields >> report.rank >> report.sequence >> inside >> report.bytes >> report.operation_seconds >> report.activity_seconds >>
+          report.process))
+      continue;
+    report.inside = inside != 0;
+    fields.ignore(1);
+    std::getline(fields, report.operation, '\t');
+    std::getline(fields, report.activity, '\t');
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+void StatusBoard::SharedText::store(std::string_view text) {
+  std::array<std::uint64_t, std::tuple_size_v<decltype(words_)>> words{};
+  std::memcpy(words.data(), text.data(), std::min(text.size(), sizeof(words) - 1));
+  for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
+}
+
+std::string StatusBoard::SharedText::load() const {
+  std::array<std::uint64_t, std::tuple_size_v<decltype(words_)>> words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+  std::array<char, sizeof(words) + 1> text{};
+  std::memcpy(text.data(), words.data(), sizeof(words));
+  return text.data();
+}
+
+std::size_t StatusBoard::bytes_needed(int size) {
+  return static_cast<std::size_t>(size) * sizeof(RankState);
+}
+
+StatusBoard::StatusBoard(std::byte* memory, std::vector<int> ranks, int own)
+    : memory_(memory), ranks_(std::move(ranks)), own_(static_cast<std::size_t>(own)) {
+  state(own_).process = getpid();
+}
+
+void StatusBoard::enter(const char* operation, std::size_t bytes) {
+  RankState& own = state(own_);
+  own.operation.store(operation);
+  own.bytes.store(bytes, std::memory_order_relaxed);
+  own.sequence.fetch_add(1, std::memory_order_relaxed);
+  own.entered_nanoseconds.store(now_nanoseconds(), std::memory_order_release);
+}
+
+void StatusBoard::leave() {
+  state(own_).entered_nanoseconds.store(0, std::memory_order_release);
+}
+
+void StatusBoard::set_activity(std::string_view text) {
+  state(own_).activity.store(text);
+  state(own_).activity_nanoseconds.store(now_nanoseconds(), std::memory_order_relaxed);
+}
+
+bool StatusBoard::claim_report() {
+  std::uint64_t nobody = 0;
+  return state(0).claimed.compare_exchange_strong(nobody, 1);
+}
+
+std::vector<RankReport> StatusBoard::read() const {
+  std::vector<RankReport> reports;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const RankState& from = state(i);
+    const std::int64_t entered = from.entered_nanoseconds.load(std::memory_order_acquire);
+    RankReport report;
+    report.rank = ranks_[i];
+    report.inside = entered != 0;
+    report.sequence = from.sequence.load(std::memory_order_relaxed);
+    report.operation = from.operation.load();
+    report.bytes = from.bytes.load(std::memory_order_relaxed);
+    report.operation_seconds = seconds_since(entered);
+    report.activity = from.activity.load();
+    report.activity_seconds = seconds_since(from.activity_nanoseconds.load(std::memory_order_relaxed));
+    report.process = process_state(from.process);
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::uint64_t StatusBoard::own_sequence() const {
+  return state(own_).sequence.load(std::memory_order_relaxed);
+}
+
+double StatusBoard::own_seconds_inside() const {
+  const std::int64_t entered = state(own_).entered_nanoseconds.load(std::memory_order_acquire);
+  return entered == 0 ? -1.0 : seconds_since(entered);
+}
+
+}  // namespace onebatch::comm
