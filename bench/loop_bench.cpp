@@ -82,7 +82,8 @@ void compare(const char* name, ModelKind kind, int steps) {
   const auto device = bind_device({});
   Replica replica(c, *data, *device);
   comm::LocalCommunicator alone;
-  GradientReducer reducer(alone, 1 << 20);
+  comm::CollectiveQueue queue(comm::CollectiveQueue::Thread::callers);
+  GradientReducer reducer(alone, queue, replica.gradients, *device, {});
   TrainingStep step(replica, *data, reducer, alone, std::nullopt);
   const auto metrics = std::filesystem::temp_directory_path() / "onebatch-loop-bench.jsonl";
   StepWriter writer(metrics, "", 0);

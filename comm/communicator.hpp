@@ -32,6 +32,14 @@ class Communicator {
 
   /// In place; `count` elements. Every rank gets the same bits.
   virtual void all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) = 0;
+  /// All-reduces that do not hold up the caller, for GPU memory: `stream` is the cudaStream_t whose work so far fills the buffer. What is put
+  /// on it after finish_on() sees the sums. On host memory these are all_reduce and nothing. start() and finish() belong to one thread;
+  /// mark_ready() to the one that fills the buffer.
+  [[nodiscard]] virtual int mark_ready(void* /*stream*/) { return 0; }
+  virtual void start_all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op, int /*ready_mark*/) {
+    all_reduce(buffer, count, type, op);
+  }
+  virtual void finish_on(void* /*stream*/) {}
   /// `receive` holds size() * bytes_per_rank bytes, in the order of the ranks.
   virtual void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) = 0;
   virtual void broadcast(void* buffer, std::size_t bytes, int root) = 0;
@@ -40,6 +48,9 @@ class Communicator {
   /// Host memory, zeroed and aligned to 64 bytes, that all_reduce works on best: it stays the communicator's and is valid until close(). A
   /// later call ends what an earlier one gave. Every rank asks for the same. Collective.
   virtual std::byte* allocate(std::size_t bytes);
+
+  /// What this rank does between collectives, for the others to be told where it never comes to one. Not collective.
+  virtual void set_activity(std::string_view /*text*/) {}
 
   /// Releases what the group holds. Idempotent; nothing may be called after it.
   virtual void close() = 0;

@@ -2,16 +2,20 @@
 // deadline polled.
 #include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
+#include "comm/watchdog.hpp"
 #include "comm/world.hpp"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <source_location>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace onebatch::comm {
 namespace {
@@ -43,17 +47,30 @@ ncclRedOp_t nccl_op(ReduceOp op) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(World& world, int cuda_device, double timeout_seconds)
-      : control_(world.control()), rank_(world.rank()), size_(world.size()), timeout_seconds_(timeout_seconds) {
-    check_cuda(cudaSetDevice(cuda_device), "cudaSetDevice");
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  NcclCommunicator(World& world, const NcclOptions& options)
+      : control_(world.control()),
+        watchdog_(*world.watchdog()),
+        rank_(world.rank()),
+        size_(world.size()),
+        timeout_seconds_(options.timeout_seconds) {
+    if (options.deterministic) fix_algorithms();
+    check_cuda(cudaSetDevice(options.cuda_device), "cudaSetDevice");
+    // Of the highest priority: its kernels are few and others wait for them.
+    int lowest = 0;
+    int highest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), "cudaStreamCreateWithPriority");
     check_cuda(cudaEventCreateWithFlags(&caller_reached_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&all_done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     connect();
+    meet_early();
   }
 
   // Neither throws nor communicates: a communicator that was not closed in order is sick.
   ~NcclCommunicator() override {
     if (communicator_ != nullptr) ncclCommAbort(communicator_);
+    for (cudaEvent_t mark : marks_) cudaEventDestroy(mark);
+    if (all_done_ != nullptr) cudaEventDestroy(all_done_);
     if (caller_reached_ != nullptr) cudaEventDestroy(caller_reached_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
@@ -63,13 +80,43 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
 
   void all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) override {
-    run("ncclAllReduce", [&] { return ncclAllReduce(buffer, buffer, count, nccl_type(type), nccl_op(op), communicator_, stream_); });
+    run("ncclAllReduce", count * size_of(type), [&] { return ncclAllReduce(buffer, buffer, count, nccl_type(type), nccl_op(op), communicator_, stream_); });
   }
+  // One event for each buffer under way: a mark must not move before the stream of communication has been told to wait for it.
+  int mark_ready(void* stream) override {
+    const std::scoped_lock lock(marks_mutex_);
+    if (next_mark_ == marks_.size()) {
+      marks_.push_back(nullptr);
+      check_cuda(cudaEventCreateWithFlags(&marks_.back(), cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    }
+    check_cuda(cudaEventRecord(marks_[next_mark_], static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+    return static_cast<int>(next_mark_++);
+  }
+
+  void start_all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op, int ready_mark) override {
+    const Watchdog::Guard guard(watchdog_, "ncclAllReduce", count * size_of(type));
+    cudaEvent_t ready = nullptr;
+    {
+      const std::scoped_lock lock(marks_mutex_);
+      ready = marks_.at(static_cast<std::size_t>(ready_mark));
+    }
+    check_cuda(cudaStreamWaitEvent(stream_, ready, 0), "cudaStreamWaitEvent");
+    poll("ncclAllReduce", ncclAllReduce(buffer, buffer, count, nccl_type(type), nccl_op(op), communicator_, stream_));
+  }
+
+  void finish_on(void* stream) override {
+    check_cuda(cudaEventRecord(all_done_, stream_), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), all_done_, 0), "cudaStreamWaitEvent");
+    wait_for_stream("ncclAllReduce");
+    const std::scoped_lock lock(marks_mutex_);
+    next_mark_ = 0;
+  }
+
   void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) override {
-    run("ncclAllGather", [&] { return ncclAllGather(send, receive, bytes_per_rank, ncclUint8, communicator_, stream_); });
+    run("ncclAllGather", bytes_per_rank, [&] { return ncclAllGather(send, receive, bytes_per_rank, ncclUint8, communicator_, stream_); });
   }
   void broadcast(void* buffer, std::size_t bytes, int root) override {
-    run("ncclBroadcast", [&] { return ncclBroadcast(buffer, buffer, bytes, ncclUint8, root, communicator_, stream_); });
+    run("ncclBroadcast", bytes, [&] { return ncclBroadcast(buffer, buffer, bytes, ncclUint8, root, communicator_, stream_); });
   }
   void barrier() override { control_.barrier(); }
 
@@ -87,7 +134,15 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  // Else NCCL chooses by size and load, and sums in another order. What the user has set stays.
+  static void fix_algorithms() {
+    setenv("NCCL_ALGO", "Ring", 0);
+    setenv("NCCL_PROTO", "Simple", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+  }
+
   void connect() {
+    const Watchdog::Guard guard(watchdog_, "ncclCommInitRankConfig", 0);
     ncclUniqueId id{};
     if (rank_ == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     control_.broadcast(&id, sizeof(id), 0);
@@ -96,12 +151,34 @@ class NcclCommunicator final : public Communicator {
     poll("ncclCommInitRankConfig", ncclCommInitRankConfig(&communicator_, size_, id, rank_, &config));
   }
 
+  // Peer-to-peer paths that do not work show in the first collective, as wrong sums or none at all: here, not an hour later.
+  void meet_early() {
+    void* memory = nullptr;
+    check_cuda(cudaMalloc(&memory, sizeof(float)), "cudaMalloc");
+    const float one = 1.0F;
+    check_cuda(cudaMemcpy(memory, &one, sizeof(one), cudaMemcpyHostToDevice), "cudaMemcpy");
+    all_reduce(memory, 1, ScalarType::float32, ReduceOp::sum);
+    float sum = 0.0F;
+    check_cuda(cudaMemcpy(&sum, memory, sizeof(sum), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check_cuda(cudaFree(memory), "cudaFree");
+    if (sum != static_cast<float>(size_))
+      throw CommError(rank_, "ncclAllReduce",
+                      "the GPUs do not reach each other: a sum of ones over " + std::to_string(size_) + " ranks came out as " +
+                          std::to_string(sum) + "; try NCCL_P2P_DISABLE=1, or comm.backend = \"mpi\"");
+  }
+
   // Starts an operation after all work that the caller has put on the default stream, and waits for it under the deadline.
   template <typename Start>
-  void run(const char* call, const Start& start) {
+  void run(const char* call, std::size_t bytes, const Start& start) {
+    const Watchdog::Guard guard(watchdog_, call, bytes);
     check_cuda(cudaEventRecord(caller_reached_, cudaStreamLegacy), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(stream_, caller_reached_, 0), "cudaStreamWaitEvent");
     poll(call, start());
+    wait_for_stream(call);
+  }
+
+  // Looks at the stream instead of synchronizing with it: that would hang on a dead peer.
+  void wait_for_stream(const char* call) {
     const auto began = Clock::now();
     for (cudaError_t state = cudaStreamQuery(stream_); state != cudaSuccess; state = cudaStreamQuery(stream_)) {
       if (state != cudaErrorNotReady) check_cuda(state, call);
@@ -132,7 +209,7 @@ class NcclCommunicator final : public Communicator {
   void check_deadline(Clock::time_point began, const char* call) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
     if (seconds > timeout_seconds_) {
-      throw CommError(rank_, call, "the other ranks did not arrive within comm.timeout_seconds = " + std::to_string(timeout_seconds_));
+      throw CommError(rank_, call, "the other ranks did not arrive within " + std::to_string(timeout_seconds_) + " s");
     }
   }
 
@@ -146,18 +223,23 @@ class NcclCommunicator final : public Communicator {
   }
 
   Communicator& control_;
+  Watchdog& watchdog_;
   int rank_;
   int size_;
   double timeout_seconds_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t caller_reached_ = nullptr;
+  cudaEvent_t all_done_ = nullptr;
+  std::mutex marks_mutex_;
+  std::vector<cudaEvent_t> marks_;
+  std::size_t next_mark_ = 0;
   ncclComm_t communicator_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> create_nccl_communicator(World& world, int cuda_device, double timeout_seconds) {
-  return std::make_unique<NcclCommunicator>(world, cuda_device, timeout_seconds);
+std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclOptions& options) {
+  return std::make_unique<NcclCommunicator>(world, options);
 }
 
 bool built_with_nccl() {

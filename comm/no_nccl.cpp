@@ -4,7 +4,7 @@
 
 namespace onebatch::comm {
 
-std::unique_ptr<Communicator> create_nccl_communicator(World& world, int /*cuda_device*/, double /*timeout_seconds*/) {
+std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclOptions& /*options*/) {
   throw CommError(world.rank(), "create_nccl_communicator",
                   "this program was built without CUDA and NCCL: build it with ./dev build --cuda, or write comm.backend = \"mpi\"");
 }

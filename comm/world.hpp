@@ -62,8 +62,14 @@ class World {
   std::unique_ptr<State> state_;
 };
 
-/// NCCL over all ranks, bound to `cuda_device`, bootstrapped over the world's MPI. Throws CommError; in builds without NCCL it says why.
-std::unique_ptr<Communicator> create_nccl_communicator(World& world, int cuda_device, double timeout_seconds);
+struct NcclOptions {
+  int cuda_device = 0;
+  double timeout_seconds = 600.0;
+  bool deterministic = false;  // one algorithm for all sizes: slower, and the same bits run after run
+};
+
+/// NCCL over all ranks (two or more), bootstrapped over the world's MPI. Throws CommError; in builds without NCCL it says why.
+std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclOptions& options);
 [[nodiscard]] bool built_with_nccl();
 /// "2.28.9", or why there is none.
 [[nodiscard]] std::string nccl_version();

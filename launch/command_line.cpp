@@ -2,6 +2,7 @@
 
 #include "launch/nearest.hpp"
 #include "trainer/error.hpp"
+#include "trainer/version.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -11,7 +12,6 @@
 namespace onebatch::launch {
 namespace {
 
-constexpr const char* k_version = "0.1.0";
 const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify", "eval", "bench", "info"};
 const std::vector<std::string> k_later_commands = {"doctor", "export"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};

@@ -89,6 +89,19 @@ ConfigKey resume_key() {
           }};
 }
 
+ConfigKey overlap_key() {
+  return {"comm.overlap", "\"auto\", true or false",
+          [](const toml::node& node, Configuration& c) -> Complaint {
+            const auto value = node.value_exact<bool>();
+            if (!value && node.value_exact<std::string>() != "auto") return "write \"auto\", true or false";
+            c.comm.overlap = value ? (*value ? Overlap::on : Overlap::off) : Overlap::automatic;
+            return {};
+          },
+          [](const Configuration& c) {
+            return std::string(c.comm.overlap == Overlap::automatic ? "\"auto\"" : (c.comm.overlap == Overlap::on ? "true" : "false"));
+          }};
+}
+
 Complaint read_device(const toml::node& node, SimulatedDevice& device) {
   const toml::table* table = node.as_table();
   if (table == nullptr) return "write {memory = \"512MiB\", slowdown = 1.0} for each device";
@@ -239,6 +252,10 @@ std::vector<ConfigKey> service_keys() {
                               {}, ONEBATCH_FIELD(comm.backend)),
       number_key("comm.bucket_cap_mb", {0.0, 1e6, true}, ONEBATCH_FIELD(comm.bucket_cap_mb)),
       number_key("comm.timeout_seconds", {0.0, 1e9, true}, ONEBATCH_FIELD(comm.timeout_seconds)),
+      overlap_key(),
+      choice_key<ReduceType>("comm.reduce_dtype", {{"float32", ReduceType::parameters}, {"bfloat16", ReduceType::bfloat16}}, {"float16"},
+                             ONEBATCH_FIELD(comm.reduce_dtype)),
+      integer_key("comm.check_replicas_every_steps", 0, k_any, ONEBATCH_FIELD(comm.check_replicas_every_steps)),
       boolean_key("comm.allow_shared_device", ONEBATCH_FIELD(comm.allow_shared_device)),
       integer_key("checkpoint.every_steps", 0, k_any, ONEBATCH_FIELD(checkpoint.every_steps)),
       integer_key("checkpoint.keep", 0, k_any, ONEBATCH_FIELD(checkpoint.keep)),
@@ -292,7 +309,6 @@ const std::vector<std::string>& future_keys() {
                                                 "memory.max_split_size_mb",
                                                 "memory.expandable_segments",
                                                 "probe.cache",
-                                                "comm.overlap",
                                                 "log.tensorboard",
                                                 "batch_norm.sync_batchnorm"};
   return keys;

@@ -6,6 +6,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace onebatch {
 namespace {
 
@@ -37,6 +39,30 @@ Failure attempt(const std::function<void()>& work) {
   }
 }
 
+std::vector<AgreedItem> read_items(const std::string& text) {
+  std::vector<AgreedItem> items;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t middle = text.find('\x1f', begin);
+    const std::size_t end = text.find('\x1e', middle);
+    items.push_back({text.substr(begin, middle - begin), text.substr(middle + 1, end - middle - 1)});
+    begin = end + 1;
+  }
+  return items;
+}
+
+std::string first_difference(const std::vector<AgreedItem>& first, const std::vector<AgreedItem>& other, std::size_t rank) {
+  const std::string who = "rank 0 and rank " + std::to_string(rank) + " differ in ";
+  for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+    if (i >= first.size()) return who + other[i].name + ": only rank " + std::to_string(rank) + " has it (" + other[i].value + ")";
+    if (i >= other.size() || first[i].name != other[i].name)
+      return who + first[i].name + ": " + first[i].value + " on rank 0; rank " + std::to_string(rank) + " has " +
+             (i < other.size() ? other[i].name + " in its place" : "none");
+    if (first[i].value != other[i].value)
+      return who + first[i].name + ": " + first[i].value + " on rank 0, " + other[i].value + " on rank " + std::to_string(rank);
+  }
+  return who + "nothing";
+}
+
 }  // namespace
 
 void agree(comm::Communicator& control, const std::function<void()>& work) {
@@ -50,7 +76,19 @@ void agree(comm::Communicator& control, const std::function<void()>& work) {
     const std::size_t newline = all[rank].find('\n');
     const std::string who =
         all.size() == 1 ? "" : "rank " + std::to_string(rank) + " (" + all[rank].substr(space + 1, newline - space - 1) + "): ";
-    throw AgreedError(static_cast<ExitCode>(std::stoi(all[rank].substr(0, space))), who + all[rank].substr(newline + 1));
+    auto code = static_cast<ExitCode>(std::stoi(all[rank].substr(0, space)));
+    // For the others it is another rank that failed, unless it is something that the user has to mend.
+    if (code == ExitCode::failed && mine.code == ExitCode::done) code = ExitCode::peer_failed;
+    throw AgreedError(code, who + all[rank].substr(newline + 1));
+  }
+}
+
+void check_same(comm::Communicator& control, const std::vector<AgreedItem>& items) {
+  std::string mine;
+  for (const AgreedItem& item : items) mine += item.name + "\x1f" + item.value + "\x1e";
+  const auto all = comm::all_gather_text(control, mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) throw AgreedError(ExitCode::user_error, first_difference(read_items(all[0]), read_items(all[rank]), rank));
   }
 }
 

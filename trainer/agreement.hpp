@@ -11,4 +11,14 @@ namespace onebatch {
 /// `work` itself must not be collective. Collective.
 void agree(comm::Communicator& control, const std::function<void()>& work);
 
+/// Something that must be the same on every rank.
+struct AgreedItem {
+  std::string name;
+  std::string value;
+};
+
+/// Throws AgreedError on every rank, with the user's exit code, where a rank's items are not rank 0's: it names the first that differs, both
+/// values and the two ranks. Collective.
+void check_same(comm::Communicator& control, const std::vector<AgreedItem>& items);
+
 }  // namespace onebatch

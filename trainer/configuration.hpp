@@ -22,6 +22,8 @@ enum class Precision { float32, float64 };
 enum class BatchNormMode { local };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
+enum class Overlap { automatic, on, off };
+enum class ReduceType { parameters, bfloat16 };
 enum class ResumeMode { automatic, never, path };
 
 struct RunConfiguration {
@@ -115,6 +117,9 @@ struct ProbeConfiguration {
 struct CommConfiguration {
   CommBackend backend = CommBackend::automatic;
   double bucket_cap_mb = 25.0;
+  Overlap overlap = Overlap::automatic;              // reduce during the last backward; automatic: on for GPUs
+  ReduceType reduce_dtype = ReduceType::parameters;  // what travels: the gradient as it is, or rounded to bfloat16
+  std::int64_t check_replicas_every_steps = 100;     // compare the ranks' parameters; 0 = never
   double timeout_seconds = 600.0;
   bool allow_shared_device = false;
 };

@@ -4,6 +4,7 @@
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/optim/schedule.hpp"
+#include "trainer/replica_check.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -103,6 +104,8 @@ StepRecord TrainingLoop::run_step() {
   record.exposed_comm_seconds = totals.exposed_comm_seconds;
   record.samples_per_second = static_cast<double>(batch.size()) / seconds;
   record.memory_peak_bytes = totals.memory_peak_bytes;
+  record.reduced_bytes = totals.reduced_bytes;
+  reduced_bytes_ = totals.reduced_bytes;
   if (writer_) {
     writer_->write(record);
     writer_->write_samples(step_, batch);
@@ -112,12 +115,26 @@ StepRecord TrainingLoop::run_step() {
 
 void TrainingLoop::after_step(const StepRecord& record, bool last) {
   validation_.reset();
+  const std::int64_t check_every = parts_.configuration.comm.check_replicas_every_steps;
+  if (check_every > 0 && step_ % check_every == 0) check_replicas();
   if (parts_.control.rank() == 0) parts_.observer.step_done(record);
   const bool epoch_ends = order_->position().consumed_in_epoch == 0;
   if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
   const std::int64_t every = parts_.configuration.checkpoint.every_steps;
   if (last || stopping_ || (every > 0 && step_ % every == 0)) save();
   if (epoch_ends && !stopping_) validate();
+}
+
+void TrainingLoop::check_replicas() {
+  const auto difference = mend_replicas(parts_.replica, parts_.control);
+  if (!difference) return;
+  ++mended_replicas_;
+  std::string ranks;
+  for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  if (parts_.control.rank() == 0)
+    parts_.observer.fallback("the same parameters on every rank",
+                             "rank 0's sent to all: after step " + std::to_string(step_) + " those of rank " + ranks +
+                                 " differed, first in " + difference->parameter);
 }
 
 void TrainingLoop::validate() {
@@ -222,6 +239,8 @@ TrainResult TrainingLoop::result() const {
     result.predicted_step_seconds = parts_.plans.epoch_plan().full.predicted_step_seconds;
   }
   result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};
+  result.reduced_bytes_per_step = reduced_bytes_;
+  result.mended_replicas = mended_replicas_;
   result.run_dir = parts_.options.run_dir.string();
   result.stopped_by_signal = stopping_;
   return result;

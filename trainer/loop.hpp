@@ -32,6 +32,7 @@ class TrainingLoop {
   void reuse_plan(const RunState& saved);
   StepRecord run_step();
   void after_step(const StepRecord& record, bool last);
+  void check_replicas();
   void validate();
   void save();
   void warn(const std::string& line) const;
@@ -49,6 +50,8 @@ class TrainingLoop {
   std::optional<StepWriter> writer_;
   std::vector<double> step_seconds_;
   std::int64_t timed_samples_ = 0;
+  std::int64_t reduced_bytes_ = 0;  // of the last step
+  std::int64_t mended_replicas_ = 0;
   double last_loss_ = 0.0;
   std::optional<EvaluationResult> validation_;
 };

@@ -19,12 +19,14 @@ struct MicroBatch {
   double weight;
 };
 
-MicroBatch run_micro_batch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step) {
+MicroBatch run_micro_batch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step,
+                           const std::function<void()>& before_backward) {
   const c10::Device device = replica.device.device();
   const Batch batch = data.gather(samples, replica.type);
   const double weight = replica.loss.weight(batch.targets);
   const at::Tensor outputs = replica.model->forward(batch.inputs.to(device), {replica.seed, step, samples});
   const at::Tensor loss = replica.loss.sum(outputs, batch.targets.to(device));
+  if (before_backward) before_backward();
   loss.backward();
   return {loss.detach(), weight};
 }
@@ -50,16 +52,22 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
 }
 
 Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device)
+    : Replica(configuration, data, compute_device,
+              make_model_for(configuration, data, compute_device.device(), scalar_type(configuration.precision.parameters)), nullptr) {}
+
+Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device,
+                 std::unique_ptr<Model> ready_model, std::byte* gradient_storage)
     : device(compute_device),
       type(scalar_type(configuration.precision.parameters)),
       seed(configuration.run.seed),
-      model(make_model_for(configuration, data, device.device(), type)),
+      model(std::move(ready_model)),
       loss(configuration.loss, num_outputs(configuration, data)),
-      gradients(model->parameters()),
+      gradients(model->parameters(), gradient_storage),
       optimizer(configuration.optimizer, gradients) {}
 
 LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step) {
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                              const std::function<void()>& before_last_backward) {
   const auto start = Clock::now();
   LocalSums sums;
   // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.
@@ -67,7 +75,9 @@ LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<c
   std::size_t begin = 0;
   for (const auto& [size, count] : micro_batches) {
     for (std::int64_t i = 0; i < count; ++i, begin += static_cast<std::size_t>(size)) {
-      const MicroBatch one = run_micro_batch(replica, data, samples.subspan(begin, static_cast<std::size_t>(size)), step);
+      const auto part = samples.subspan(begin, static_cast<std::size_t>(size));
+      const bool last = begin + part.size() == samples.size();
+      const MicroBatch one = run_micro_batch(replica, data, part, step, last ? before_last_backward : std::function<void()>());
       loss_sum.add_(one.loss_sum);
       sums.weight += one.weight;
     }

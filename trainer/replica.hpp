@@ -16,6 +16,9 @@ namespace onebatch {
 struct Replica {
   /// Builds the model on the device and allocates gradient and optimizer state. May throw an out-of-memory error.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device);
+  /// With a model that is built, and the gradient in `gradient_storage` (FlatGradients::bytes_needed), or on the device where that is null.
+  Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
+          std::byte* gradient_storage);
 
   ComputeDevice& device;
   at::ScalarType type;
@@ -44,7 +47,9 @@ struct LocalSums {
 
 /// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat
 /// buffer.
+/// `before_last_backward`, where given, is called before the backward of the last of them.
 LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step);
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                              const std::function<void()>& before_last_backward = {});
 
 }  // namespace onebatch

@@ -29,6 +29,24 @@ void update(XXH3_state_t& state, const void* data, std::size_t bytes) {
   XXH3_128bits_update(&state, data, bytes);
 }
 
+void update(XXH3_state_t& state, const std::vector<NamedTensor>& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    update(state, name.data(), name.size());
+    update(state, tensor.sizes().data(), tensor.sizes().size() * sizeof(std::int64_t));
+    if (tensor.is_cpu() && tensor.is_contiguous()) {
+      update(state, tensor.const_data_ptr(), tensor.nbytes());
+      continue;
+    }
+    const auto bytes = host_bytes(tensor);
+    update(state, bytes.data(), bytes.size());
+  }
+}
+
+Digest finished(const XXH3_state_t& state) {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  return {hash.high64, hash.low64};
+}
+
 }  // namespace
 
 std::vector<NamedTensor> live_tensors(const Replica& replica) {
@@ -63,18 +81,19 @@ void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes)
 Digest digest_of(const Replica& replica) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
-  for (const auto& [name, tensor] : live_tensors(replica)) {
-    update(state, name.data(), name.size());
-    update(state, tensor.sizes().data(), tensor.sizes().size() * sizeof(std::int64_t));
-    const auto bytes = host_bytes(tensor);
-    update(state, bytes.data(), bytes.size());
-  }
+  update(state, live_tensors(replica));
   for (at::Generator& generator : generators_of(replica)) {
     const auto bytes = generator_bytes(generator);
     update(state, bytes.data(), bytes.size());
   }
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  return {hash.high64, hash.low64};
+  return finished(state);
+}
+
+Digest digest_of(const std::vector<NamedTensor>& tensors) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  update(state, tensors);
+  return finished(state);
 }
 
 std::string to_text(const Digest& digest) {

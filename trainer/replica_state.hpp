@@ -19,6 +19,8 @@ void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes)
 /// XXH3 over names, shapes and bits of the live tensors and over the states of the random generators.
 using Digest = std::array<std::uint64_t, 2>;
 Digest digest_of(const Replica& replica);
+/// Over names, shapes and bits of these tensors alone.
+Digest digest_of(const std::vector<NamedTensor>& tensors);
 std::string to_text(const Digest& digest);
 
 /// Holds the state as it was; `restore` puts it back bit for bit, the generators included. See Note [A probe leaves nothing behind].

@@ -21,6 +21,7 @@ struct StepRecord {
   double exposed_comm_seconds = 0.0;
   double samples_per_second = 0.0;
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
+  std::int64_t reduced_bytes = 0;               // that each rank handed to the communicator
 };
 
 struct EvaluationResult {
@@ -45,6 +46,8 @@ struct TrainResult {
   double predicted_step_seconds = 0.0;
   std::int64_t out_of_memory_events = 0;
   std::int64_t replans = 0;
+  std::int64_t reduced_bytes_per_step = 0;  // of the last step; the same whatever the accumulation
+  std::int64_t mended_replicas = 0;         // how often some rank's parameters differed and were replaced
   std::string run_dir;
   bool stopped_by_signal = false;  // saved; run again to go on
 };

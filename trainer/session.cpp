@@ -1,32 +1,25 @@
 #include "trainer/session.hpp"
 
 #include "trainer/agreement.hpp"
-#include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/communication.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/loop.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica_check.hpp"
 #include "trainer/verify.hpp"
+#include "trainer/version.hpp"
+
+#include <torch/version.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace onebatch {
 namespace {
 
 constexpr double k_mebibyte = 1024.0 * 1024.0;
 constexpr double k_reference_seconds = 24.0 * 3600.0;
-
-// NCCL where every rank has a GPU of its own; else host memory. What was asked for and cannot be had is said.
-bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, comm::World& world, Observer& observer) {
-  const CommBackend asked = configuration.comm.backend;
-  const bool possible = device.device().is_cuda() && comm::built_with_nccl() && world.size() > 1 && !configuration.comm.allow_shared_device;
-  if (asked == CommBackend::nccl && !possible && world.size() > 1 && world.rank() == 0) {
-    observer.fallback("comm.backend = \"nccl\"", device.device().is_cuda() ? "mpi through host memory, since ranks may share a GPU"
-                                                                           : "mpi, since the ranks compute on the CPU");
-  }
-  return possible && asked != CommBackend::mpi;
-}
 
 void check_batch(const Configuration& configuration, const Dataset& data) {
   const auto& batch = configuration.batch;
@@ -43,13 +36,19 @@ struct Session::State {
   State(Configuration given, comm::World& world_, Observer& observer_, SessionOptions options_)
       : configuration(std::move(given)), world(world_), observer(observer_), options(std::move(options_)) {
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
+    world.set_activity("opening data and device");
     agree(world.control(), [&] { open(); });
-    share_weights();
-    if (choose_nccl(configuration, *device, world, observer)) {
-      nccl = comm::create_nccl_communicator(world, device->device().index(), configuration.comm.timeout_seconds);
-    }
-    reducer.emplace(nccl ? *nccl : world.control(), static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte));
-    plans.emplace(configuration, *replica, *data, *reducer, world.control(), observer);
+    check_same(world.control(), common_ground());
+    talk.emplace(configuration, *device, world, observer);
+    std::byte* storage = gradient_storage();
+    agree(talk->control(), [&] { make_replica(storage); });
+    // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
+    broadcast_replica(*replica, talk->control());
+    reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,
+                    ReducerOptions{.bucket_cap_bytes = static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte),
+                                   .overlap = talk->overlap(),
+                                   .wire_type = wire_type()});
+    plans.emplace(configuration, *replica, *data, *reducer, talk->control(), observer);
   }
 
   // What may fail on one rank alone: files, device, memory.
@@ -69,13 +68,53 @@ struct Session::State {
                           .allow_shared_device = configuration.comm.allow_shared_device,
                           .simulate = configuration.simulate});
     set_up_arithmetic(configuration, world.node_local_size());
-    make_replica();
+    or_does_not_fit([&] {
+      model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters));
+    });
   }
 
-  void make_replica() {
+  // What must be the same everywhere before ranks may compute together.
+  std::vector<AgreedItem> common_ground() const {
+    std::vector<AgreedItem> items = {{"onebatch", k_version},
+                                     {"LibTorch", TORCH_VERSION},
+                                     {"MPI", comm::mpi_version()},
+                                     {"NCCL", comm::nccl_version()},
+                                     {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
+                                     {"the number of training samples", std::to_string(data->size())}};
+    for (const auto& [name, tensor] : model->parameters()) {
+      std::string shape;
+      for (const std::int64_t size : tensor.sizes()) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+      items.push_back({"the parameter " + name, "[" + shape + "] of " + c10::toString(tensor.scalar_type())});
+    }
+    return items;
+  }
+
+  at::ScalarType wire_type() const {
+    const at::ScalarType type = scalar_type(configuration.precision.parameters);
+    return type == at::kFloat && configuration.comm.reduce_dtype == ReduceType::bfloat16 ? at::kBFloat16 : type;
+  }
+
+  // Host memory in which the ranks of a node sum each other's gradients where they lie; none where the gradient itself does not travel.
+  std::byte* gradient_storage() {
+    const bool travels = wire_type() == scalar_type(configuration.precision.parameters);
+    if (device->device().is_cuda() || world.size() == 1 || !travels) return nullptr;
+    std::byte* storage = talk->control().allocate(FlatGradients::bytes_needed(model->parameters()));
+    if (!world.why_not_shared().empty() && world.rank() == 0)
+      observer.fallback("reducing gradients in shared memory", "copies: " + world.why_not_shared());
+    return storage;
+  }
+
+  void make_replica(std::byte* storage) {
+    or_does_not_fit([&] {
+      if (storage != nullptr) device->charge(static_cast<std::int64_t>(FlatGradients::bytes_needed(model->parameters())));
+      replica = std::make_unique<Replica>(configuration, *data, *device, std::move(model), storage);
+    });
+  }
+
+  void or_does_not_fit(const std::function<void()>& make) const {
     std::string too_large;
     try {
-      replica = std::make_unique<Replica>(configuration, *data, *device);
+      make();
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
       too_large = device->name() +
@@ -85,16 +124,6 @@ struct Session::State {
     if (!too_large.empty()) throw DoesNotFitError(too_large);
   }
 
-  // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
-  void share_weights() {
-    if (world.size() == 1) return;
-    for (const auto& [name, tensor] : live_tensors(*replica)) {
-      auto bytes = host_bytes(tensor);
-      world.control().broadcast(bytes.data(), bytes.size(), 0);
-      copy_from_bytes(tensor, bytes);
-    }
-  }
-
   Configuration configuration;
   comm::World& world;
   Observer& observer;
@@ -102,8 +131,9 @@ struct Session::State {
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> validation;
   std::unique_ptr<ComputeDevice> device;
+  std::unique_ptr<Model> model;  // until the replica has it
+  std::optional<Communication> talk;
   std::unique_ptr<Replica> replica;
-  std::unique_ptr<comm::Communicator> nccl;
   std::optional<GradientReducer> reducer;
   std::optional<RunPlans> plans;
 };
@@ -133,11 +163,11 @@ TrainResult Session::train() {
                      .data = *s.data,
                      .validation = s.validation.get(),
                      .reducer = *s.reducer,
-                     .control = s.world.control(),
+                     .control = s.talk->control(),
                      .observer = s.observer,
                      .plans = *s.plans});
   TrainResult result = loop.run();
-  if (s.nccl) s.nccl->close();
+  s.talk->close();
   return result;
 }
 
@@ -145,8 +175,8 @@ VerifyReport Session::verify(const VerifyOptions& options) {
   State& s = *state_;
   // Rank 0 computes the reference alone, and the others wait for it as long as that takes.
   s.world.set_timeout_seconds(std::max(s.configuration.comm.timeout_seconds, k_reference_seconds));
-  VerifyReport report = verify_gradient({s.configuration, *s.replica, *s.data, *s.reducer, s.world.control(), *s.plans}, options);
-  if (s.nccl) s.nccl->close();
+  VerifyReport report = verify_gradient({s.configuration, *s.replica, *s.data, *s.reducer, s.talk->control(), *s.plans}, options);
+  s.talk->close();
   return report;
 }
 
@@ -154,9 +184,9 @@ EvaluationResult Session::evaluate(const std::filesystem::path& checkpoint) {
   State& s = *state_;
   if (!s.validation) throw AgreedError(ExitCode::user_error, "eval needs validation data: write [data.validation]");
   std::vector<std::string> refused;
-  const auto chosen = choose_checkpoint({}, checkpoint, refused, s.world.control());
-  load_model(chosen, *s.replica, s.world.control());
-  return onebatch::evaluate({}, *s.replica, *s.validation, s.world.control());
+  const auto chosen = choose_checkpoint({}, checkpoint, refused, s.talk->control());
+  load_model(chosen, *s.replica, s.talk->control());
+  return onebatch::evaluate({}, *s.replica, *s.validation, s.talk->control());
 }
 
 }  // namespace onebatch

@@ -2,6 +2,9 @@
 // SUM, the true weight of the global batch divides once, then comes clipping, then the optimizer.
 #include "trainer/step.hpp"
 
+#include "trainer/agreement.hpp"
+#include "trainer/error.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -12,8 +15,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // One float64 reduction carries everything small of a step: integers up to 2^53 are exact in it.
-enum Slot : std::size_t { k_loss, k_weight, k_stop, k_first_per_rank };
-enum PerRank : std::size_t { k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
+enum Slot : std::size_t { k_loss, k_weight, k_stop, k_failed, k_first_per_rank };
+enum PerRank : std::size_t { k_step, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
+
+// Every rank finds the same, so all throw.
+void check_step(std::size_t rank, std::int64_t step, std::int64_t step_of_first) {
+  if (step == step_of_first) return;
+  throw AgreedError(ExitCode::peer_failed, "rank " + std::to_string(rank) + " is at step " + std::to_string(step + 1) + ", rank 0 at step " +
+                                               std::to_string(step_of_first + 1) + ": they do not train the same run");
+}
 
 }  // namespace
 
@@ -45,50 +55,70 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
     throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
                            std::to_string(request.global_batch.size()));
   }
-  replica_.gradients.begin_step();
-  replica_.device.reset_peak();
+  control_.set_activity("micro-batches of step " + std::to_string(request.step + 1));
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
-  const LocalSums local = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
-                                              share.micro_batches, request.step);
+  Local local;
+  // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a flag.
+  try {
+    replica_.gradients.begin_step();
+    replica_.device.reset_peak();
+    local.sums = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
+                                     share.micro_batches, request.step, [this] { reducer_.begin_last_backward(); });
+  } catch (...) {
+    local.failure = std::current_exception();
+  }
 
   const auto start = Clock::now();
-  reducer_.all_reduce(replica_.gradients.flat());
-  const double comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  reducer_.finish();
+  replica_.device.synchronize();
+  local.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
-  const StepTotals totals = combine(local, comm_seconds, request.stop_requested);
+  const StepTotals totals = combine(local, request);
+  control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
   if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight);
   return totals;
 }
 
-StepTotals TrainingStep::combine(const LocalSums& local, double comm_seconds, bool stop_requested) {
+StepTotals TrainingStep::combine(const Local& local, const StepRequest& request) {
   const auto size = static_cast<std::size_t>(control_.size());
   const auto rank = static_cast<std::size_t>(control_.rank());
   const std::size_t first_touched = k_first_per_rank + k_num_per_rank * size;
   const auto& touched = replica_.gradients.touched();
   std::vector<double> sums(first_touched + touched.size(), 0.0);
   const auto per_rank = [&](std::size_t r, PerRank what) -> double& { return sums[k_first_per_rank + r * k_num_per_rank + what]; };
-  sums[k_loss] = local.loss;
-  sums[k_weight] = local.weight;
-  sums[k_stop] = stop_requested ? 1.0 : 0.0;
-  per_rank(rank, k_compute_seconds) = local.compute_seconds;
-  per_rank(rank, k_comm_seconds) = comm_seconds;
+  sums[k_loss] = local.sums.loss;
+  sums[k_weight] = local.sums.weight;
+  sums[k_stop] = request.stop_requested ? 1.0 : 0.0;
+  sums[k_failed] = local.failure ? 1.0 : 0.0;
+  per_rank(rank, k_step) = static_cast<double>(request.step);
+  per_rank(rank, k_compute_seconds) = local.sums.compute_seconds;
+  per_rank(rank, k_comm_seconds) = local.comm_seconds;
   per_rank(rank, k_memory_peak) = static_cast<double>(replica_.device.peak_bytes());
   std::copy(touched.begin(), touched.end(), sums.begin() + static_cast<std::ptrdiff_t>(first_touched));
 
   control_.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
 
+  if (sums[k_failed] > 0.0) throw_failure(local.failure);
   StepTotals totals;
   totals.loss_sum = sums[k_loss];
   totals.weight = sums[k_weight];
   totals.stop_requested = sums[k_stop] > 0.0;
+  totals.reduced_bytes = reducer_.reduced_bytes() + (size > 1 ? static_cast<std::int64_t>(sums.size() * sizeof(double)) : 0);
   totals.exposed_comm_seconds = per_rank(0, k_comm_seconds);
   for (std::size_t r = 0; r < size; ++r) {
+    check_step(r, static_cast<std::int64_t>(per_rank(r, k_step)), static_cast<std::int64_t>(per_rank(0, k_step)));
     totals.compute_seconds.push_back(per_rank(r, k_compute_seconds));
     totals.memory_peak_bytes.push_back(static_cast<std::int64_t>(per_rank(r, k_memory_peak)));
     totals.exposed_comm_seconds = std::min(totals.exposed_comm_seconds, per_rank(r, k_comm_seconds));
   }
   touched_.assign(sums.begin() + static_cast<std::ptrdiff_t>(first_touched), sums.end());
   return totals;
+}
+
+void TrainingStep::throw_failure(const std::exception_ptr& mine) {
+  agree(control_, [&] {
+    if (mine) std::rethrow_exception(mine);
+  });
 }
 
 }  // namespace onebatch

@@ -5,6 +5,8 @@
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/replica.hpp"
 
+#include <exception>
+
 namespace onebatch {
 
 /// What all ranks together did in a step. The same on every rank.
@@ -16,6 +18,7 @@ struct StepTotals {
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
   double grad_norm = 0.0;
+  std::int64_t reduced_bytes = 0;  // that each rank handed to the communicator: the gradient and the sums beside it
   bool skipped = false;  // the global weight was zero
 };
 
@@ -38,7 +41,14 @@ class TrainingStep {
   StepTotals compute_gradient(const StepRequest& request);
 
  private:
-  StepTotals combine(const LocalSums& local, double comm_seconds, bool stop_requested);
+  struct Local {
+    LocalSums sums;
+    double comm_seconds = 0.0;
+    std::exception_ptr failure;  // of this rank's micro-batches
+  };
+  StepTotals combine(const Local& local, const StepRequest& request);
+  // Collective; every rank throws what the first that failed has said.
+  void throw_failure(const std::exception_ptr& mine);
 
   Replica& replica_;
   const Dataset& data_;

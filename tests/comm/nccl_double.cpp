@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -22,6 +23,7 @@ int until_fault = 0;
 int aborted = 0;
 int destroyed = 0;
 bool stream_hangs = false;
+bool wrong_answer = false;
 
 MPI_Datatype mpi_type(ncclDataType_t type) {
   switch (type) {
@@ -41,6 +43,11 @@ MPI_Op mpi_op(ncclRedOp_t op) {
 bool fault_now(ncclComm_t communicator, ncclResult_t& result) {
   if (planned == Fault::none || --until_fault != 0) return false;
   stream_hangs = planned == Fault::hang;
+  if (planned == Fault::disagree) {
+    planned = Fault::none;
+    wrong_answer = true;
+    return false;
+  }
   result = planned == Fault::fail ? ncclRemoteError : ncclSuccess;
   communicator->asynchronous = result;
   planned = Fault::none;
@@ -98,6 +105,8 @@ ncclResult_t ncclAllReduce(const void*, void* receive, std::size_t count, ncclDa
   if (type == ncclFloat16) return reduce_half(receive, count, op, communicator->mpi, half_to_float, float_to_half);
   if (type == ncclBfloat16) return reduce_half(receive, count, op, communicator->mpi, bfloat16_to_float, float_to_bfloat16);
   MPI_Allreduce(MPI_IN_PLACE, receive, static_cast<int>(count), mpi_type(type), mpi_op(op), communicator->mpi);
+  if (wrong_answer) std::memset(receive, 0, 4);  // the first element, whatever its type
+  wrong_answer = false;
   return ncclSuccess;
 }
 ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t, ncclComm_t communicator, cudaStream_t) {
@@ -141,8 +150,25 @@ ncclResult_t ncclGetVersion(int* version) {
 cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   *stream = reinterpret_cast<cudaStream_t>(1);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) {

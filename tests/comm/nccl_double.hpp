@@ -3,9 +3,9 @@
 
 namespace onebatch::testing {
 
-enum class Fault { none, fail, hang };
+enum class Fault { none, fail, hang, disagree };
 
-/// The `nth` collective from now on (1-based) on this rank fails or never ends.
+/// The `nth` collective from now on (1-based) on this rank fails, never ends or answers wrong.
 void plan_fault(Fault fault, int nth);
 /// Communicators that were aborted, and destroyed in order, so far.
 int aborted_communicators();

@@ -11,7 +11,7 @@ using onebatch::testing::Fault;
 using onebatch::testing::world;
 
 std::unique_ptr<Communicator> create(double timeout_seconds = 30) {
-  return create_nccl_communicator(world(), 0, timeout_seconds);
+  return create_nccl_communicator(world(), {.cuda_device = 0, .timeout_seconds = timeout_seconds});
 }
 
 TEST(NcclCommunicatorTest, reductions_equal_those_done_by_hand) {
@@ -58,6 +58,46 @@ TEST(NcclCommunicatorTest, a_failing_call_names_rank_call_and_reason) {
   EXPECT_NE(said.find("rank " + std::to_string(world().rank())), std::string::npos) << said;
   EXPECT_NE(said.find("ncclAllReduce"), std::string::npos) << said;
   EXPECT_NE(said.find("remote process exited"), std::string::npos) << said;
+}
+
+TEST(NcclCommunicatorTest, buckets_that_are_started_are_summed_when_finished) {
+  const auto nccl = create();
+  std::vector<float> buckets(3000, static_cast<float>(nccl->rank() + 1));
+  for (int step = 0; step < 3; ++step) {
+    std::fill(buckets.begin(), buckets.end(), static_cast<float>(nccl->rank() + 1));
+    for (std::size_t begin = 0; begin < buckets.size(); begin += 1000)
+      nccl->start_all_reduce(buckets.data() + begin, 1000, ScalarType::float32, ReduceOp::sum, nccl->mark_ready(nullptr));
+    nccl->finish_on(nullptr);
+    const auto sum = static_cast<float>(nccl->size() * (nccl->size() + 1) / 2);
+    for (const float value : buckets) ASSERT_EQ(value, sum);
+  }
+  nccl->close();
+}
+
+TEST(NcclCommunicatorTest, gpus_that_do_not_reach_each_other_are_found_at_the_start) {
+  onebatch::testing::plan_fault(Fault::disagree, 1);
+  std::string said;
+  try {
+    create();
+  } catch (const CommError& error) {
+    said = error.what();
+  }
+  EXPECT_NE(said.find("do not reach each other"), std::string::npos) << said;
+}
+
+TEST(NcclCommunicatorTest, a_start_that_fails_says_so) {
+  onebatch::testing::plan_fault(Fault::fail, 1);
+  EXPECT_THROW(create(), CommError);
+}
+
+TEST(NcclCommunicatorTest, determinism_fixes_the_algorithm_and_keeps_what_the_user_set) {
+  setenv("NCCL_PROTO", "LL", 1);
+  const auto nccl = create_nccl_communicator(world(), {.deterministic = true});
+  EXPECT_STREQ(getenv("NCCL_ALGO"), "Ring");
+  EXPECT_STREQ(getenv("NCCL_PROTO"), "LL");
+  EXPECT_STREQ(getenv("NCCL_NVLS_ENABLE"), "0");
+  nccl->close();
+  for (const char* name : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) unsetenv(name);
 }
 
 TEST(NcclCommunicatorTest, a_hanging_call_ends_at_its_deadline) {

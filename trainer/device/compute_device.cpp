@@ -38,6 +38,7 @@ class CpuDevice final : public ComputeDevice {
   std::int64_t peak_bytes() const override { return budget_.peak_bytes(); }
   void reset_peak() override { budget_.reset_peak(); }
   void empty_cache() override {}
+  void charge(std::int64_t bytes) override { budget_.charge(bytes); }
   void synchronize() override {}
   void pace(double compute_seconds) override {
     if (slowdown_ > 1.0) std::this_thread::sleep_for(std::chrono::duration<double>((slowdown_ - 1.0) * compute_seconds));

@@ -28,8 +28,12 @@ class ComputeDevice {
   virtual void reset_peak() = 0;
   /// Gives cached blocks back. Call it outside the `catch` of an out-of-memory error: the exception keeps tensors alive.
   virtual void empty_cache() = 0;
-  /// Waits until all work that was started on this device is done.
+  /// Counts memory that this rank uses but the device's allocator did not give. May throw an out-of-memory error.
+  virtual void charge(std::int64_t /*bytes*/) {}
+  /// Waits until the work that was put on the current stream is done.
   virtual void synchronize() = 0;
+  /// The calling thread's stream (cudaStream_t); none on a CPU.
+  [[nodiscard]] virtual void* current_stream() const { return nullptr; }
   /// A simulated device's slowness: sleeps as long as the device would have needed beyond `compute_seconds`.
   virtual void pace(double /*compute_seconds*/) {}
 };

@@ -5,6 +5,7 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
 namespace onebatch {
@@ -33,7 +34,8 @@ class CudaDevice final : public ComputeDevice {
   std::int64_t peak_bytes() const override { return reserved().peak; }
   void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
-  void synchronize() override { c10::cuda::device_synchronize(); }
+  void synchronize() override { c10::cuda::getCurrentCUDAStream(index_).synchronize(); }
+  void* current_stream() const override { return c10::cuda::getCurrentCUDAStream(index_).stream(); }
 
  private:
   using Statistic = c10::CachingAllocator::Stat;

@@ -43,15 +43,7 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::int64_t peak_bytes() const override { return peak_; }
   void reset_peak() override { peak_ = current_.load(); }
 
- private:
-  static void release(void* data) {
-    if (data == nullptr) return;
-    auto* header = static_cast<BlockHeader*>(data) - 1;
-    header->owner->current_ -= header->bytes;
-    std::free(header);
-  }
-
-  void charge(std::int64_t bytes) {
+  void charge(std::int64_t bytes) override {
     const std::int64_t held = current_.fetch_add(bytes) + bytes;
     if (held > limit_) {
       current_ -= bytes;
@@ -60,6 +52,14 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
     std::int64_t peak = peak_;
     while (peak < held && !peak_.compare_exchange_weak(peak, held)) {
     }
+  }
+
+ private:
+  static void release(void* data) {
+    if (data == nullptr) return;
+    auto* header = static_cast<BlockHeader*>(data) - 1;
+    header->owner->current_ -= header->bytes;
+    std::free(header);
   }
 
   [[noreturn]] void throw_out_of_memory(std::int64_t bytes, const char* why) const {

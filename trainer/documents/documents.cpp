@@ -118,6 +118,8 @@ std::string to_json(const TrainResult& result) {
                {"samples_per_second", number(result.samples_per_second)},
                {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},
                {"predicted_step_seconds", number(result.predicted_step_seconds)},
+               {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+               {"mended_replicas", result.mended_replicas},
                {"out_of_memory_events", result.out_of_memory_events},
                {"replans", result.replans},
                {"run_dir", result.run_dir}},
@@ -141,7 +143,8 @@ std::string to_json_line(const StepRecord& record) {
                {"compute_seconds", compute},
                {"exposed_comm_seconds", number(record.exposed_comm_seconds)},
                {"samples_per_second", number(record.samples_per_second)},
-               {"memory_peak_bytes", record.memory_peak_bytes}},
+               {"memory_peak_bytes", record.memory_peak_bytes},
+               {"reduced_bytes", record.reduced_bytes}},
               -1);
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/gradients/flat_gradients.hpp"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -14,12 +15,11 @@ constexpr std::int64_t k_alignment_bytes = 64;
 
 class TouchedHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  TouchedHook(std::shared_ptr<std::vector<double>> touched, std::size_t index) : touched_(std::move(touched)), index_(index) {}
-  void operator()(const torch::autograd::Variable& /*parameter*/) override { (*touched_)[index_] = 1.0; }
+  explicit TouchedHook(std::function<void()> touched) : touched_(std::move(touched)) {}
+  void operator()(const torch::autograd::Variable& /*parameter*/) override { touched_(); }
 
  private:
-  std::shared_ptr<std::vector<double>> touched_;
-  std::size_t index_;
+  std::function<void()> touched_;
 };
 
 std::int64_t aligned(std::int64_t count, std::int64_t element_bytes) {
@@ -36,23 +36,42 @@ std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element
   return buckets;
 }
 
-FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters) : touched_(std::make_shared<std::vector<double>>()) {
+std::size_t FlatGradients::bytes_needed(const std::vector<NamedTensor>& parameters) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : parameters) {
+    const auto element = static_cast<std::int64_t>(tensor.element_size());
+    if (tensor.requires_grad()) bytes += aligned(tensor.numel(), element) * element;
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
+FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage) : watched_(std::make_shared<Watched>()) {
   for (const auto& parameter : parameters) {
     if (parameter.tensor.requires_grad()) parameters_.push_back(parameter);
   }
   if (parameters_.empty()) throw std::invalid_argument("the model has no parameter that requires a gradient");
-  touched_->assign(parameters_.size(), 0.0);
-  std::int64_t total = 0;
-  for (const auto& [name, tensor] : parameters_) total += aligned(tensor.numel(), static_cast<std::int64_t>(tensor.element_size()));
-  flat_ = at::zeros({total}, parameters_.front().tensor.options().requires_grad(false));
+  watched_->touched.assign(parameters_.size(), 0.0);
+  const auto options = parameters_.front().tensor.options().requires_grad(false);
+  const auto element = static_cast<std::int64_t>(parameters_.front().tensor.element_size());
+  const std::int64_t total = static_cast<std::int64_t>(bytes_needed(parameters_)) / element;
+  flat_ = storage != nullptr ? at::from_blob(storage, {total}, options) : at::empty({total}, options);
+  flat_.zero_();
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
     views_.push_back(flat_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    begin += aligned(tensor.numel(), static_cast<std::int64_t>(tensor.element_size()));
+    extents_.push_back({begin, tensor.numel()});
+    begin += aligned(tensor.numel(), element);
     tensor.mutable_grad() = views_.back();
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>(touched_, i));
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>([watched = watched_, i] {
+                                                     watched->touched[i] = 1.0;
+                                                     if (watched->listener) watched->listener(i);
+                                                   }));
   }
+}
+
+void FlatGradients::set_listener(std::function<void(std::size_t)> listener) {
+  watched_->listener = std::move(listener);
 }
 
 FlatGradients::~FlatGradients() {
@@ -63,13 +82,13 @@ FlatGradients::~FlatGradients() {
 }
 
 const std::vector<double>& FlatGradients::touched() const {
-  return *touched_;
+  return watched_->touched;
 }
 
 void FlatGradients::begin_step() {
   check_views();
   flat_.zero_();
-  std::fill(touched_->begin(), touched_->end(), 0.0);
+  std::fill(watched_->touched.begin(), watched_->touched.end(), 0.0);
 }
 
 void FlatGradients::check_views() const {

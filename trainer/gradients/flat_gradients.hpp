@@ -3,6 +3,7 @@
 
 #include "trainer/models/model.hpp"
 
+#include <functional>
 #include <memory>
 
 namespace onebatch {
@@ -20,15 +21,24 @@ std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element
 class FlatGradients {
  public:
   /// Gives every parameter a `.grad` in the flat buffer (each begins at a multiple of 64 bytes) and a hook that notes when it was touched.
-  explicit FlatGradients(const std::vector<NamedTensor>& parameters);
+  /// The buffer lies in `storage` (bytes_needed() of host memory that outlives this), or is allocated on the parameters' device. All
+  /// parameters must have one type.
+  explicit FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage = nullptr);
   ~FlatGradients();
   FlatGradients(const FlatGradients&) = delete;
   FlatGradients& operator=(const FlatGradients&) = delete;
+
+  static std::size_t bytes_needed(const std::vector<NamedTensor>& parameters);
 
   [[nodiscard]] const at::Tensor& flat() const { return flat_; }
   [[nodiscard]] const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// The views, in the order of the parameters.
   [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
+  /// Where each parameter's gradient lies in the flat buffer, in elements.
+  [[nodiscard]] const std::vector<Bucket>& extents() const { return extents_; }
+  /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the thread that did. None
+  /// ends it.
+  void set_listener(std::function<void(std::size_t)> listener);
   /// One flag per parameter: 1.0 once a backward of this step has reached it. A sum over ranks says whether any has.
   [[nodiscard]] const std::vector<double>& touched() const;
 
@@ -41,7 +51,12 @@ class FlatGradients {
   std::vector<NamedTensor> parameters_;
   at::Tensor flat_;
   std::vector<at::Tensor> views_;
-  std::shared_ptr<std::vector<double>> touched_;
+  std::vector<Bucket> extents_;
+  struct Watched {
+    std::vector<double> touched;
+    std::function<void(std::size_t)> listener;
+  };
+  std::shared_ptr<Watched> watched_;
 };
 
 }  // namespace onebatch

@@ -1,7 +1,9 @@
 #include "trainer/gradients/reducer.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace onebatch {
@@ -19,20 +21,84 @@ comm::ScalarType comm_type(at::ScalarType type) {
   }
 }
 
-GradientReducer::GradientReducer(comm::Communicator& communicator, std::int64_t bucket_cap_bytes)
-    : communicator_(communicator), bucket_cap_bytes_(bucket_cap_bytes) {}
+namespace {
 
-void GradientReducer::all_reduce(const at::Tensor& flat) {
-  if (communicator_.size() == 1) return;
-  const bool through_host = !flat.is_cpu() && communicator_.backend() != "nccl";
-  const at::Tensor buffer = through_host ? flat.cpu() : flat;
-  const auto element_bytes = static_cast<std::int64_t>(buffer.element_size());
-  auto* bytes = static_cast<std::byte*>(buffer.mutable_data_ptr());
-  for (const Bucket& bucket : make_buckets(buffer.numel(), element_bytes, bucket_cap_bytes_)) {
-    communicator_.all_reduce(bytes + bucket.begin * element_bytes, static_cast<std::size_t>(bucket.count), comm_type(buffer.scalar_type()),
-                             comm::ReduceOp::sum);
+bool overlaps(const Bucket& a, const Bucket& b) {
+  return a.begin < b.begin + b.count && b.begin < a.begin + a.count;
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(comm::Communicator& communicator, comm::CollectiveQueue& queue, FlatGradients& gradients,
+                                 ComputeDevice& device, const ReducerOptions& options)
+    : communicator_(communicator),
+      queue_(queue),
+      gradients_(gradients),
+      device_(device),
+      overlap_(options.overlap && queue.in_background() && communicator.size() > 1),
+      through_host_(!gradients.flat().is_cpu() && communicator.backend() != "nccl") {
+  const at::Tensor& flat = gradients.flat();
+  const at::ScalarType type = options.wire_type;
+  if (communicator.size() > 1 && (through_host_ || type != flat.scalar_type())) {
+    const auto bytes = static_cast<std::size_t>(flat.numel()) * c10::elementSize(type);
+    if (through_host_) {
+      wire_ = at::empty(flat.sizes(), at::TensorOptions().dtype(type).pinned_memory(true));
+    } else if (flat.is_cpu()) {
+      wire_ = at::from_blob(communicator.allocate(bytes), flat.sizes(), at::TensorOptions().dtype(type));
+    } else {
+      wire_ = at::empty(flat.sizes(), flat.options().dtype(type));
+    }
   }
-  if (through_host) flat.copy_(buffer);
+  buckets_ = make_buckets(flat.numel(), static_cast<std::int64_t>(wire().element_size()), options.bucket_cap_bytes);
+  std::reverse(buckets_.begin(), buckets_.end());
+  pending_.resize(buckets_.size());
+  final_.resize(gradients.parameters().size());
+  if (overlap_) gradients_.set_listener([this](std::size_t index) { parameter_is_final(index); });
+}
+
+GradientReducer::~GradientReducer() {
+  gradients_.set_listener(nullptr);
+}
+
+void GradientReducer::begin_last_backward() {
+  if (!overlap_ || through_host_) return;
+  std::fill(final_.begin(), final_.end(), false);
+  std::fill(pending_.begin(), pending_.end(), 0);
+  for (const Bucket& extent : gradients_.extents()) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) pending_[b] += overlaps(extent, buckets_[b]) ? 1 : 0;
+  }
+  reduced_bytes_ = 0;
+  listening_ = true;
+}
+
+void GradientReducer::parameter_is_final(std::size_t index) {
+  if (!listening_ || final_[index]) return;
+  final_[index] = true;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) pending_[b] -= overlaps(gradients_.extents()[index], buckets_[b]) ? 1 : 0;
+  for (; next_ < buckets_.size() && pending_[next_] == 0; ++next_) send(buckets_[next_]);
+}
+
+void GradientReducer::send(const Bucket& bucket) {
+  const at::Tensor& travels = wire();
+  if (wire_.defined() && !through_host_) wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.flat().narrow(0, bucket.begin, bucket.count));
+  auto* data = static_cast<std::byte*>(travels.mutable_data_ptr()) + bucket.begin * static_cast<std::int64_t>(travels.element_size());
+  const int ready = communicator_.mark_ready(device_.current_stream());
+  reduced_bytes_ += bucket.count * static_cast<std::int64_t>(travels.element_size());
+  queue_.post([this, data, count = static_cast<std::size_t>(bucket.count), type = comm_type(travels.scalar_type()), ready] {
+    communicator_.start_all_reduce(data, count, type, comm::ReduceOp::sum, ready);
+  });
+}
+
+void GradientReducer::finish() {
+  listening_ = false;
+  if (communicator_.size() == 1) return;
+  if (through_host_) wire_.copy_(gradients_.flat());
+  if (next_ == 0) reduced_bytes_ = 0;
+  for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
+  next_ = 0;
+  queue_.post([this, stream = device_.current_stream()] { communicator_.finish_on(stream); });
+  queue_.wait();
+  if (wire_.defined()) gradients_.flat().copy_(wire_);
 }
 
 }  // namespace onebatch

@@ -1,23 +1,58 @@
-// Sums the flat gradient over all ranks: once per optimizer step, in one fixed order. See Note [Gradient communication does not depend on
-// accumulation].
+// Sums the flat gradient over all ranks: once per optimizer step, in one fixed order, during the last backward where that is asked for. See
+// Note [Gradient communication does not depend on accumulation].
 #pragma once
 
-#include "comm/communicator.hpp"
+#include "comm/collective_queue.hpp"
+#include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
 
 namespace onebatch {
 
+struct ReducerOptions {
+  std::int64_t bucket_cap_bytes = 25 << 20;
+  bool overlap = false;                         // reduce during the last backward
+  at::ScalarType wire_type = at::kFloat;        // what travels; the gradient's own type, or a narrower one that it is rounded to
+};
+
 class GradientReducer {
  public:
-  /// `communicator` works on the memory in which the gradient lives, or on host memory: then the gradient is carried through it.
-  GradientReducer(comm::Communicator& communicator, std::int64_t bucket_cap_bytes);
+  /// `communicator` works on the memory in which the gradient lives, or on host memory: then the gradient is carried through it. Posts to
+  /// `queue`. Allocates what it needs at once, so that a probe counts it. Collective.
+  GradientReducer(comm::Communicator& communicator, comm::CollectiveQueue& queue, FlatGradients& gradients, ComputeDevice& device,
+                  const ReducerOptions& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Collective. Afterwards every rank's buffer holds the same sum, bit for bit.
-  void all_reduce(const at::Tensor& flat);
+  /// To be called before the backward of a step's last micro-batch: with overlap a bucket is sent as soon as the parameters in it, and
+  /// those of the buckets before it, are final. Parameters which that backward does not reach are sent by finish().
+  void begin_last_backward();
+  /// Sends what has not been sent, in the same order on every rank, and waits. Afterwards every rank's gradient holds the same sum, bit for
+  /// bit. Collective.
+  void finish();
+
+  /// Bytes of gradient handed to the communicator in the last reduction, and the number of calls.
+  [[nodiscard]] std::int64_t reduced_bytes() const { return reduced_bytes_; }
+  [[nodiscard]] std::int64_t num_buckets() const { return static_cast<std::int64_t>(buckets_.size()); }
 
  private:
+  void parameter_is_final(std::size_t index);
+  void send(const Bucket& bucket);
+  [[nodiscard]] const at::Tensor& wire() const { return wire_.defined() ? wire_ : gradients_.flat(); }
+
   comm::Communicator& communicator_;
-  std::int64_t bucket_cap_bytes_;
+  comm::CollectiveQueue& queue_;
+  FlatGradients& gradients_;
+  ComputeDevice& device_;
+  bool overlap_;
+  bool through_host_;
+  bool listening_ = false;             // during a step's last backward
+  at::Tensor wire_;                    // where another type or another memory than the gradient's travels
+  std::vector<Bucket> buckets_;        // in the order in which they are sent: from the end, as backwards arrive
+  std::vector<std::int64_t> pending_;  // parameters of each bucket that are not final
+  std::vector<bool> final_;            // per parameter
+  std::size_t next_ = 0;               // bucket to send
+  std::int64_t reduced_bytes_ = 0;
 };
 
 /// The communication layer's word for an element type. Throws std::invalid_argument for one that it has no word for.

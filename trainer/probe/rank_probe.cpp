@@ -1,6 +1,7 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
+#include "trainer/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
@@ -53,7 +54,7 @@ class RankProbe {
     profile.device = replica_.device.name();
     profile.memory_limit_bytes = replica_.device.memory_limit_bytes();
     profile.resident_bytes = replica_.device.current_bytes();
-    find_sizes(profile);
+    agree(control_, [&] { find_sizes(profile); });
     measure_update(profile);
     measure_times(profile);
     return profile;
@@ -81,6 +82,7 @@ class RankProbe {
 
   // Two micro-steps, since the second is where accumulation and fragmentation show, then the optimizer's temporaries.
   TrialResult run_trial(std::int64_t size) {
+    control_.set_activity("a trial of " + std::to_string(size) + " samples in the probe");
     TrialResult result;
     result.trial.size = size;
     replica_.device.reset_peak();
@@ -153,7 +155,7 @@ class RankProbe {
     for (int repeat = 0; repeat < 3; ++repeat) {
       control_.barrier();
       const auto start = Clock::now();
-      reducer_.all_reduce(replica_.gradients.flat());
+      reducer_.finish();
       replica_.device.synchronize();
       reduce_seconds.push_back(seconds_since(start));
       const auto updating = Clock::now();
@@ -168,17 +170,19 @@ class RankProbe {
   // All ranks compute until the last is done, since a neighbour's load is part of the time that a step will take.
   void measure_times(RankProfile& profile) {
     const auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch);
-    const double sweep = warm_up(sizes);
+    double sweep = 0.0;
+    agree(control_, [&] { sweep = warm_up(sizes); });
     double window = std::clamp(sweep * static_cast<double>(request_.probe.steps_per_trial), k_least_timing_seconds, k_most_timing_seconds);
     control_.all_reduce(&window, 1, comm::ScalarType::float64, comm::ReduceOp::max);
     std::map<std::int64_t, std::vector<double>> times;
     control_.barrier();
-    const auto start = Clock::now();
-    do {
-      for (const std::int64_t size : sizes) times[size].push_back(micro_step(size));
-    } while (seconds_since(start) < window);
+    agree(control_, [&] {
+      const auto start = Clock::now();
+      do {
+        for (const std::int64_t size : sizes) times[size].push_back(micro_step(size));
+      } while (seconds_since(start) < window);
+    });
     for (const auto& [size, seconds] : times) profile.step_seconds.push_back({size, median(seconds)});
-    control_.barrier();
   }
 
   double warm_up(const std::vector<std::int64_t>& sizes) {

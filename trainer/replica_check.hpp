@@ -1,0 +1,24 @@
+// Whether all ranks still have the same parameters. See Note [Replicas are one model].
+#pragma once
+
+#include "comm/communicator.hpp"
+#include "trainer/replica.hpp"
+
+#include <optional>
+
+namespace onebatch {
+
+/// What was found to differ from rank 0's.
+struct ReplicaDifference {
+  std::vector<int> ranks;
+  std::string parameter;  // the first that differs on the first of them
+};
+
+/// Compares digests of the parameters. Where a rank's differs it gets rank 0's parameters and optimizer state, and so does every other.
+/// None where all are the same. Collective.
+std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control);
+
+/// Parameters, buffers and optimizer state of rank 0 on every rank. Collective.
+void broadcast_replica(Replica& replica, comm::Communicator& control);
+
+}  // namespace onebatch
