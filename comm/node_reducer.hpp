@@ -13,7 +13,7 @@ namespace onebatch::comm {
 /// sum, sums the piece that is its own, always in the order of the ranks, and takes the others' sums. An element is summed by one rank, so
 /// all have the same bits, and those bits do not depend on how a buffer is cut into stages or buckets.
 ///
-/// Note [Three slots]. Each rank has three slots, used in turn. Rank r lays down stage k + 3 only after it has seen everyone lay down stage
+/// Each rank has three slots, used in turn. Rank r lays down stage k + 3 only after it has seen everyone lay down stage
 /// k + 2, and a rank lays down stage k + 2 only after it has taken all of stage k. So nothing is overwritten before it is read, and a rank
 /// may lay down the next stage while others still sum this one.
 class NodeReducer {

@@ -1,9 +1,11 @@
 onebatch_add_test(NAME comm_unit_test SOURCES unit/launcher_test.cpp unit/device_binding_test.cpp unit/half_test.cpp LIBRARIES onebatch_comm)
 
+onebatch_add_test(NAME node_reducer_test SOURCES comm/node_reducer_test.cpp comm/collective_queue_test.cpp comm/watchdog_test.cpp LIBRARIES onebatch_comm)
+
 # A main that starts the world, prints each failure once with its rank and fails where any rank did.
 add_library(onebatch_ranks_main STATIC comm/ranks_main.cpp)
 target_link_libraries(onebatch_ranks_main PRIVATE onebatch_settings PUBLIC onebatch_comm GTest::gtest)
-onebatch_add_test(NAME communicator_test SOURCES comm/communicator_test.cpp LIBRARIES onebatch_ranks_main RANKS 1 2 3 4)
+onebatch_add_test(NAME communicator_test SOURCES comm/communicator_test.cpp LIBRARIES onebatch_ranks_main MPI::MPI_CXX RANKS 1 2 3 4)
 
 # Programs that die on purpose, and what the launcher and the other ranks make of it.
 add_executable(dying_ranks comm/dying_ranks.cpp)

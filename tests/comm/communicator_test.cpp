@@ -1,3 +1,4 @@
+#include "comm/cross_node_reducer.hpp"
 #include "comm/error.hpp"
 #include "ranks_main.hpp"
 #include "reference.hpp"
@@ -67,6 +68,61 @@ TEST(CommunicatorTest, texts_of_any_length_travel) {
   const int last = control().size() - 1;
   EXPECT_EQ(broadcast_text(control(), control().rank() == last ? "from the last" : "ignored", last), "from the last");
   EXPECT_EQ(broadcast_text(control(), "", 0), "");
+}
+
+TEST(CommunicatorTest, reductions_equal_those_of_mpi) {
+  Communicator* mpi = world().plain_mpi();
+  if (mpi == nullptr) GTEST_SKIP() << "a world of one has no MPI";
+  onebatch::testing::expect_reductions_match(*mpi, 300);
+  std::mt19937 generator(3);
+  for (int i = 0; i < 2000; ++i) {
+    const std::size_t count = 1 + generator() % (i % 100 == 0 ? 300000 : 3000);
+    std::vector<double> ours(count);
+    std::mt19937 draw(static_cast<unsigned>(i * 4 + world().rank()));
+    for (double& value : ours) value = std::normal_distribution<double>()(draw);
+    std::vector<double> theirs = ours;
+    control().all_reduce(ours.data(), count, ScalarType::float64, ReduceOp::sum);
+    mpi->all_reduce(theirs.data(), count, ScalarType::float64, ReduceOp::sum);
+    for (std::size_t k = 0; k < count; ++k) ASSERT_NEAR(ours[k], theirs[k], world().size() * 4e-16 * 8.0) << "case " << i;
+  }
+}
+
+TEST(CommunicatorTest, memory_of_the_communicator_is_summed_like_any_other) {
+  constexpr std::size_t k_count = 1000003;
+  for (int repeat = 0; repeat < 2; ++repeat) {  // a later allocation ends the earlier
+    auto* data = reinterpret_cast<float*>(control().allocate(k_count * sizeof(float)));
+    EXPECT_EQ(data[0], 0.0F);
+    std::vector<float> mine(k_count);
+    std::mt19937 draw(static_cast<unsigned>(world().rank()));
+    for (float& value : mine) value = std::normal_distribution<float>()(draw);
+    std::copy(mine.begin(), mine.end(), data);
+    for (std::size_t begin = 0; begin < k_count; begin += 400000)
+      control().all_reduce(data + begin, std::min<std::size_t>(400000, k_count - begin), ScalarType::float32, ReduceOp::sum);
+    control().all_reduce(mine.data(), k_count, ScalarType::float32, ReduceOp::sum);
+    ASSERT_EQ(std::memcmp(mine.data(), data, k_count * sizeof(float)), 0);
+  }
+}
+
+TEST(CommunicatorTest, between_nodes_the_bits_do_not_depend_on_buckets_either) {
+  if (world().size() == 1) GTEST_SKIP() << "a world of one has no MPI";
+  CrossNodeReducer across(MPI_COMM_WORLD);
+  constexpr std::size_t k_count = 30000;
+  std::vector<float> expected(k_count);
+  for (int rank = 0; rank < world().size(); ++rank) {
+    std::mt19937 draw(static_cast<unsigned>(rank) + 40);
+    for (std::size_t i = 0; i < k_count; ++i) {
+      const float value = std::normal_distribution<float>()(draw);
+      expected[i] = rank == 0 ? value : expected[i] + value;
+    }
+  }
+  for (const std::size_t bucket : {std::size_t{100}, std::size_t{2100}, std::size_t{9999}, k_count}) {
+    std::vector<float> values(k_count);
+    std::mt19937 draw(static_cast<unsigned>(world().rank()) + 40);
+    for (float& value : values) value = std::normal_distribution<float>()(draw);
+    for (std::size_t begin = 0; begin < k_count; begin += bucket)
+      across.all_reduce(values.data() + begin, std::min(bucket, k_count - begin), ScalarType::float32, ReduceOp::sum);
+    ASSERT_EQ(values, expected) << "bucket " << bucket;
+  }
 }
 
 TEST(CommunicatorTest, ranks_know_their_node) {
