@@ -10,6 +10,8 @@ namespace onebatch {
 
 /// What was found to differ from rank 0's.
 struct ReplicaDifference {
+  bool operator==(const ReplicaDifference&) const = default;
+
   std::vector<int> ranks;
   std::string parameter;  // the first that differs on the first of them
 };
