@@ -8,6 +8,11 @@
 #include <cstring>
 
 namespace onebatch::comm {
+namespace {
+
+constexpr std::size_t k_page = 4096;
+
+}  // namespace
 
 std::unique_ptr<SharedWindow> SharedWindow::create(MPI_Comm node, std::size_t bytes) {
   int rank = 0;
@@ -15,12 +20,15 @@ std::unique_ptr<SharedWindow> SharedWindow::create(MPI_Comm node, std::size_t by
   MPI_Win window = MPI_WIN_NULL;
   void* own = nullptr;
   // All of it belongs to the first rank; the others ask where it begins.
-  const auto mine = static_cast<MPI_Aint>(rank == 0 ? bytes : 0);
+  const auto mine = static_cast<MPI_Aint>(rank == 0 ? bytes + k_page : 0);
   check_mpi(MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, node, static_cast<void*>(&own), &window), rank, "MPI_Win_allocate_shared");
   MPI_Aint size = 0;
   int unit = 0;
   void* first = nullptr;
   check_mpi(MPI_Win_shared_query(window, 0, &size, &unit, static_cast<void*>(&first)), rank, "MPI_Win_shared_query");
+  // MPI keeps words of its own in front. Within a page all ranks see the same address, so all align alike.
+  std::size_t room = bytes + k_page;
+  std::align(k_page, bytes, first, room);
   // Touched at once, since what is promised by a file system that fills up later ends in SIGBUS; each rank its own part, for its memory node.
   int ranks = 1;
   MPI_Comm_size(node, &ranks);

@@ -29,7 +29,8 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
 }
 
 void add_commands(CLI::App& app, Arguments& arguments) {
-  add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true);
+  add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true)
+      ->add_option("--timeline", arguments.timeline_file, "write what every rank did when, as a Chrome trace (opens in Perfetto)");
   add_command(app, arguments, "probe", "measure every rank's device and print the profile", true);
   add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true)
       ->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");

@@ -14,6 +14,7 @@ struct Arguments {
   std::string json_file;
   bool strict = false;
   bool quiet = false;
+  std::string timeline_file;  // train
   std::string profile_file;   // plan
   double tolerance = 0.0;     // verify; 0 = the precision's own
   std::string gradient_file;  // verify

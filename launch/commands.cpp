@@ -3,10 +3,12 @@
 #include "comm/all_reduce_bench.hpp"
 #include "comm/error.hpp"
 #include "comm/world.hpp"
+#include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
 #include "launch/terminal.hpp"
+#include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/data/idx.hpp"
 #include "trainer/plan/plan_cluster.hpp"
@@ -95,10 +97,23 @@ class Program {
     const int ranks = arguments_.profile_file.empty() ? world_.size() : 0;
     auto mistakes = loaded_.mistakes;
     for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks)) mistakes.push_back(std::move(mistake));
-    if (!mistakes.empty() && first())
-      fmt::print(stderr, "{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes), mistakes.size(),
-                 mistakes.size() == 1 ? "" : "s");
-    return mistakes.empty();
+    const std::string mine = mistakes.empty() ? ""
+                                              : fmt::format("{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes),
+                                                            mistakes.size(), mistakes.size() == 1 ? "" : "s");
+    return agree_on_configuration(comm::all_gather_text(world_.control(), mine));
+  }
+
+  // Every rank has its own command line: they may differ, and all must leave together.
+  bool agree_on_configuration(const std::vector<std::string>& mistakes) const {
+    for (std::size_t rank = 0; rank < mistakes.size(); ++rank) {
+      if (mistakes[rank].empty()) continue;
+      if (first()) fmt::print(stderr, "{}{}", mistakes[0].empty() ? fmt::format("on rank {} alone:\n", rank) : "", mistakes[rank]);
+      return false;
+    }
+    std::vector<AgreedItem> items = {{"the command", arguments_.command}};
+    for (const ConfigKey& key : config_keys()) items.push_back({key.path, key.show(loaded_.configuration)});
+    check_same(world_.control(), items);
+    return true;
   }
 
   // mpirun binds one or two ranks to one core each unless told otherwise.
@@ -142,7 +157,8 @@ class Program {
     RunObserver observer = make_observer(run_dir);
     TrainResult result;
     {
-      Session session(loaded_.configuration, world_, observer, {run_dir, stop_});
+      Session session(loaded_.configuration, world_, observer,
+                      {.run_dir = run_dir, .timeline_file = arguments_.timeline_file, .stop_requested = stop_});
       result = session.train();
     }
     write_json(to_json(result));

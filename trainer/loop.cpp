@@ -139,6 +139,8 @@ void TrainingLoop::check_replicas() {
 
 void TrainingLoop::validate() {
   if (parts_.validation == nullptr) return;
+  const Span span(parts_.replica.timeline, "validation", "between steps");
+  parts_.control.set_activity("validation after step " + std::to_string(step_));
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
   if (weight > 0.0)
@@ -156,6 +158,8 @@ double TrainingLoop::share() const {
 
 void TrainingLoop::save() {
   if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
+  const Span span(parts_.replica.timeline, "checkpoint", "between steps");
+  parts_.control.set_activity("the checkpoint of step " + std::to_string(step_));
   RunState state;
   state.step = step_;
   state.position = order_->position();

@@ -22,7 +22,11 @@ struct MicroBatch {
 MicroBatch run_micro_batch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step,
                            const std::function<void()>& before_backward) {
   const c10::Device device = replica.device.device();
-  const Batch batch = data.gather(samples, replica.type);
+  const Batch batch = [&] {
+    const Span span(replica.timeline, "load", "data");
+    return data.gather(samples, replica.type);
+  }();
+  const Span span(replica.timeline, "micro-batch", "compute");
   const double weight = replica.loss.weight(batch.targets);
   const at::Tensor outputs = replica.model->forward(batch.inputs.to(device), {replica.seed, step, samples});
   const at::Tensor loss = replica.loss.sum(outputs, batch.targets.to(device));
@@ -85,7 +89,10 @@ LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<c
   if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
   sums.loss = loss_sum.item<double>();
   replica.device.synchronize();
-  replica.device.pace(seconds_since(start));
+  {
+    const Span span(replica.timeline, "pace", "compute");
+    replica.device.pace(seconds_since(start));
+  }
   sums.compute_seconds = seconds_since(start);
   return sums;
 }

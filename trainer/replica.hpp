@@ -5,6 +5,7 @@
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/loss.hpp"
+#include "trainer/metrics/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/plan/plan.hpp"
 
@@ -27,6 +28,7 @@ struct Replica {
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;
+  Timeline* timeline = nullptr;  // where spans go; none: nowhere
 };
 
 /// The model of a configuration for this data, on a device, in a type.

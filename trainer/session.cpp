@@ -1,6 +1,7 @@
 #include "trainer/session.hpp"
 
 #include "trainer/agreement.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/communication.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/error.hpp"
@@ -13,6 +14,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 namespace onebatch {
@@ -47,7 +49,9 @@ struct Session::State {
     reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,
                     ReducerOptions{.bucket_cap_bytes = static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte),
                                    .overlap = talk->overlap(),
-                                   .wire_type = wire_type()});
+                                   .wire_type = wire_type(),
+                                   .timeline = timeline()});
+    replica->timeline = timeline();
     plans.emplace(configuration, *replica, *data, *reducer, talk->control(), observer);
   }
 
@@ -89,6 +93,33 @@ struct Session::State {
     return items;
   }
 
+  Timeline* timeline() { return options.timeline_file.empty() ? nullptr : &spans; }
+
+  // Ranks' clocks have nothing in common across hosts: what they show as they leave the same barriers does.
+  void write_timeline() {
+    constexpr int k_rounds = 15;
+    comm::Communicator& control = talk->control();
+    std::vector<double> ahead;
+    for (int i = 0; i < k_rounds; ++i) {
+      control.barrier();
+      const double mine = std::chrono::duration<double>(Timeline::Clock::now().time_since_epoch()).count();
+      double first = mine;
+      control.broadcast(&first, sizeof(first), 0);
+      ahead.push_back(mine - first);
+    }
+    std::nth_element(ahead.begin(), ahead.begin() + k_rounds / 2, ahead.end());
+    double zero = first_moment;
+    control.broadcast(&zero, sizeof(zero), 0);
+    const Timeline::Clock::time_point own_zero{
+        std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(zero + ahead[k_rounds / 2]))};
+    const std::string name = "rank " + std::to_string(world.rank()) + ": " + device->name();
+    const auto all = comm::all_gather_text(control, spans.events(world.rank(), name, own_zero));
+    if (world.rank() != 0) return;
+    write_text_atomically(options.timeline_file, trace_document(all));
+    if (spans.dropped() > 0) observer.warn("the timeline holds the first " + std::to_string(Timeline::k_most_spans) + " spans only");
+    observer.info("the timeline is in " + options.timeline_file.string() + ": open it in https://ui.perfetto.dev");
+  }
+
   at::ScalarType wire_type() const {
     const at::ScalarType type = scalar_type(configuration.precision.parameters);
     return type == at::kFloat && configuration.comm.reduce_dtype == ReduceType::bfloat16 ? at::kBFloat16 : type;
@@ -128,6 +159,8 @@ struct Session::State {
   comm::World& world;
   Observer& observer;
   SessionOptions options;
+  Timeline spans;
+  double first_moment = std::chrono::duration<double>(Timeline::Clock::now().time_since_epoch()).count();
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> validation;
   std::unique_ptr<ComputeDevice> device;
@@ -167,6 +200,7 @@ TrainResult Session::train() {
                      .observer = s.observer,
                      .plans = *s.plans});
   TrainResult result = loop.run();
+  if (s.timeline() != nullptr) s.write_timeline();
   s.talk->close();
   return result;
 }

@@ -13,6 +13,7 @@ namespace onebatch {
 
 struct SessionOptions {
   std::filesystem::path run_dir;                     // where checkpoints, metrics and samples go; made by the caller on rank 0
+  std::filesystem::path timeline_file;               // train: where rank 0 writes the trace of all ranks; empty = nowhere
   const std::atomic<int>* stop_requested = nullptr;  // set to a signal's number by the program's handler; 0 = go on
 };
 

@@ -45,6 +45,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   StepTotals totals = compute_gradient(request);
   totals.skipped = totals.weight == 0.0;
   if (totals.skipped) return totals;
+  const Span span(replica_.timeline, "optimizer", "optimizer");
   totals.grad_norm = clip_gradient(replica_.gradients.flat(), max_grad_norm_, control_);
   replica_.optimizer.step(request.lr, touched_);
   return totals;
@@ -69,8 +70,11 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   }
 
   const auto start = Clock::now();
-  reducer_.finish();
-  replica_.device.synchronize();
+  {
+    const Span span(replica_.timeline, "gradient", "wait");
+    reducer_.finish();
+    replica_.device.synchronize();
+  }
   local.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
   const StepTotals totals = combine(local, request);
@@ -96,6 +100,7 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   per_rank(rank, k_memory_peak) = static_cast<double>(replica_.device.peak_bytes());
   std::copy(touched.begin(), touched.end(), sums.begin() + static_cast<std::ptrdiff_t>(first_touched));
 
+  const Span span(replica_.timeline, "sums", "wait");
   control_.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
 
   if (sums[k_failed] > 0.0) throw_failure(local.failure);

@@ -35,6 +35,7 @@ GradientReducer::GradientReducer(comm::Communicator& communicator, comm::Collect
       queue_(queue),
       gradients_(gradients),
       device_(device),
+      timeline_(options.timeline),
       overlap_(options.overlap && queue.in_background() && communicator.size() > 1),
       through_host_(!gradients.flat().is_cpu() && communicator.backend() != "nccl") {
   const at::Tensor& flat = gradients.flat();
@@ -85,6 +86,7 @@ void GradientReducer::send(const Bucket& bucket) {
   const int ready = communicator_.mark_ready(device_.current_stream());
   reduced_bytes_ += bucket.count * static_cast<std::int64_t>(travels.element_size());
   queue_.post([this, data, count = static_cast<std::size_t>(bucket.count), type = comm_type(travels.scalar_type()), ready] {
+    const Span span(timeline_, "bucket", "reduce");
     communicator_.start_all_reduce(data, count, type, comm::ReduceOp::sum, ready);
   });
 }

@@ -5,6 +5,7 @@
 #include "comm/collective_queue.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
+#include "trainer/metrics/timeline.hpp"
 
 namespace onebatch {
 
@@ -12,6 +13,7 @@ struct ReducerOptions {
   std::int64_t bucket_cap_bytes = 25 << 20;
   bool overlap = false;                         // reduce during the last backward
   at::ScalarType wire_type = at::kFloat;        // what travels; the gradient's own type, or a narrower one that it is rounded to
+  Timeline* timeline = nullptr;
 };
 
 class GradientReducer {
@@ -44,6 +46,7 @@ class GradientReducer {
   comm::CollectiveQueue& queue_;
   FlatGradients& gradients_;
   ComputeDevice& device_;
+  Timeline* timeline_;
   bool overlap_;
   bool through_host_;
   bool listening_ = false;             // during a step's last backward

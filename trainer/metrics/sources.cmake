@@ -1,1 +1,1 @@
-target_sources(onebatch_pure PRIVATE metrics/step_writer.cpp)
+target_sources(onebatch_pure PRIVATE metrics/step_writer.cpp metrics/timeline.cpp)
