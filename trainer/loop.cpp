@@ -3,6 +3,7 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
+#include "trainer/fault_point.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica_check.hpp"
 
@@ -83,7 +84,7 @@ StepRecord TrainingLoop::run_step() {
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
   const auto start = Clock::now();
   const StepTotals totals = training_step_->run(
-      {.global_batch = batch, .plan = plan, .lr = lr, .step = step_, .stop_requested = stop != nullptr && stop->load() != 0});
+      {.global_batch = batch, .plan = plan, .lr = lr, .step = step_ + fault_point("step", step_), .stop_requested = stop != nullptr && stop->load() != 0});
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   ++step_;
   stopping_ = totals.stop_requested;

@@ -1,5 +1,7 @@
 #include "trainer/replica.hpp"
 
+#include "trainer/fault_point.hpp"
+
 #include <ATen/ops/zeros.h>
 
 #include <chrono>
@@ -24,9 +26,11 @@ MicroBatch run_micro_batch(Replica& replica, const Dataset& data, std::span<cons
   const c10::Device device = replica.device.device();
   const Batch batch = [&] {
     const Span span(replica.timeline, "load", "data");
+    fault_point("loader", step);
     return data.gather(samples, replica.type);
   }();
   const Span span(replica.timeline, "micro-batch", "compute");
+  fault_point("model", step);
   const double weight = replica.loss.weight(batch.targets);
   const at::Tensor outputs = replica.model->forward(batch.inputs.to(device), {replica.seed, step, samples});
   const at::Tensor loss = replica.loss.sum(outputs, batch.targets.to(device));

@@ -6,6 +6,7 @@
 #include "trainer/device/precision.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
+#include "trainer/fault_point.hpp"
 #include "trainer/loop.hpp"
 #include "trainer/replica_check.hpp"
 #include "trainer/verify.hpp"
@@ -57,6 +58,7 @@ struct Session::State {
 
   // What may fail on one rank alone: files, device, memory.
   void open() {
+    fault_point("start", 0);
     const std::uint64_t seed = configuration.run.seed;
     data = open_dataset(configuration.data.train, Split::train, seed);
     check_batch(configuration, *data);

@@ -77,6 +77,8 @@ std::vector<StepFolder> step_folders(const fs::path& checkpoints) {
 }
 
 // Removes the folder unless it was kept: what a failure leaves half done.
+}  // namespace
+
 class PartialFolder {
  public:
   explicit PartialFolder(fs::path path) : path_(std::move(path)) {
@@ -106,6 +108,8 @@ class PartialFolder {
   fs::path path_;
   bool kept_ = false;
 };
+
+namespace {
 
 void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
   const fs::path link = checkpoints / ".latest.partial";
@@ -143,18 +147,29 @@ void check_file(const fs::path& file, const JsonReader& said) {
 
 }  // namespace
 
-fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep) {
+PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files)
+    : checkpoints_(checkpoints), step_(step) {
   fs::create_directories(checkpoints);
-  const std::string name = k_prefix + std::to_string(step);
-  PartialFolder partial(checkpoints / ("." + name + ".partial"));
-  for (const CheckpointFile& file : files) file.write(partial.path() / file.name);
-  write_manifest(partial.path(), files);
-  sync_folder(partial.path());
-  fs::path folder = checkpoints / name;
-  partial.rename_to(folder);
-  point_latest_at(checkpoints, folder);
-  remove_all_but(checkpoints, keep, step);
+  std::string name = ".";
+  name.append(k_prefix).append(std::to_string(step)).append(".partial");
+  partial_ = std::make_unique<PartialFolder>(checkpoints / name);
+  for (const CheckpointFile& file : files) file.write(partial_->path() / file.name);
+  write_manifest(partial_->path(), files);
+  sync_folder(partial_->path());
+}
+
+PartialCheckpoint::~PartialCheckpoint() = default;
+
+fs::path PartialCheckpoint::publish(std::int64_t keep) {
+  fs::path folder = checkpoints_ / (k_prefix + std::to_string(step_));
+  partial_->rename_to(folder);
+  point_latest_at(checkpoints_, folder);
+  remove_all_but(checkpoints_, keep, step_);
   return folder;
+}
+
+fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep) {
+  return PartialCheckpoint(checkpoints, step, files).publish(keep);
 }
 
 void check_checkpoint(const fs::path& checkpoint) {

@@ -4,6 +4,7 @@
 #include "trainer/checkpoint/safetensors.hpp"
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 namespace onebatch {
@@ -14,9 +15,27 @@ struct CheckpointFile {
   std::function<void(const std::filesystem::path& file)> write;
 };
 
-/// Writes every file into checkpoints/.step-N.partial, a manifest with size and XXH3 checksum of each, syncs files and folder, renames to
-/// checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the folder. On any error
-/// the partial folder is removed and the older checkpoints stand; the error names the file.
+/// A checkpoint that is written and synced, but not there yet: others may have to agree first.
+class PartialCheckpoint {
+ public:
+  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, and syncs files and folder. On
+  /// any error the partial folder is removed and the older checkpoints stand; the error names the file.
+  PartialCheckpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files);
+  /// Removes it unless it was published.
+  ~PartialCheckpoint();
+  PartialCheckpoint(const PartialCheckpoint&) = delete;
+  PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
+
+  /// Renames it to checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the folder.
+  std::filesystem::path publish(std::int64_t keep);
+
+ private:
+  std::filesystem::path checkpoints_;
+  std::int64_t step_;
+  std::unique_ptr<class PartialFolder> partial_;
+};
+
+/// Both at once.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
                                        const std::vector<CheckpointFile>& files, std::int64_t keep);
 

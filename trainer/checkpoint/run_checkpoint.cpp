@@ -5,6 +5,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
+#include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/ops/empty.h>
@@ -141,7 +142,10 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
   const AveragedBuffers averaged(*replica.model, share, control);
   const auto own = gather_buffers(averaged.own(), control);
   fs::path folder;
-  on_rank_0(control, [&] {
+  std::unique_ptr<PartialCheckpoint> partial;
+  agree(control, [&] {
+    fault_point("checkpoint", state.step);
+    if (control.rank() != 0) return;
     std::vector<CheckpointFile> files = {{k_model_file,
                                           [&](const fs::path& file) {
                                             save_tensors(file, model_tensors(replica), {{"format", "pt"}});
@@ -149,8 +153,10 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
                                          {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
                                          {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
     if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
-    folder = write_checkpoint(checkpoints, state.step, files, keep);
+    partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
   });
+  // All have come this far: it counts. A rank that has lost a peer never publishes.
+  on_rank_0(control, [&] { folder = partial->publish(keep); });
   return folder;
 }
 

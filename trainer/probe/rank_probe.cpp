@@ -5,6 +5,7 @@
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
+#include "trainer/fault_point.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/replica_state.hpp"
 
@@ -82,6 +83,7 @@ class RankProbe {
 
   // Two micro-steps, since the second is where accumulation and fragmentation show, then the optimizer's temporaries.
   TrialResult run_trial(std::int64_t size) {
+    fault_point("probe", size);
     control_.set_activity("a trial of " + std::to_string(size) + " samples in the probe");
     TrialResult result;
     result.trial.size = size;

@@ -1,0 +1,50 @@
+// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw or ahead. It writes the
+// moment of the fault (seconds since the epoch) to the file.
+#include "trainer/fault_point.hpp"
+
+#include <csignal>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace onebatch {
+namespace {
+
+struct Fault {
+  int rank = -1;
+  std::string place;
+  std::int64_t number = 0;
+  std::string kind;
+  std::string file;
+};
+
+Fault read_fault() {
+  Fault fault;
+  const char* text = std::getenv("ONEBATCH_FAULT");
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (text == nullptr || rank == nullptr) return fault;
+  std::istringstream(text) >> fault.rank >> fault.place >> fault.number >> fault.kind >> fault.file;
+  if (fault.rank != std::atoi(rank)) fault.place.clear();
+  return fault;
+}
+
+}  // namespace
+
+std::int64_t fault_point(const char* place, std::int64_t number) {
+  static const Fault fault = read_fault();
+  if (fault.place != place || number < fault.number) return 0;
+  if (fault.kind == "ahead") return 1;
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  std::ofstream(fault.file) << std::fixed << now << std::endl;
+  if (fault.kind == "kill") std::raise(SIGKILL);
+  if (fault.kind == "stop") std::raise(SIGSTOP);
+  if (fault.kind == "throw") throw std::runtime_error("this was planned by a test (" + std::string(place) + ")");
+  return 0;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,9 @@
+#include "trainer/fault_point.hpp"
+
+namespace onebatch {
+
+std::int64_t fault_point(const char* /*place*/, std::int64_t /*number*/) {
+  return 0;
+}
+
+}  // namespace onebatch
