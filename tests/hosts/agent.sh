@@ -1,0 +1,10 @@
+#!/bin/sh
+# The launcher's way into a test host, where others have ssh: agent.sh ADDRESS COMMAND … runs the command as host "host-N", in its own network,
+# with its own name and shared memory. HOSTS names the set of namespaces.
+address=$1
+shift
+number=${address##*.}
+exec ip netns exec "$HOSTS-$number" unshare --uts --mount sh -c '
+  hostname "host-$0"
+  mount -t tmpfs -o size=512m tmpfs /dev/shm
+  exec sh -c "$*"' "$number" "$@"
