@@ -17,6 +17,8 @@ find_package(CLI11 2.1 REQUIRED)
 find_package(tomlplusplus 3.3 REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
+find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x
+find_library(HWLOC_LIBRARY hwloc REQUIRED)
 if(ONEBATCH_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED)
 endif()

@@ -42,6 +42,7 @@ struct Session::State {
     world.set_activity("opening data and device");
     agree(world.control(), [&] { open(); });
     check_same(world.control(), common_ground());
+    place_threads(*device, world.control());
     talk.emplace(configuration, *device, world, observer);
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
@@ -73,7 +74,7 @@ struct Session::State {
                           .node_local_size = world.node_local_size(),
                           .allow_shared_device = configuration.comm.allow_shared_device,
                           .simulate = configuration.simulate});
-    set_up_arithmetic(configuration, world.node_local_size());
+    set_up_arithmetic(configuration);
     or_does_not_fit([&] {
       model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters));
     });

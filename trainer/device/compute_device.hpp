@@ -22,6 +22,8 @@ class ComputeDevice {
   /// As reports show it: "NVIDIA GeForce RTX 3090", "cpu", "cpu playing 256 MiB at 2.5x".
   [[nodiscard]] virtual std::string name() const = 0;
 
+  /// Where a GPU is on the bus ("0000:3b:00.0"); empty for a CPU.
+  [[nodiscard]] virtual std::string pci_bus_id() const { return {}; }
   [[nodiscard]] virtual std::int64_t memory_limit_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
@@ -52,6 +54,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 
 /// Number of CUDA GPUs that this process sees; 0 without CUDA.
 [[nodiscard]] int cuda_device_count();
+/// "NVIDIA GeForce RTX 3090, 24576 MiB, PCI 0000:3b:00.0", for each of them.
+[[nodiscard]] std::vector<std::string> describe_cuda_devices();
 /// Built in device_cuda.cpp or, without CUDA, in no_cuda.cpp, which throws UserError and says how to get it.
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request);
 

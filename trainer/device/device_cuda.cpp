@@ -1,6 +1,7 @@
 // A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
 #include "comm/world.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/topology.hpp"
 #include "trainer/error.hpp"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -8,11 +9,18 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
+
 namespace onebatch {
 namespace {
 
 // Kept free for CUDA's context, libraries' workspaces that bypass the allocator, and the display.
 constexpr double k_usable_fraction = 0.95;
+
+std::string bus_id(int index) {
+  std::array<char, 32> text{};
+  return cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index) == cudaSuccess ? text.data() : "";
+}
 
 class CudaDevice final : public ComputeDevice {
  public:
@@ -28,6 +36,7 @@ class CudaDevice final : public ComputeDevice {
 
   c10::Device device() const override { return c10::Device(c10::kCUDA, index_); }
   std::string name() const override { return name_; }
+  std::string pci_bus_id() const override { return bus_id(index_); }
   std::int64_t memory_limit_bytes() const override { return limit_; }
   // Reserved, not allocated: what the allocator holds from the driver is what runs out, fragmentation included.
   std::int64_t current_bytes() const override { return reserved().current; }
@@ -53,6 +62,18 @@ class CudaDevice final : public ComputeDevice {
 
 int cuda_device_count() {
   return c10::cuda::device_count();
+}
+
+std::vector<std::string> describe_cuda_devices() {
+  std::vector<std::string> lines;
+  for (int index = 0; index < cuda_device_count(); ++index) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) continue;
+    const std::string id = bus_id(index);
+    lines.push_back(std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 20) + " MiB, PCI " + id + ", near processors " +
+                    processor_list(Topology::here().processors_near(id)));
+  }
+  return lines;
 }
 
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {

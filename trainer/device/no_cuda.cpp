@@ -8,6 +8,10 @@ int cuda_device_count() {
   return 0;
 }
 
+std::vector<std::string> describe_cuda_devices() {
+  return {};
+}
+
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest&) {
   throw UserError(
       "run.device = \"cuda\", but this program was built without CUDA: build it with ./dev build --cuda, or write run.device = \"cpu\"");

@@ -1,7 +1,8 @@
 #include "trainer/device/precision.hpp"
 
+#include "comm/error.hpp"
 #include "comm/world.hpp"
-#include "trainer/device/compute_device.hpp"
+#include "trainer/device/topology.hpp"
 #include "trainer/session.hpp"
 
 #include <ATen/Context.h>
@@ -12,6 +13,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <sstream>
 #include <thread>
 
 namespace onebatch {
@@ -23,15 +26,30 @@ int allowed_cores() {
   return std::max(1, CPU_COUNT(&cores));
 }
 
-void set_up_arithmetic(const Configuration& configuration, int node_local_size) {
+void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setAllowTF32CuBLAS(configuration.precision.allow_tf32);
   at::globalContext().setAllowTF32CuDNN(configuration.precision.allow_tf32);
   if (configuration.run.deterministic == Determinism::on) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  // A rank that mpirun has bound sees only its own cores; unbound ranks of a node share all of them.
-  const int cores = allowed_cores();
-  const bool shared = cores >= static_cast<int>(std::thread::hardware_concurrency());
-  at::set_num_threads(std::max(1, shared ? cores / std::max(1, node_local_size) : cores));
+}
+
+void place_threads(const ComputeDevice& device, comm::Communicator& control) {
+  const std::vector<int> near = Topology::here().processors_near(device.pci_bus_id());
+  // Ranks that see the same processors share them; a launcher that has bound each rank has done so already.
+  const std::string host = comm::host_name() + "\n";
+  std::string mine = host;
+  for (const int processor : near) mine += std::to_string(processor) + " ";
+  std::vector<std::vector<int>> near_of_ranks;
+  int local_rank = 0;
+  const auto all = comm::all_gather_text(control, mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].starts_with(host)) continue;
+    if (static_cast<int>(rank) == control.rank()) local_rank = static_cast<int>(near_of_ranks.size());
+    std::istringstream words(all[rank].substr(host.size()));
+    near_of_ranks.emplace_back(std::istream_iterator<int>(words), std::istream_iterator<int>());
+  }
+  const std::vector<int> part = part_of_rank(near_of_ranks, local_rank);
+  if (!device.pci_bus_id().empty()) bind_process(part);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(std::max(1, static_cast<int>(part.size())));
 }
 
 std::vector<std::string> describe_build_and_host() {
@@ -47,6 +65,12 @@ std::vector<std::string> describe_build_and_host() {
       "nccl: " + comm::nccl_version(),
       "cuda devices: " + std::to_string(cuda_device_count()) + (comm::built_with_nccl() ? "" : " (built without CUDA)"),
   };
+  const Topology topology = Topology::here();
+  lines.push_back("topology: " + std::to_string(topology.num_packages()) + " package(s), " + std::to_string(topology.num_numa_nodes()) +
+                  " memory node(s), " + std::to_string(topology.num_cores()) + " core(s); this process may use processors " +
+                  processor_list(topology.allowed_processors()));
+  const auto gpus = describe_cuda_devices();
+  for (std::size_t i = 0; i < gpus.size(); ++i) lines.push_back("gpu " + std::to_string(i) + ": " + gpus[i]);
   return lines;
 }
 

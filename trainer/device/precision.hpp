@@ -1,13 +1,18 @@
 // LibTorch's process-wide switches of arithmetic and threads.
 #pragma once
 
+#include "comm/communicator.hpp"
 #include "trainer/configuration.hpp"
+#include "trainer/device/compute_device.hpp"
 
 namespace onebatch {
 
-/// TF32 as asked (off unless precision.allow_tf32), deterministic algorithms as asked, and this rank's part of the cores it may use, unless
-/// OMP_NUM_THREADS says otherwise.
-void set_up_arithmetic(const Configuration& configuration, int node_local_size);
+/// TF32 as asked (off unless precision.allow_tf32) and deterministic algorithms as asked.
+void set_up_arithmetic(const Configuration& configuration);
+
+/// This rank's part of the processors that its node's ranks share: as many threads, and bound to those near its GPU where it has one. What
+/// OMP_NUM_THREADS says stays. Collective.
+void place_threads(const ComputeDevice& device, comm::Communicator& control);
 
 /// Cores that this process may run on.
 [[nodiscard]] int allowed_cores();
