@@ -79,7 +79,8 @@ class Bench {
 
 }  // namespace
 
-std::vector<AllReduceTiming> bench_all_reduce(World& world, std::size_t most_bytes, const std::function<void(const AllReduceTiming&)>& done) {
+std::vector<AllReduceTiming> bench_all_reduce(World& world, std::size_t most_bytes,
+                                              const std::function<void(const AllReduceTiming&)>& done) {
   std::set<std::size_t> sizes;
   for (std::size_t bytes = sizeof(float); bytes <= most_bytes; bytes *= 4) sizes.insert(bytes);
   if (most_bytes >= 100 * k_mebibyte) sizes.insert(100 * k_mebibyte);

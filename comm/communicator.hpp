@@ -32,8 +32,8 @@ class Communicator {
 
   /// In place; `count` elements. Every rank gets the same bits.
   virtual void all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) = 0;
-  /// All-reduces that do not hold up the caller, for GPU memory: `stream` is the cudaStream_t whose work so far fills the buffer. What is put
-  /// on it after finish_on() sees the sums. On host memory these are all_reduce and nothing. start() and finish() belong to one thread;
+  /// All-reduces that do not hold up the caller, for GPU memory: `stream` is the cudaStream_t whose work so far fills the buffer. What is
+  /// put on it after finish_on() sees the sums. On host memory these are all_reduce and nothing. start() and finish() belong to one thread;
   /// mark_ready() to the one that fills the buffer.
   [[nodiscard]] virtual int mark_ready(void* /*stream*/) { return 0; }
   virtual void start_all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op, int /*ready_mark*/) {

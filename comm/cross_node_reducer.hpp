@@ -9,8 +9,8 @@
 
 namespace onebatch::comm {
 
-/// Each member sums one piece, in the order of the members, and all gather the sums: 2 (m - 1) / m of the buffer leaves each member, which is
-/// the least possible. Small buffers are gathered whole, and everyone sums.
+/// Each member sums one piece, in the order of the members, and all gather the sums: 2 (m - 1) / m of the buffer leaves each member, which
+/// is the least possible. Small buffers are gathered whole, and everyone sums.
 class CrossNodeReducer {
  public:
   /// `members` stays the caller's.

@@ -80,7 +80,8 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
 
   void all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) override {
-    run("ncclAllReduce", count * size_of(type), [&] { return ncclAllReduce(buffer, buffer, count, nccl_type(type), nccl_op(op), communicator_, stream_); });
+    run("ncclAllReduce", count * size_of(type),
+        [&] { return ncclAllReduce(buffer, buffer, count, nccl_type(type), nccl_op(op), communicator_, stream_); });
   }
   // One event for each buffer under way: a mark must not move before the stream of communication has been told to wait for it.
   int mark_ready(void* stream) override {

@@ -9,9 +9,9 @@
 
 namespace onebatch::comm {
 
-/// A buffer goes through the shared memory in stages of at most `chunk_bytes`. In a stage every rank lays down the pieces that others are to
-/// sum, sums the piece that is its own, always in the order of the ranks, and takes the others' sums. An element is summed by one rank, so
-/// all have the same bits, and those bits do not depend on how a buffer is cut into stages or buckets.
+/// A buffer goes through the shared memory in stages of at most `chunk_bytes`. In a stage every rank lays down the pieces that others are
+/// to sum, sums the piece that is its own, always in the order of the ranks, and takes the others' sums. An element is summed by one rank,
+/// so all have the same bits, and those bits do not depend on how a buffer is cut into stages or buckets.
 ///
 /// Each rank has three slots, used in turn. Rank r lays down stage k + 3 only after it has seen everyone lay down stage
 /// k + 2, and a rank lays down stage k + 2 only after it has taken all of stage k. So nothing is overwritten before it is read, and a rank

@@ -32,7 +32,8 @@ void add_to(T* __restrict out, const T* __restrict a, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = combine<op>(out[i], a[i]);
 }
 
-// Two float32 buffers into both of them: what a node of two ranks does with its gradient, so it has a loop of its own, for whole cache lines.
+// Two float32 buffers into both of them: what a node of two ranks does with its gradient, so it has a loop of its own, for whole cache
+// lines.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif

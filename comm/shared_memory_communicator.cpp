@@ -11,8 +11,8 @@ constexpr std::size_t k_page = 4096;
 constexpr std::size_t k_left_free = std::size_t{1} << 20;  // for MPI's own needs
 
 std::string no_room(std::size_t needed) {
-  return shared_memory_folder() + " on some node has no room for " + std::to_string(needed >> 10) + " KiB (on this one: " +
-         std::to_string(free_shared_memory_bytes() >> 10) + " KiB; in a container: --shm-size 1g)";
+  return shared_memory_folder() + " on some node has no room for " + std::to_string(needed >> 10) +
+         " KiB (on this one: " + std::to_string(free_shared_memory_bytes() >> 10) + " KiB; in a container: --shm-size 1g)";
 }
 
 }  // namespace

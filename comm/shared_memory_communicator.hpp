@@ -10,8 +10,8 @@
 
 namespace onebatch::comm {
 
-/// All-reduce goes node, across nodes, node; gathers and broadcasts are MPI's. The bits of a sum depend on the ranks and their nodes, and on
-/// nothing else: not on the size of the buffer, nor on how it is cut into buckets.
+/// All-reduce goes node, across nodes, node; gathers and broadcasts are MPI's. The bits of a sum depend on the ranks and their nodes, and
+/// on nothing else: not on the size of the buffer, nor on how it is cut into buckets.
 class SharedMemoryCommunicator final : public Communicator {
  public:
   /// Collective over the world's ranks. `node` holds this node's ranks and stays the caller's. Where any node has not enough room for its

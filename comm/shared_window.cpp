@@ -29,7 +29,8 @@ std::unique_ptr<SharedWindow> SharedWindow::create(MPI_Comm node, std::size_t by
   // MPI keeps words of its own in front. Within a page all ranks see the same address, so all align alike.
   std::size_t room = bytes + k_page;
   std::align(k_page, bytes, first, room);
-  // Touched at once, since what is promised by a file system that fills up later ends in SIGBUS; each rank its own part, for its memory node.
+  // Touched at once, since what is promised by a file system that fills up later ends in SIGBUS; each rank its own part, for its memory
+  // node.
   int ranks = 1;
   MPI_Comm_size(node, &ranks);
   const std::size_t each = bytes / static_cast<std::size_t>(ranks);

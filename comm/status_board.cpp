@@ -35,8 +35,8 @@ std::string process_state(std::int64_t process) {
 
 std::string RankReport::to_line() const {
   std::ostringstream out;
-  out << rank << '\t' << sequence << '\t' << (inside ? 1 : 0) << '\t' << bytes << '\t' << operation_seconds << '\t' << activity_seconds << '\t'
-      << process << '\t' << operation << '\t' << activity << '\n';
+  out << rank << '\t' << sequence << '\t' << (inside ? 1 : 0) << '\t' << bytes << '\t' << operation_seconds << '\t' << activity_seconds
+      << '\t' << process << '\t' << operation << '\t' << activity << '\n';
   return out.str();
 }
 

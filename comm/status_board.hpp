@@ -1,8 +1,8 @@
 // What each rank of a node is doing, in memory that they share: it can be read while all of them are stuck.
 #pragma once
 
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -24,8 +24,8 @@ std::string describe(const RankReport& report, const RankPlace& place, std::uint
   std::string text = "rank " + std::to_string(report.rank) + " (" + place.host + "): ";
   if (report.process != "running") text += "its process is " + report.process + "; ";
   if (report.inside) {
-    text += std::string(report.sequence < sequence ? "in an earlier operation, " : "in ") + report.operation + " (number " + std::to_string(report.sequence) + ") since " +
-            seconds_text(report.operation_seconds);
+    text += std::string(report.sequence < sequence ? "in an earlier operation, " : "in ") + report.operation + " (number " +
+            std::to_string(report.sequence) + ") since " + seconds_text(report.operation_seconds);
   } else {
     text += report.activity.empty() ? "has said nothing of what it does"
                                     : "last seen in: " + report.activity + ", since " + seconds_text(report.activity_seconds);

@@ -48,7 +48,8 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  /// Who has entered the operation that this rank is in, who has not, and what those were doing. Asks other nodes: takes up to some seconds.
+  /// Who has entered the operation that this rank is in, who has not, and what those were doing. Asks other nodes: takes up to some
+  /// seconds.
   [[nodiscard]] std::string describe_missing();
 
  private:
@@ -69,6 +70,7 @@ class Watchdog {
 };
 
 /// The text for a report from every rank that could be asked: `sequence` is the operation that the asking rank is in.
-[[nodiscard]] std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places, std::uint64_t sequence);
+[[nodiscard]] std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places,
+                                       std::uint64_t sequence);
 
 }  // namespace onebatch::comm

@@ -263,8 +263,8 @@ class Program {
   }
 
   static std::string all_reduce_header() {
-    return fmt::format("{:>12} {:>12} {:>12} {:>16} {:>10} {:>10} {:>8}", "bytes", "µs", "MPI µs", "MPI bucketed µs", "algbw GB/s", "busbw GB/s",
-                       "times");
+    return fmt::format("{:>12} {:>12} {:>12} {:>16} {:>10} {:>10} {:>8}", "bytes", "µs", "MPI µs", "MPI bucketed µs", "algbw GB/s",
+                       "busbw GB/s", "times");
   }
   static std::string all_reduce_line(const comm::AllReduceTiming& t) {
     return fmt::format("{:>12} {:>12.1f} {:>12.1f} {:>16.1f} {:>10.2f} {:>10.2f} {:>8.2f}", t.bytes, t.seconds * 1e6, t.mpi_seconds * 1e6,

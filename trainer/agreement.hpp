@@ -17,8 +17,8 @@ struct AgreedItem {
   std::string value;
 };
 
-/// Throws AgreedError on every rank, with the user's exit code, where a rank's items are not rank 0's: it names the first that differs, both
-/// values and the two ranks. Collective.
+/// Throws AgreedError on every rank, with the user's exit code, where a rank's items are not rank 0's: it names the first that differs,
+/// both values and the two ranks. Collective.
 void check_same(comm::Communicator& control, const std::vector<AgreedItem>& items);
 
 }  // namespace onebatch

@@ -83,8 +83,11 @@ StepRecord TrainingLoop::run_step() {
   const std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
   const auto start = Clock::now();
-  const StepTotals totals = training_step_->run(
-      {.global_batch = batch, .plan = plan, .lr = lr, .step = step_ + fault_point("step", step_), .stop_requested = stop != nullptr && stop->load() != 0});
+  const StepTotals totals = training_step_->run({.global_batch = batch,
+                                                 .plan = plan,
+                                                 .lr = lr,
+                                                 .step = step_ + fault_point("step", step_),
+                                                 .stop_requested = stop != nullptr && stop->load() != 0});
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   ++step_;
   stopping_ = totals.stop_requested;
@@ -133,9 +136,9 @@ void TrainingLoop::check_replicas() {
   std::string ranks;
   for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   if (parts_.control.rank() == 0)
-    parts_.observer.fallback("the same parameters on every rank",
-                             "rank 0's sent to all: after step " + std::to_string(step_) + " those of rank " + ranks +
-                                 " differed, first in " + difference->parameter);
+    parts_.observer.fallback("the same parameters on every rank", "rank 0's sent to all: after step " + std::to_string(step_) +
+                                                                      " those of rank " + ranks + " differed, first in " +
+                                                                      difference->parameter);
 }
 
 void TrainingLoop::validate() {

@@ -63,8 +63,8 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
     : Replica(configuration, data, compute_device,
               make_model_for(configuration, data, compute_device.device(), scalar_type(configuration.precision.parameters)), nullptr) {}
 
-Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device,
-                 std::unique_ptr<Model> ready_model, std::byte* gradient_storage)
+Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
+                 std::byte* gradient_storage)
     : device(compute_device),
       type(scalar_type(configuration.precision.parameters)),
       seed(configuration.run.seed),

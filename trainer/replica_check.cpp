@@ -24,7 +24,8 @@ std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communica
   if (difference.ranks.empty()) return std::nullopt;
   for (const NamedTensor& parameter : parameters) {
     const auto one = all_digests(digest_of({parameter}), control);
-    if (difference.parameter.empty() && one.at(static_cast<std::size_t>(difference.ranks.front())) != one[0]) difference.parameter = parameter.name;
+    if (difference.parameter.empty() && one.at(static_cast<std::size_t>(difference.ranks.front())) != one[0])
+      difference.parameter = parameter.name;
   }
   broadcast_replica(replica, control);
   return difference;

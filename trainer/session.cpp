@@ -75,9 +75,8 @@ struct Session::State {
                           .allow_shared_device = configuration.comm.allow_shared_device,
                           .simulate = configuration.simulate});
     set_up_arithmetic(configuration);
-    or_does_not_fit([&] {
-      model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters));
-    });
+    or_does_not_fit(
+        [&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
   }
 
   // What must be the same everywhere before ranks may compute together.

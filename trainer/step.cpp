@@ -21,8 +21,9 @@ enum PerRank : std::size_t { k_step, k_compute_seconds, k_comm_seconds, k_memory
 // Every rank finds the same, so all throw.
 void check_step(std::size_t rank, std::int64_t step, std::int64_t step_of_first) {
   if (step == step_of_first) return;
-  throw AgreedError(ExitCode::peer_failed, "rank " + std::to_string(rank) + " is at step " + std::to_string(step + 1) + ", rank 0 at step " +
-                                               std::to_string(step_of_first + 1) + ": they do not train the same run");
+  throw AgreedError(ExitCode::peer_failed, "rank " + std::to_string(rank) + " is at step " + std::to_string(step + 1) +
+                                               ", rank 0 at step " + std::to_string(step_of_first + 1) +
+                                               ": they do not train the same run");
 }
 
 }  // namespace

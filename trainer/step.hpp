@@ -19,7 +19,7 @@ struct StepTotals {
   double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
   double grad_norm = 0.0;
   std::int64_t reduced_bytes = 0;  // that each rank handed to the communicator: the gradient and the sums beside it
-  bool skipped = false;  // the global weight was zero
+  bool skipped = false;            // the global weight was zero
 };
 
 struct StepRequest {

@@ -2,8 +2,8 @@
 // moment of the fault (seconds since the epoch) to the file.
 #include "trainer/fault_point.hpp"
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

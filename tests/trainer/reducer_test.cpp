@@ -35,7 +35,7 @@ at::Tensor leaf(at::IntArrayRef sizes, bool requires_grad = true) {
 
 // Parameters of many sizes: one used twice, one in the middle that is used by some ranks only, one never, one frozen.
 struct Parameters {
-  std::vector<NamedTensor> all = {{"first", leaf({64, 33})}, {"twice", leaf({33})},         {"sometimes", leaf({500})},
+  std::vector<NamedTensor> all = {{"first", leaf({64, 33})}, {"twice", leaf({33})},        {"sometimes", leaf({500})},
                                   {"never", leaf({7})},      {"frozen", leaf({5}, false)}, {"last", leaf({1000})}};
 
   at::Tensor operator[](const char* name) const {
@@ -107,7 +107,8 @@ TEST_P(ReducerTest, every_rank_gets_the_sum_bit_for_bit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ReducerTest,
-                         ::testing::Values(Way{comm::CollectiveQueue::Thread::callers, 64}, Way{comm::CollectiveQueue::Thread::callers, 25 << 20},
+                         ::testing::Values(Way{comm::CollectiveQueue::Thread::callers, 64},
+                                           Way{comm::CollectiveQueue::Thread::callers, 25 << 20},
                                            Way{comm::CollectiveQueue::Thread::own, 64}, Way{comm::CollectiveQueue::Thread::own, 4000},
                                            Way{comm::CollectiveQueue::Thread::own, 25 << 20}));
 
@@ -119,7 +120,8 @@ TEST(ReducerWireTest, bfloat16_rounds_what_travels_and_nothing_else) {
   GradientReducer reducer(control(), queue, gradients, *device, {.bucket_cap_bytes = 512, .overlap = true, .wire_type = at::kBFloat16});
   gradients.begin_step();
   for (int m = 0; m < 16; ++m) {  // accumulation stays float32: 16 small parts of what bfloat16 could not add
-    const at::Tensor loss = (parameters[0].tensor * (1.0 / 512.0)).sum() + (parameters[0].tensor * (m == 0 ? 1.0 + control().rank() : 0.0)).sum();
+    const at::Tensor loss =
+        (parameters[0].tensor * (1.0 / 512.0)).sum() + (parameters[0].tensor * (m == 0 ? 1.0 + control().rank() : 0.0)).sum();
     if (m == 15) reducer.begin_last_backward();
     loss.backward();
   }
@@ -197,8 +199,7 @@ TEST(AgreementTest, the_first_item_that_differs_is_named_with_both_ranks) {
     return std::string();
   };
   const std::string who = "rank 0 and rank " + std::to_string(odd) + " differ in ";
-  EXPECT_EQ(complaint({{"a", "1"}, {"b", is_odd ? "3" : "2"}, {"c", "1"}}),
-            who + "b: 2 on rank 0, 3 on rank " + std::to_string(odd));
+  EXPECT_EQ(complaint({{"a", "1"}, {"b", is_odd ? "3" : "2"}, {"c", "1"}}), who + "b: 2 on rank 0, 3 on rank " + std::to_string(odd));
   const std::vector<AgreedItem> one = {{"a", "1"}};
   const std::vector<AgreedItem> two = {{"a", "1"}, {"b", "2"}};
   EXPECT_EQ(complaint(is_odd ? one : two), who + "b: 2 on rank 0; rank " + std::to_string(odd) + " has none");

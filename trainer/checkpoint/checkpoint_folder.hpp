@@ -26,7 +26,8 @@ class PartialCheckpoint {
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the folder.
+  /// Renames it to checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the
+  /// folder.
   std::filesystem::path publish(std::int64_t keep);
 
  private:

@@ -70,8 +70,8 @@ std::vector<std::string> describe_cuda_devices() {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) continue;
     const std::string id = bus_id(index);
-    lines.push_back(std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 20) + " MiB, PCI " + id + ", near processors " +
-                    processor_list(Topology::here().processors_near(id)));
+    lines.push_back(std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 20) + " MiB, PCI " + id +
+                    ", near processors " + processor_list(Topology::here().processors_near(id)));
   }
   return lines;
 }

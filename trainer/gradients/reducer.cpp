@@ -81,7 +81,8 @@ void GradientReducer::parameter_is_final(std::size_t index) {
 
 void GradientReducer::send(const Bucket& bucket) {
   const at::Tensor& travels = wire();
-  if (wire_.defined() && !through_host_) wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.flat().narrow(0, bucket.begin, bucket.count));
+  if (wire_.defined() && !through_host_)
+    wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.flat().narrow(0, bucket.begin, bucket.count));
   auto* data = static_cast<std::byte*>(travels.mutable_data_ptr()) + bucket.begin * static_cast<std::int64_t>(travels.element_size());
   const int ready = communicator_.mark_ready(device_.current_stream());
   reduced_bytes_ += bucket.count * static_cast<std::int64_t>(travels.element_size());

@@ -11,8 +11,8 @@ namespace onebatch {
 
 struct ReducerOptions {
   std::int64_t bucket_cap_bytes = 25 << 20;
-  bool overlap = false;                         // reduce during the last backward
-  at::ScalarType wire_type = at::kFloat;        // what travels; the gradient's own type, or a narrower one that it is rounded to
+  bool overlap = false;                   // reduce during the last backward
+  at::ScalarType wire_type = at::kFloat;  // what travels; the gradient's own type, or a narrower one that it is rounded to
   Timeline* timeline = nullptr;
 };
 

@@ -39,7 +39,10 @@ class Timeline {
 class Span {
  public:
   Span(Timeline* timeline, const char* name, const char* track)
-      : timeline_(timeline), name_(name), track_(track), begin_(timeline == nullptr ? Timeline::Clock::time_point() : Timeline::Clock::now()) {}
+      : timeline_(timeline),
+        name_(name),
+        track_(track),
+        begin_(timeline == nullptr ? Timeline::Clock::time_point() : Timeline::Clock::now()) {}
   ~Span() {
     if (timeline_ != nullptr) timeline_->add(name_, track_, begin_, Timeline::Clock::now());
   }
