@@ -57,12 +57,21 @@ struct Session::State {
     plans.emplace(configuration, *replica, *data, *reducer, talk->control(), observer);
   }
 
+  ~State() {
+    if (charged_bytes > 0) device->charge(-charged_bytes);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
   // What may fail on one rank alone: files, device, memory.
   void open() {
     fault_point("start", 0);
     const std::uint64_t seed = configuration.run.seed;
     data = open_dataset(configuration.data.train, Split::train, seed);
     check_batch(configuration, *data);
+    const auto folder = options.timeline_file.parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder))
+      throw UserError("--timeline " + options.timeline_file.string() + ": there is no folder " + folder.string());
     if (configuration.data.validation) {
       validation = open_dataset(*configuration.data.validation, Split::validation, seed);
       if (validation->sample_shape() != data->sample_shape())
@@ -116,8 +125,10 @@ struct Session::State {
         std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(zero + ahead[k_rounds / 2]))};
     const std::string name = "rank " + std::to_string(world.rank()) + ": " + device->name();
     const auto all = comm::all_gather_text(control, spans.events(world.rank(), name, own_zero));
+    agree(control, [&] {
+      if (world.rank() == 0) write_text_atomically(options.timeline_file, trace_document(all));
+    });
     if (world.rank() != 0) return;
-    write_text_atomically(options.timeline_file, trace_document(all));
     if (spans.dropped() > 0) observer.warn("the timeline holds the first " + std::to_string(Timeline::k_most_spans) + " spans only");
     observer.info("the timeline is in " + options.timeline_file.string() + ": open it in https://ui.perfetto.dev");
   }
@@ -139,7 +150,9 @@ struct Session::State {
 
   void make_replica(std::byte* storage) {
     or_does_not_fit([&] {
-      if (storage != nullptr) device->charge(static_cast<std::int64_t>(FlatGradients::bytes_needed(model->parameters())));
+      const auto bytes = static_cast<std::int64_t>(FlatGradients::bytes_needed(model->parameters()));
+      if (storage != nullptr) device->charge(bytes);
+      if (storage != nullptr) charged_bytes = bytes;
       replica = std::make_unique<Replica>(configuration, *data, *device, std::move(model), storage);
     });
   }
@@ -162,6 +175,7 @@ struct Session::State {
   Observer& observer;
   SessionOptions options;
   Timeline spans;
+  std::int64_t charged_bytes = 0;  // of the gradient's storage
   double first_moment = std::chrono::duration<double>(Timeline::Clock::now().time_since_epoch()).count();
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> validation;

@@ -4,6 +4,7 @@
 address=$1
 shift
 number=${address##*.}
+# shellcheck disable=SC2016  # what is in quotes is for the inner shell
 exec ip netns exec "$HOSTS-$number" unshare --uts --mount sh -c '
   hostname "host-$0"
   mount -t tmpfs -o size=512m tmpfs /dev/shm
