@@ -16,6 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int k_most_attempts = 20;  // of one step
+
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
@@ -78,16 +80,11 @@ TrainResult TrainingLoop::run() {
 }
 
 StepRecord TrainingLoop::run_step() {
-  const auto* stop = parts_.options.stop_requested;
-  const Plan& plan = parts_.plans.plan_of(order_->next_size());
   const std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
+  parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
   const auto start = Clock::now();
-  const StepTotals totals = training_step_->run({.global_batch = batch,
-                                                 .plan = plan,
-                                                 .lr = lr,
-                                                 .step = step_ + fault_point("step", step_),
-                                                 .stop_requested = stop != nullptr && stop->load() != 0});
+  const StepTotals totals = run_until_it_fits(batch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   ++step_;
   stopping_ = totals.stop_requested;
@@ -115,6 +112,29 @@ StepRecord TrainingLoop::run_step() {
     writer_->write_samples(step_, batch);
   }
   return record;
+}
+
+// Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step again. In both cases
+// under a new plan from here on.
+StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batch, double lr) {
+  const auto* stop = parts_.options.stop_requested;
+  for (int attempt = 1;; ++attempt) {
+    const StepTotals totals = training_step_->run({.global_batch = batch,
+                                                   .plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())),
+                                                   .lr = lr,
+                                                   .step = step_ + fault_point("step", step_),
+                                                   .stop_requested = stop != nullptr && stop->load() != 0});
+    if (totals.out_of_memory_events == 0) return totals;
+    out_of_memory_events_ += totals.out_of_memory_events;
+    const bool replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
+    replans_ += replanned ? 1 : 0;
+    if (!totals.discarded) return totals;
+    if (!replanned)
+      throw AgreedError(ExitCode::does_not_fit,
+                        "step " + std::to_string(step_ + 1) +
+                            " runs out of memory, and its micro-batches cannot be made smaller: leave batch.gradient_accumulation_steps to "
+                            "\"auto\", or raise probe.margin");
+  }
 }
 
 void TrainingLoop::after_step(const StepRecord& record, bool last) {
@@ -248,6 +268,8 @@ TrainResult TrainingLoop::result() const {
   }
   result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};
   result.reduced_bytes_per_step = reduced_bytes_;
+  result.out_of_memory_events = out_of_memory_events_;
+  result.replans = replans_;
   result.mended_replicas = mended_replicas_;
   result.run_dir = parts_.options.run_dir.string();
   result.stopped_by_signal = stopping_;

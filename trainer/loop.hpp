@@ -31,6 +31,7 @@ class TrainingLoop {
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
   void reuse_plan(const RunState& saved);
   StepRecord run_step();
+  StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, double lr);
   void after_step(const StepRecord& record, bool last);
   void check_replicas();
   void validate();
@@ -52,6 +53,8 @@ class TrainingLoop {
   std::int64_t timed_samples_ = 0;
   std::int64_t reduced_bytes_ = 0;  // of the last step
   std::int64_t mended_replicas_ = 0;
+  std::int64_t out_of_memory_events_ = 0;
+  std::int64_t replans_ = 0;
   double last_loss_ = 0.0;
   std::optional<EvaluationResult> validation_;
 };

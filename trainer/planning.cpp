@@ -93,6 +93,30 @@ Plan RunPlans::make_plan(std::int64_t batch_size) {
   return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan").full;
 }
 
+bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
+  if (configuration_.batch.gradient_accumulation_steps) return false;
+  const bool measured = profile_.has_value();
+  profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
+  if (measured) {
+    for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
+      if (failed_sizes[rank] > 0) lower_limit(rank, failed_sizes[rank], "it ran out of memory in a step");
+    }
+  }
+  plan_.reset();
+  other_plans_.clear();
+  epoch_plan();
+  return true;
+}
+
+void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, const std::string& why) {
+  auto& limit = profile_->ranks[rank].max_micro_batch;
+  limit = std::min(limit, std::max(profile_->ranks[rank].min_micro_batch,
+                                   static_cast<std::int64_t>(std::floor(k_lowered_limit * static_cast<double>(failed_size)))));
+  if (control_.rank() == 0)
+    observer_.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
+                       "at most " + std::to_string(limit) + ", since " + why);
+}
+
 void RunPlans::rehearse() {
   const ReplicaSnapshot before(replica_);
   TrainingStep step(replica_, data_, reducer_, control_, configuration_.optimizer.max_grad_norm);
@@ -130,12 +154,7 @@ bool RunPlans::rehearsal_fits(TrainingStep& step) {
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (failed[rank] == 0) continue;
     fits = false;
-    auto& limit = profile_->ranks[rank].max_micro_batch;
-    limit = std::max(profile_->ranks[rank].min_micro_batch,
-                     static_cast<std::int64_t>(std::floor(k_lowered_limit * static_cast<double>(failed[rank]))));
-    if (control_.rank() == 0)
-      observer_.fallback("micro-batches of " + std::to_string(failed[rank]) + " on rank " + std::to_string(rank),
-                         "at most " + std::to_string(limit) + ", since the rehearsal ran out of memory");
+    lower_limit(rank, failed[rank], "the rehearsal ran out of memory");
   }
   if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
   return fits;

@@ -21,12 +21,16 @@ class RunPlans {
   const EpochPlan& epoch_plan();
   /// Goes on with a plan that was made before: same ranks, devices and batch.
   void use_plan(EpochPlan plan);
+  /// Plans anew where ranks ran out of memory: `failed_sizes` has, for each, the micro-batch that did not fit, or 0. False where the
+  /// configuration fixes what would have to change. Collective.
+  bool lower_limits(const std::vector<std::int64_t>& failed_sizes);
   /// The plan for a batch of any size, as a resumed epoch may have. Collective.
   const Plan& plan_of(std::int64_t batch_size);
 
  private:
   EpochPlan make_epoch_plan();
   Plan make_plan(std::int64_t batch_size);
+  void lower_limit(std::size_t rank, std::int64_t failed_size, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
   void rehearse();

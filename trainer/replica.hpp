@@ -1,4 +1,4 @@
-// One rank's copy of everything that is trained, and the accumulation of a gradient with it.
+// One rank's copy of everything that is trained.
 #pragma once
 
 #include "trainer/data/dataset.hpp"
@@ -28,6 +28,7 @@ struct Replica {
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;
+  bool has_batch_statistics;     // a sample's gradient depends on which others are in its micro-batch
   Timeline* timeline = nullptr;  // where spans go; none: nowhere
 };
 
@@ -39,19 +40,5 @@ std::int64_t num_outputs(const Configuration& configuration, const Dataset& data
 
 /// A run's element type.
 at::ScalarType scalar_type(Precision precision);
-
-/// What one rank's micro-batches of one step came to.
-struct LocalSums {
-  double loss = 0.0;  // sum, not mean
-  double weight = 0.0;
-  double compute_seconds = 0.0;  // of all micro-batches, a simulated device's slowness included
-};
-
-/// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat
-/// buffer.
-/// `before_last_backward`, where given, is called before the backward of the last of them.
-LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
-                              const std::function<void()>& before_last_backward = {});
 
 }  // namespace onebatch

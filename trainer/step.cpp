@@ -4,6 +4,7 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/error.hpp"
+#include "trainer/replica_state.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -15,8 +16,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // One float64 reduction carries everything small of a step: integers up to 2^53 are exact in it.
-enum Slot : std::size_t { k_loss, k_weight, k_stop, k_failed, k_first_per_rank };
-enum PerRank : std::size_t { k_step, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
+enum Slot : std::size_t { k_loss, k_weight, k_stop, k_failed, k_discard, k_out_of_memory, k_first_per_rank };
+enum PerRank : std::size_t { k_step, k_failed_size, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
+
+// What forwards change besides the gradient: a step that is discarded must leave it as it was.
+class RunningStatistics {
+ public:
+  explicit RunningStatistics(const Replica& replica) {
+    if (!replica.has_batch_statistics) return;
+    for (const NamedTensor& buffer : replica.model->buffers()) {
+      live_.push_back(buffer.tensor);
+      saved_.push_back(host_bytes(buffer.tensor));
+    }
+  }
+  void restore() const {
+    for (std::size_t i = 0; i < live_.size(); ++i) copy_from_bytes(live_[i], saved_[i]);
+  }
+
+ private:
+  std::vector<at::Tensor> live_;
+  std::vector<std::vector<std::byte>> saved_;
+};
 
 // Every rank finds the same, so all throw.
 void check_step(std::size_t rank, std::int64_t step, std::int64_t step_of_first) {
@@ -44,6 +64,7 @@ TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReduce
 
 StepTotals TrainingStep::run(const StepRequest& request) {
   StepTotals totals = compute_gradient(request);
+  if (totals.discarded) return totals;
   totals.skipped = totals.weight == 0.0;
   if (totals.skipped) return totals;
   const Span span(replica_.timeline, "optimizer", "optimizer");
@@ -60,12 +81,18 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   control_.set_activity("micro-batches of step " + std::to_string(request.step + 1));
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
   Local local;
+  const RunningStatistics before(replica_);
   // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a flag.
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    local.sums = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
-                                     share.micro_batches, request.step, [this] { reducer_.begin_last_backward(); });
+    local.sums =
+        accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
+                            request.step, {.before_last = [this] { reducer_.begin_last_backward(); }, .split_on_out_of_memory = true});
+  } catch (const MicroBatchDoesNotFit& error) {
+    local.discard = true;
+    local.sums.failed_size = error.size();
+    local.sums.out_of_memory_events = 1;
   } catch (...) {
     local.failure = std::current_exception();
   }
@@ -79,6 +106,7 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   local.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
   const StepTotals totals = combine(local, request);
+  if (totals.discarded) before.restore();
   control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
   if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight);
   return totals;
@@ -95,6 +123,9 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   sums[k_weight] = local.sums.weight;
   sums[k_stop] = request.stop_requested ? 1.0 : 0.0;
   sums[k_failed] = local.failure ? 1.0 : 0.0;
+  sums[k_discard] = local.discard ? 1.0 : 0.0;
+  sums[k_out_of_memory] = static_cast<double>(local.sums.out_of_memory_events);
+  per_rank(rank, k_failed_size) = static_cast<double>(local.sums.failed_size);
   per_rank(rank, k_step) = static_cast<double>(request.step);
   per_rank(rank, k_compute_seconds) = local.sums.compute_seconds;
   per_rank(rank, k_comm_seconds) = local.comm_seconds;
@@ -109,10 +140,13 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   totals.loss_sum = sums[k_loss];
   totals.weight = sums[k_weight];
   totals.stop_requested = sums[k_stop] > 0.0;
+  totals.discarded = sums[k_discard] > 0.0;
+  totals.out_of_memory_events = static_cast<std::int64_t>(sums[k_out_of_memory]);
   totals.reduced_bytes = reducer_.reduced_bytes() + (size > 1 ? static_cast<std::int64_t>(sums.size() * sizeof(double)) : 0);
   totals.exposed_comm_seconds = per_rank(0, k_comm_seconds);
   for (std::size_t r = 0; r < size; ++r) {
     check_step(r, static_cast<std::int64_t>(per_rank(r, k_step)), static_cast<std::int64_t>(per_rank(0, k_step)));
+    totals.failed_sizes.push_back(static_cast<std::int64_t>(per_rank(r, k_failed_size)));
     totals.compute_seconds.push_back(per_rank(r, k_compute_seconds));
     totals.memory_peak_bytes.push_back(static_cast<std::int64_t>(per_rank(r, k_memory_peak)));
     totals.exposed_comm_seconds = std::min(totals.exposed_comm_seconds, per_rank(r, k_comm_seconds));

@@ -1,9 +1,9 @@
 // One optimizer step, from a global batch to new weights.
 #pragma once
 
+#include "trainer/accumulation.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/gradients/reducer.hpp"
-#include "trainer/replica.hpp"
 
 #include <exception>
 
@@ -18,8 +18,11 @@ struct StepTotals {
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
   double grad_norm = 0.0;
-  std::int64_t reduced_bytes = 0;  // that each rank handed to the communicator: the gradient and the sums beside it
-  bool skipped = false;            // the global weight was zero
+  std::int64_t reduced_bytes = 0;         // that each rank handed to the communicator: the gradient and the sums beside it
+  bool skipped = false;                   // the global weight was zero
+  bool discarded = false;                 // a rank ran out of memory and could not split: nothing was updated, the step is to be done again
+  std::int64_t out_of_memory_events = 0;  // of all ranks
+  std::vector<std::int64_t> failed_sizes;  // per rank: the smallest micro-batch that ran out of memory, or 0
 };
 
 struct StepRequest {
@@ -45,6 +48,7 @@ class TrainingStep {
     LocalSums sums;
     double comm_seconds = 0.0;
     std::exception_ptr failure;  // of this rank's micro-batches
+    bool discard = false;
   };
   StepTotals combine(const Local& local, const StepRequest& request);
   // Collective; every rank throws what the first that failed has said.

@@ -1,5 +1,7 @@
-// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw or ahead. It writes the
-// moment of the fault (seconds since the epoch) to the file.
+// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, ahead or memory (from then
+// on its device has half as much for activations as the last step took). It writes the moment of the fault (seconds since the epoch) to the
+// file.
+#include "trainer/device/memory_budget.hpp"
 #include "trainer/fault_point.hpp"
 
 #include <chrono>
@@ -39,6 +41,13 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
   static const Fault fault = read_fault();
   if (fault.place != place || number < fault.number) return 0;
   if (fault.kind == "ahead") return 1;
+  if (fault.kind == "memory") {
+    static bool done = false;
+    MemoryBudget& budget = MemoryBudget::install();
+    if (!done) budget.set_limit_bytes(budget.current_bytes() + (budget.peak_bytes() - budget.current_bytes()) / 2);
+    done = true;
+    return 0;
+  }
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::ofstream(fault.file) << std::fixed << now << std::endl;
   if (fault.kind == "kill") std::raise(SIGKILL);

@@ -30,7 +30,8 @@ class ComputeDevice {
   virtual void reset_peak() = 0;
   /// Gives cached blocks back. Call it outside the `catch` of an out-of-memory error: the exception keeps tensors alive.
   virtual void empty_cache() = 0;
-  /// Counts memory that this rank uses but the device's allocator did not give; with a negative number it is given back. May throw an out-of-memory error.
+  /// Counts memory that this rank uses but the device's allocator did not give; with a negative number it is given back. May throw an
+  /// out-of-memory error.
   virtual void charge(std::int64_t /*bytes*/) {}
   /// Waits until the work that was put on the current stream is done.
   virtual void synchronize() = 0;

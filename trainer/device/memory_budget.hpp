@@ -20,7 +20,8 @@ class MemoryBudget {
   [[nodiscard]] virtual std::int64_t limit_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
-  /// Counts memory that was had elsewhere; with a negative number it is given back. Throws c10::OutOfMemoryError where the limit does not allow it.
+  /// Counts memory that was had elsewhere; with a negative number it is given back. Throws c10::OutOfMemoryError where the limit does not
+  /// allow it.
   virtual void charge(std::int64_t bytes) = 0;
   /// The peak becomes what is held now.
   virtual void reset_peak() = 0;

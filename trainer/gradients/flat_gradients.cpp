@@ -51,6 +51,7 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::by
   }
   if (parameters_.empty()) throw std::invalid_argument("the model has no parameter that requires a gradient");
   watched_->touched.assign(parameters_.size(), 0.0);
+  watched_->reached.assign(parameters_.size(), false);
   const auto options = parameters_.front().tensor.options().requires_grad(false);
   const auto element = static_cast<std::int64_t>(parameters_.front().tensor.element_size());
   const std::int64_t total = static_cast<std::int64_t>(bytes_needed(parameters_)) / element;
@@ -65,7 +66,8 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::by
     tensor.mutable_grad() = views_.back();
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>([watched = watched_, i] {
                                                      watched->touched[i] = 1.0;
-                                                     if (watched->listener) watched->listener(i);
+                                                     watched->reached[i] = true;
+                                                     if (watched->listener && watched->unheard == 0) watched->listener(i);
                                                    }));
   }
 }
@@ -79,6 +81,19 @@ FlatGradients::~FlatGradients() {
     torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr);
     parameter.tensor.mutable_grad() = at::Tensor();
   }
+}
+
+void FlatGradients::begin_backward() {
+  std::fill(watched_->reached.begin(), watched_->reached.end(), false);
+}
+
+std::vector<std::size_t> FlatGradients::not_reached(const std::optional<std::vector<std::size_t>>& of) const {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool asked = !of || std::find(of->begin(), of->end(), i) != of->end();
+    if (asked && !watched_->reached[i]) missing.push_back(i);
+  }
+  return missing;
 }
 
 const std::vector<double>& FlatGradients::touched() const {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace onebatch {
 
@@ -19,6 +20,13 @@ struct Bucket {
 std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes);
 
 class FlatGradients {
+  struct Watched {
+    std::vector<double> touched;
+    std::vector<bool> reached;  // since begin_backward()
+    std::function<void(std::size_t)> listener;
+    int unheard = 0;
+  };
+
  public:
   /// Gives every parameter a `.grad` in the flat buffer (each begins at a multiple of 64 bytes) and a hook that notes when it was touched.
   /// The buffer lies in `storage` (bytes_needed() of host memory that outlives this), or is allocated on the parameters' device. All
@@ -39,6 +47,23 @@ class FlatGradients {
   /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the thread that did. None
   /// ends it.
   void set_listener(std::function<void(std::size_t)> listener);
+  /// Begins to note which parameters a backward reaches.
+  void begin_backward();
+  /// Parameters, by index, that none has reached since; of `of` alone where it is given.
+  [[nodiscard]] std::vector<std::size_t> not_reached(const std::optional<std::vector<std::size_t>>& of) const;
+
+  /// While one lives the listener is told nothing.
+  class Unheard {
+   public:
+    explicit Unheard(FlatGradients& gradients) : watched_(*gradients.watched_) { ++watched_.unheard; }
+    ~Unheard() { --watched_.unheard; }
+    Unheard(const Unheard&) = delete;
+    Unheard& operator=(const Unheard&) = delete;
+
+   private:
+    Watched& watched_;
+  };
+
   /// One flag per parameter: 1.0 once a backward of this step has reached it. A sum over ranks says whether any has.
   [[nodiscard]] const std::vector<double>& touched() const;
 
@@ -52,10 +77,6 @@ class FlatGradients {
   at::Tensor flat_;
   std::vector<at::Tensor> views_;
   std::vector<Bucket> extents_;
-  struct Watched {
-    std::vector<double> touched;
-    std::function<void(std::size_t)> listener;
-  };
   std::shared_ptr<Watched> watched_;
 };
 

@@ -1,6 +1,7 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
+#include "trainer/accumulation.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"

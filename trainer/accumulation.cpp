@@ -1,0 +1,135 @@
+#include "trainer/accumulation.hpp"
+
+#include "trainer/device/failed_backward.hpp"
+#include "trainer/error.hpp"
+#include "trainer/fault_point.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace onebatch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Indices = std::span<const std::int64_t>;
+using Wanted = std::optional<std::vector<std::size_t>>;  // parameters to compute the gradient of; none: all
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Accumulator {
+ public:
+  Accumulator(Replica& replica, const Dataset& data, std::int64_t step, const AccumulationOptions& options)
+      : replica_(replica),
+        data_(data),
+        step_(step),
+        options_(options),
+        // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.
+        loss_sum_(at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {}
+
+  void micro_batch(Indices samples, bool last) {
+    if (last && options_.before_last) options_.before_last();
+    run(samples, std::nullopt);
+  }
+
+  LocalSums finish() {
+    sums_.loss = loss_sum_.item<double>();
+    return sums_;
+  }
+
+ private:
+  void run(Indices samples, const Wanted& wanted) {
+    replica_.gradients.begin_backward();
+    if (fits(samples, wanted)) return;
+    release_failed_backward(replica_.device.device());
+    replica_.device.empty_cache();
+    const auto size = static_cast<std::int64_t>(samples.size());
+    if (replica_.has_batch_statistics) throw MicroBatchDoesNotFit(size);
+    if (size == 1) throw DoesNotFitError("not even one sample fits on " + replica_.device.name() + " any more");
+    ++sums_.out_of_memory_events;
+    sums_.failed_size = sums_.failed_size == 0 ? size : std::min(sums_.failed_size, size);
+    const std::vector<std::size_t> missing = replica_.gradients.not_reached(wanted);
+    const std::size_t half = samples.size() / 2;
+    {
+      const FlatGradients::Unheard unheard(replica_.gradients);
+      run(samples.first(half), missing);
+    }
+    run(samples.subspan(half), missing);
+  }
+
+  // False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
+  bool fits(Indices samples, const Wanted& wanted) {
+    try {
+      attempt(samples, wanted);
+    } catch (const std::exception& error) {
+      if (!options_.split_on_out_of_memory || !is_out_of_memory(error)) throw;
+      return false;
+    }
+    return true;
+  }
+
+  void attempt(Indices samples, const Wanted& wanted) {
+    const c10::Device device = replica_.device.device();
+    const Batch batch = load(samples);
+    const Span span(replica_.timeline, "micro-batch", "compute");
+    fault_point("model", step_);
+    const double weight = replica_.loss.weight(batch.targets);
+    const at::Tensor outputs = replica_.model->forward(batch.inputs.to(device), {replica_.seed, step_, samples});
+    const at::Tensor loss = replica_.loss.sum(outputs, batch.targets.to(device));
+    if (!wanted) {
+      loss.backward();
+    } else if (!wanted->empty()) {
+      std::vector<at::Tensor> inputs;
+      for (const std::size_t index : *wanted) inputs.push_back(replica_.gradients.parameters()[index].tensor);
+      torch::autograd::backward({loss}, {}, std::nullopt, false, inputs);
+    }
+    loss_sum_.add_(loss.detach());
+    sums_.weight += weight;
+  }
+
+  Batch load(Indices samples) const {
+    const Span span(replica_.timeline, "load", "data");
+    fault_point("loader", step_);
+    return data_.gather(samples, replica_.type);
+  }
+
+  Replica& replica_;
+  const Dataset& data_;
+  std::int64_t step_;
+  const AccumulationOptions& options_;
+  at::Tensor loss_sum_;
+  LocalSums sums_;
+};
+
+}  // namespace
+
+LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+  const auto start = Clock::now();
+  Accumulator accumulator(replica, data, step, options);
+  std::size_t begin = 0;
+  for (const auto& [size, count] : micro_batches) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto part = samples.subspan(begin, static_cast<std::size_t>(size));
+      begin += part.size();
+      accumulator.micro_batch(part, begin == samples.size());
+    }
+  }
+  if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
+  LocalSums sums = accumulator.finish();
+  replica.device.synchronize();
+  {
+    const Span span(replica.timeline, "pace", "compute");
+    replica.device.pace(seconds_since(start));
+  }
+  sums.compute_seconds = seconds_since(start);
+  return sums;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,50 @@
+// A rank's part of a step: the summed gradient of its micro-batches, also where one of them turns out not to fit.
+#pragma once
+
+#include "trainer/replica.hpp"
+
+#include <functional>
+#include <stdexcept>
+
+namespace onebatch {
+
+/// What one rank's micro-batches of one step came to.
+struct LocalSums {
+  double loss = 0.0;  // sum, not mean
+  double weight = 0.0;
+  double compute_seconds = 0.0;           // of all micro-batches, a simulated device's slowness included
+  std::int64_t out_of_memory_events = 0;  // micro-batches that were split
+  std::int64_t failed_size = 0;           // the smallest of them; 0 where there was none
+};
+
+/// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others: the step has to be done again.
+class MicroBatchDoesNotFit : public std::runtime_error {
+ public:
+  explicit MicroBatchDoesNotFit(std::int64_t size)
+      : std::runtime_error("a micro-batch of " + std::to_string(size) + " ran out of memory"), size_(size) {}
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+ private:
+  std::int64_t size_;
+};
+
+struct AccumulationOptions {
+  /// Called before the last micro-batch.
+  std::function<void()> before_last;
+  /// A micro-batch that runs out of memory is done in halves. Without it the error is thrown, as a probe wants.
+  bool split_on_out_of_memory = false;
+};
+
+/// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat
+/// buffer.
+///
+/// Note [Halves of a micro-batch]. Accumulation is by parameter: when a backward runs out of memory, some parameters have the whole
+/// micro-batch's gradient and the others nothing of it. The halves' backwards are asked for the others alone. So the step's gradient is
+/// that of all its samples, each once. In the last micro-batch a parameter counts as final when the last half has reached it.
+///
+/// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change; and DoesNotFitError where a
+/// single sample does not fit.
+LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options = {});
+
+}  // namespace onebatch
