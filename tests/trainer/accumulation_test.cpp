@@ -4,8 +4,8 @@
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/error.hpp"
 
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -71,7 +71,8 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
 
 TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) {
   make(configuration_of(ModelKind::mlp));
-  for (const std::vector<MicroBatchRun>& micro_batches : {std::vector<MicroBatchRun>{{96, 1}}, std::vector<MicroBatchRun>{{16, 2}, {64, 1}}}) {
+  for (const std::vector<MicroBatchRun>& micro_batches :
+       {std::vector<MicroBatchRun>{{96, 1}}, std::vector<MicroBatchRun>{{16, 2}, {64, 1}}}) {
     const std::int64_t needed = need(micro_batches);
     const LocalSums whole = accumulate(micro_batches);
     const at::Tensor expected = replica_->gradients.flat().clone();
@@ -85,8 +86,8 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
       replica_->gradients.set_listener([&](std::size_t index) { heard[index] += last ? 1 : 0; });
       budget().set_limit_bytes(held + needed * percent / 100);
       replica_->gradients.begin_step();
-      const LocalSums sums =
-          accumulate_gradient(*replica_, *data_, samples_, micro_batches, 3, {.before_last = [&] { last = true; }, .split_on_out_of_memory = true});
+      const LocalSums sums = accumulate_gradient(*replica_, *data_, samples_, micro_batches, 3,
+                                                 {.before_last = [&] { last = true; }, .split_on_out_of_memory = true});
       budget().set_limit_bytes(MemoryBudget::k_no_limit);
       replica_->gradients.set_listener(nullptr);
       struck += sums.out_of_memory_events > 0 ? 1 : 0;
@@ -94,7 +95,8 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
       ASSERT_NEAR(sums.loss, whole.loss, 1e-12 * whole.loss);
       ASSERT_EQ(sums.weight, whole.weight);
       ASSERT_EQ(budget().current_bytes(), held) << "nothing is left behind";
-      for (std::size_t i = 0; i < replica_->gradients.parameters().size(); ++i) ASSERT_EQ(heard[i], 1) << "parameter " << i << " is final once";
+      for (std::size_t i = 0; i < replica_->gradients.parameters().size(); ++i)
+        ASSERT_EQ(heard[i], 1) << "parameter " << i << " is final once";
       in_backward += sums.out_of_memory_events == 1 ? 1 : 0;
     }
     EXPECT_GT(struck, 40);
