@@ -14,8 +14,9 @@
 namespace onebatch {
 namespace {
 
-constexpr int k_most_rehearsals = 5;
-constexpr double k_lowered_limit = 0.9;  // of the size that did not fit in the rehearsal
+constexpr int k_most_rehearsals = 12;
+constexpr double k_lowered_limit = 0.9;  // of the size that did not fit
+constexpr double k_lowered_more = 0.6;   // where that was not enough twice
 
 std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int rank) {
   if (batch.micro_batch_size.empty()) return std::nullopt;
@@ -99,7 +100,7 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
   profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
   if (measured) {
     for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
-      if (failed_sizes[rank] > 0) lower_limit(rank, failed_sizes[rank], "it ran out of memory in a step");
+      if (failed_sizes[rank] > 0) lower_limit(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
     }
   }
   plan_.reset();
@@ -108,10 +109,10 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
   return true;
 }
 
-void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, const std::string& why) {
+void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
   auto& limit = profile_->ranks[rank].max_micro_batch;
   limit = std::min(limit, std::max(profile_->ranks[rank].min_micro_batch,
-                                   static_cast<std::int64_t>(std::floor(k_lowered_limit * static_cast<double>(failed_size)))));
+                                   static_cast<std::int64_t>(std::floor(factor * static_cast<double>(failed_size)))));
   if (control_.rank() == 0)
     observer_.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
                        "at most " + std::to_string(limit) + ", since " + why);
@@ -120,7 +121,7 @@ void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, const std
 void RunPlans::rehearse() {
   const ReplicaSnapshot before(replica_);
   TrainingStep step(replica_, data_, reducer_, control_, configuration_.optimizer.max_grad_norm);
-  for (int attempt = 1; !rehearsal_fits(step); ++attempt) {
+  for (int attempt = 1; !rehearsal_fits(step, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
     before.restore(replica_);
     if (attempt == k_most_rehearsals)
       throw AgreedError(ExitCode::does_not_fit,
@@ -130,7 +131,7 @@ void RunPlans::rehearse() {
   before.restore(replica_);
 }
 
-bool RunPlans::rehearsal_fits(TrainingStep& step) {
+bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(plan_->full.global_batch_size));
   for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % data_.size();
   const RankPlan& share = plan_->full.ranks.at(static_cast<std::size_t>(control_.rank()));
@@ -154,7 +155,7 @@ bool RunPlans::rehearsal_fits(TrainingStep& step) {
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (failed[rank] == 0) continue;
     fits = false;
-    lower_limit(rank, failed[rank], "the rehearsal ran out of memory");
+    lower_limit(rank, failed[rank], factor, "the rehearsal ran out of memory");
   }
   if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
   return fits;

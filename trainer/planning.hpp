@@ -30,12 +30,12 @@ class RunPlans {
  private:
   EpochPlan make_epoch_plan();
   Plan make_plan(std::int64_t batch_size);
-  void lower_limit(std::size_t rank, std::int64_t failed_size, const std::string& why);
+  void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
   void rehearse();
-  /// How many ranks ran out of memory in it.
-  bool rehearsal_fits(TrainingStep& step);
+  /// Whether no rank ran out of memory in it. The limits of those that did are lowered to `factor` of what did not fit.
+  bool rehearsal_fits(TrainingStep& step, double factor);
 
   const Configuration& configuration_;
   Replica& replica_;
