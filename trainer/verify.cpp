@@ -4,6 +4,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/error.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -75,7 +76,8 @@ Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::in
 
 Gradient plan_gradient(const VerifyParts& parts, std::span<const std::int64_t> samples, const Plan& plan) {
   TrainingStep step(parts.replica, parts.data, parts.reducer, parts.control, std::nullopt);
-  step.compute_gradient({.global_batch = samples, .plan = plan, .lr = 0.0});
+  if (step.compute_gradient({.global_batch = samples, .plan = plan, .lr = 0.0}).discarded)
+    throw AgreedError(ExitCode::does_not_fit, "the plan runs out of memory: is another program using a device? Else raise probe.margin");
   Gradient gradient;
   const auto& flat = parts.replica.gradients;
   for (std::size_t i = 0; i < flat.views().size(); ++i)
