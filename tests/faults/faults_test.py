@@ -21,7 +21,7 @@ TIMEOUT = 2.0          # comm.timeout_seconds
 ALLOWED = 5.0          # beyond it
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
 # Keeps each rank's own code, where the launcher lets it come to one.
-WRAPPER = '"$@"; code=$?; echo $code > "$CODES/$OMPI_COMM_WORLD_RANK"; exit $code'
+WRAPPER = '"$@"; code=$?; echo $code > "$CODES/.$OMPI_COMM_WORLD_RANK"; mv "$CODES/.$OMPI_COMM_WORLD_RANK" "$CODES/$OMPI_COMM_WORLD_RANK"; exit $code'
 CONFIG = """
 [run]
 max_steps = 6
@@ -116,7 +116,7 @@ def run(case):
             done = subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", *contexts(case, folder)], env=environment, capture_output=True, text=True, timeout=120)
             end = time.time()
             seconds = end - (float(moment.read_text()) if moment.exists() else begin)
-            own = {int(f.name): int(f.read_text()) for f in codes.iterdir()}
+            own = {int(f.name): int(f.read_text()) for f in codes.glob("[!.]*")}
             return check(case, done, seconds, moment.exists(), own, runs, folder)
         finally:
             if small_disk:
