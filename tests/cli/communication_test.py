@@ -54,13 +54,13 @@ with Scratch() as s:
 
     # Shared memory too small, in a mount namespace of its own: said, and the same losses.
     reference = losses(s, "roomy", 2)[0]
-    for size, words in (("64m", None), ("900k", "no room")):
+    allowed = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode == 0
+    if not allowed:
+        print("mount namespaces are not allowed here: small shared memory was not tried")
+    for size, words in (("64m", None), ("900k", "no room")) if allowed else ():
         command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh", *command_line(2, [
             "train", s.config, *FIXED[:-1], *shares(2), "--set", f"run.name=shm{size}"])]
         done = subprocess.run(command, cwd=ROOT, env={**ENVIRONMENT, "OMPI_MCA_btl_vader_backing_directory": "/tmp"}, capture_output=True, text=True, timeout=120)
-        if "Operation not permitted" in done.stderr or "permission denied" in done.stderr.lower():
-            print("mounting is not allowed here: small shared memory was not tried")
-            break
         check(done.returncode == 0, f"/dev/shm of {size}", done.stdout + done.stderr)
         found = [line["loss"] for line in read_json_lines(s.runs / f"shm{size}" / "metrics.jsonl")]
         check(found == reference, f"/dev/shm of {size}: the same losses", f"{found}\n{reference}")
