@@ -3,6 +3,7 @@
 
 hosts_test.py PROGRAM COMMUNICATOR_TEST. Exits with 77 where namespaces are not allowed.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ SET = f"ob{os.getpid() % 100000}"
 SUBNET = "10.77.0"
 TIMEOUT = 3.0
 ALLOWED = 5.0
+LAUNCHES = 5
 CONFIG = """
 [run]
 max_steps = {steps}
@@ -76,10 +78,8 @@ class Hosts:
             sh("ip", "netns", "exec", name, "ip", *words)
 
     def __exit__(self, *_error):
+        self.kill_all()
         for number in range(1, self.count + 1):
-            pids = sh("ip", "netns", "pids", f"{SET}-{number}", check=False).stdout.split()
-            for pid in pids:
-                os.kill(int(pid), signal.SIGKILL)
             sh("ip", "link", "del", f"{SET}v{number}", check=False)
             sh("ip", "netns", "del", f"{SET}-{number}", check=False)
         sh("ip", "link", "del", SET, check=False)
@@ -114,7 +114,29 @@ class Hosts:
                    "--mca", "oob_tcp_keepalive_time", "1", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "2", "--bind-to", "none",
                    "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_mpi_yield_when_idle", "--host", hosts, *map(str, program)]
         environment = dict(os.environ, HOSTS=SET, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        for _ in range(LAUNCHES):
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+            if self.has_started(process, str(program[0])):
+                return process
+            # The launcher's daemons sometimes do not find each other on links that have just come up; the program is not there yet.
+            print("the launcher has started no rank in 10 s: once more", flush=True)
+            os.killpg(process.pid, signal.SIGKILL)
+            self.kill_all()
+        sys.exit(f"the launcher started no rank in {LAUNCHES} tries")
+
+    def has_started(self, process, program):
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if process.poll() is not None or self.pids(1, program):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def kill_all(self):
+        for number in range(1, self.count + 1):
+            for pid in sh("ip", "netns", "pids", f"{SET}-{number}", check=False).stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def configuration(folder, name, ranks, steps):
