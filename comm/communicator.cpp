@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 
 namespace onebatch::comm {
 
@@ -20,11 +19,8 @@ std::size_t size_of(ScalarType type) {
 }
 
 std::byte* Communicator::allocate(std::size_t bytes) {
-  constexpr std::size_t k_alignment = 64;
-  own_memory_.assign(bytes + k_alignment, std::byte{0});
-  std::size_t room = own_memory_.size();
-  void* aligned = own_memory_.data();
-  return static_cast<std::byte*>(std::align(k_alignment, bytes, aligned, room));
+  own_memory_ = AlignedMemory(bytes);
+  return own_memory_.data();
 }
 
 std::vector<std::string> all_gather_text(Communicator& communicator, std::string_view text) {

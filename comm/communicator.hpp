@@ -1,6 +1,8 @@
 // Collectives over raw buffers, whatever carries them: one process, MPI, NCCL.
 #pragma once
 
+#include "comm/aligned_memory.hpp"
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -58,7 +60,7 @@ class Communicator {
   [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 
  private:
-  std::vector<std::byte> own_memory_;
+  AlignedMemory own_memory_;
 };
 
 /// Strings of any length from every rank, in the order of the ranks. Collective.

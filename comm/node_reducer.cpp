@@ -41,14 +41,19 @@ void wait_until(const std::atomic<std::uint64_t>& counter, std::uint64_t value) 
   }
 }
 
-std::uint64_t request_of(std::uint64_t kind, std::size_t count, ScalarType type, ReduceOp op) {
-  return (static_cast<std::uint64_t>(count) << 12) | (kind << 8) | (static_cast<std::uint64_t>(type) << 4) | static_cast<std::uint64_t>(op);
+enum class Kind : std::uint64_t { all_reduce, all_reduce_in_place, broadcast };
+
+std::uint64_t request_of(Kind kind, std::size_t count, ScalarType type, ReduceOp op) {
+  return (static_cast<std::uint64_t>(count) << 12) | (static_cast<std::uint64_t>(kind) << 8) | (static_cast<std::uint64_t>(type) << 4) |
+         static_cast<std::uint64_t>(op);
 }
 
 std::string words_of(std::uint64_t request) {
   const auto type = static_cast<ScalarType>((request >> 4) & 0xf);
-  const bool broadcast = ((request >> 8) & 0xf) == 1;
-  return (broadcast ? "broadcast of " : "all_reduce of ") + std::to_string((request >> 12) * size_of(type)) + " bytes" +
+  const auto kind = static_cast<Kind>((request >> 8) & 0xf);
+  const bool broadcast = kind == Kind::broadcast;
+  return (broadcast ? "broadcast of " : (kind == Kind::all_reduce ? "all_reduce of " : "all_reduce in place of ")) +
+         std::to_string((request >> 12) * size_of(type)) + " bytes" +
          (broadcast ? "" : " (type " + std::to_string(static_cast<int>(type)) + ", operation " + std::to_string(request & 0xf) + ")");
 }
 
@@ -86,19 +91,23 @@ NodeReducer::Piece NodeReducer::piece_of(int rank, std::size_t count) const {
   return {begin, std::min(step, count - begin)};
 }
 
-void NodeReducer::arrive(std::uint64_t stage, std::uint64_t request) {
+void NodeReducer::arrive(std::uint64_t stage, std::uint64_t request, std::uint64_t offset) {
   state(rank_).request[stage % 3].store(request, std::memory_order_relaxed);
+  state(rank_).offset[stage % 3].store(offset, std::memory_order_relaxed);
   state(rank_).arrived.store(stage + 1, std::memory_order_release);
 }
 
-void NodeReducer::wait_for_all(std::uint64_t stage, std::uint64_t request) {
+void NodeReducer::wait_for_all(std::uint64_t stage) {
+  const std::uint64_t request = state(rank_).request[stage % 3].load(std::memory_order_relaxed);
+  const std::uint64_t offset = state(rank_).offset[stage % 3].load(std::memory_order_relaxed);
   for (int rank = 0; rank < size_; ++rank) {
     wait_until(state(rank).arrived, stage + 1);
     const std::uint64_t other = state(rank).request[stage % 3].load(std::memory_order_relaxed);
-    if (other == request) continue;
+    const std::uint64_t other_offset = state(rank).offset[stage % 3].load(std::memory_order_relaxed);
+    if (other == request && other_offset == offset) continue;
     throw CommError(rank_, "all_reduce",
-                    "the ranks do not do the same: the node's rank " + std::to_string(rank) + " is in " + words_of(other) +
-                        ", this one in " + words_of(request));
+                    "the ranks do not do the same: the node's rank " + std::to_string(rank) + " is in " + words_of(other) + " at " +
+                        std::to_string(other_offset) + ", this one in " + words_of(request) + " at " + std::to_string(offset));
   }
 }
 
@@ -106,10 +115,10 @@ void NodeReducer::all_reduce(void* buffer, std::size_t count, ScalarType type, R
   if (size_ == 1 || count == 0) return;
   auto* data = static_cast<std::byte*>(buffer);
   const std::size_t element = size_of(type);
-  const std::uint64_t request = request_of(0, count, type, op);
-  if (count * element <= std::min(k_small_bytes, chunk_bytes_)) return all_reduce_small(data, count, type, op, request);
+  if (count * element <= std::min(k_small_bytes, chunk_bytes_)) return all_reduce_small(data, count, type, op);
   if (is_shared(data, count * element))
-    return all_reduce_shared(static_cast<std::size_t>(data - shared_[static_cast<std::size_t>(rank_)]), count, type, op, request);
+    return all_reduce_shared(static_cast<std::size_t>(data - shared_[static_cast<std::size_t>(rank_)]), count, type, op);
+  const std::uint64_t request = request_of(Kind::all_reduce, count, type, op);
   const std::size_t chunk = chunk_bytes_ / element;
   const std::uint64_t num_stages = (count + chunk - 1) / chunk;
   const auto stage = [&](std::uint64_t i) {
@@ -137,10 +146,10 @@ bool NodeReducer::is_shared(const std::byte* data, std::size_t bytes) const {
 }
 
 // Each rank sums its piece from all buffers into all buffers: the least that memory can be asked to move.
-void NodeReducer::all_reduce_shared(std::size_t offset, std::size_t count, ScalarType type, ReduceOp op, std::uint64_t request) {
+void NodeReducer::all_reduce_shared(std::size_t offset, std::size_t count, ScalarType type, ReduceOp op) {
   const std::uint64_t stage = next_stage_++;
-  arrive(stage, request ^ (static_cast<std::uint64_t>(offset) << 20));
-  wait_for_all(stage, request ^ (static_cast<std::uint64_t>(offset) << 20));
+  arrive(stage, request_of(Kind::all_reduce_in_place, count, type, op), offset);
+  wait_for_all(stage);
   const Piece own = piece_of(rank_, count);
   buffers_.clear();
   for (std::byte* buffer : shared_) buffers_.push_back(buffer + offset + own.begin * size_of(type));
@@ -149,11 +158,11 @@ void NodeReducer::all_reduce_shared(std::size_t offset, std::size_t count, Scala
   for (int rank = 0; rank < size_; ++rank) wait_until(state(rank).done, stage + 1);
 }
 
-void NodeReducer::all_reduce_small(std::byte* data, std::size_t count, ScalarType type, ReduceOp op, std::uint64_t request) {
+void NodeReducer::all_reduce_small(std::byte* data, std::size_t count, ScalarType type, ReduceOp op) {
   const std::uint64_t stage = next_stage_++;
   std::memcpy(slot(rank_, stage), data, count * size_of(type));
-  arrive(stage, request);
-  wait_for_all(stage, request);
+  arrive(stage, request_of(Kind::all_reduce, count, type, op));
+  wait_for_all(stage);
   for (int rank = 0; rank < size_; ++rank) inputs_[static_cast<std::size_t>(rank)] = slot(rank, stage);
   reduce_in_order(data, inputs_, count, type, op);
   state(rank_).done.store(stage + 1, std::memory_order_release);
@@ -170,7 +179,7 @@ void NodeReducer::lay_down(const Stage& stage) {
 }
 
 void NodeReducer::sum_own(const Stage& stage) {
-  wait_for_all(stage.number, stage.request);
+  wait_for_all(stage.number);
   const Piece own = piece_of(rank_, stage.count);
   const std::size_t offset = own.begin * size_of(stage.type);
   for (int rank = 0; rank < size_; ++rank)
@@ -191,14 +200,14 @@ void NodeReducer::take(const Stage& stage) {
 
 void NodeReducer::broadcast(void* buffer, std::size_t bytes, int root) {
   if (size_ == 1) return;
-  const std::uint64_t request = request_of(1, bytes, ScalarType::uint8, ReduceOp::sum);
+  const std::uint64_t request = request_of(Kind::broadcast, bytes, ScalarType::uint8, ReduceOp::sum);
   auto* data = static_cast<std::byte*>(buffer);
   for (std::size_t begin = 0; begin < bytes; begin += chunk_bytes_) {
     const std::size_t count = std::min(chunk_bytes_, bytes - begin);
     const std::uint64_t stage = next_stage_++;
     if (rank_ == root) std::memcpy(slot(root, stage), data + begin, count);
     arrive(stage, request);
-    wait_for_all(stage, request);
+    wait_for_all(stage);
     if (rank_ != root) std::memcpy(data + begin, slot(root, stage), count);
     state(rank_).done.store(stage + 1, std::memory_order_release);
   }

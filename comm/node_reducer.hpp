@@ -37,6 +37,7 @@ class NodeReducer {
     std::atomic<std::uint64_t> arrived;  // stages laid down
     std::atomic<std::uint64_t> done;     // stages summed
     std::atomic<std::uint64_t> request[3];
+    std::atomic<std::uint64_t> offset[3];  // of a buffer that is summed where it lies
   };
 
   struct Stage;
@@ -49,13 +50,14 @@ class NodeReducer {
   [[nodiscard]] std::byte* slot(int rank, std::uint64_t stage) const;
   [[nodiscard]] Piece piece_of(int rank, std::size_t count) const;
   [[nodiscard]] bool is_shared(const std::byte* data, std::size_t bytes) const;
-  void all_reduce_shared(std::size_t offset, std::size_t count, ScalarType type, ReduceOp op, std::uint64_t request);
-  void all_reduce_small(std::byte* data, std::size_t count, ScalarType type, ReduceOp op, std::uint64_t request);
+  void all_reduce_shared(std::size_t offset, std::size_t count, ScalarType type, ReduceOp op);
+  void all_reduce_small(std::byte* data, std::size_t count, ScalarType type, ReduceOp op);
   void lay_down(const Stage& stage);
   void sum_own(const Stage& stage);
   void take(const Stage& stage);
-  void arrive(std::uint64_t stage, std::uint64_t request);
-  void wait_for_all(std::uint64_t stage, std::uint64_t request);
+  void arrive(std::uint64_t stage, std::uint64_t request, std::uint64_t offset = 0);
+  // Throws where another rank has come with another request or offset.
+  void wait_for_all(std::uint64_t stage);
 
   std::byte* memory_;
   std::size_t chunk_bytes_;

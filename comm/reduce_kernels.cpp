@@ -6,14 +6,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace onebatch::comm {
 namespace {
 
 // What is being added to stays in the nearest cache.
 constexpr std::size_t k_block = 2048;
-
-constexpr std::size_t k_most_inputs = 1024;  // ranks of a node
 
 template <ReduceOp op, typename T>
 T combine(T a, T b) {
@@ -108,11 +107,11 @@ void reduce_in_place(std::span<void* const> buffers, std::size_t count, ScalarTy
     return sum_into_both(static_cast<float*>(buffers[0]), static_cast<float*>(buffers[1]), count);
   const std::size_t element = size_of(type);
   alignas(64) std::array<std::byte, k_block * sizeof(double)> sum;
-  std::array<const void*, k_most_inputs> inputs;
+  std::vector<const void*> inputs(buffers.size());
   for (std::size_t begin = 0; begin < count; begin += k_block) {
     const std::size_t length = std::min(k_block, count - begin);
     for (std::size_t i = 0; i < buffers.size(); ++i) inputs[i] = static_cast<const std::byte*>(buffers[i]) + begin * element;
-    reduce_in_order(sum.data(), {inputs.data(), buffers.size()}, length, type, op);
+    reduce_in_order(sum.data(), inputs, length, type, op);
     for (void* buffer : buffers) std::memcpy(static_cast<std::byte*>(buffer) + begin * element, sum.data(), length * element);
   }
 }

@@ -7,8 +7,6 @@ namespace {
 
 constexpr std::size_t k_largest_chunk = std::size_t{1} << 19;
 constexpr std::size_t k_smallest_chunk = std::size_t{1} << 16;
-constexpr std::size_t k_page = 4096;
-constexpr std::size_t k_left_free = std::size_t{1} << 20;  // for MPI's own needs
 
 std::string no_room(std::size_t needed) {
   return shared_memory_folder() + " on some node has no room for " + std::to_string(needed >> 10) +
@@ -37,10 +35,9 @@ SharedMemoryCommunicator::SharedMemoryCommunicator(std::unique_ptr<MpiCommunicat
 
 // Every rank looks before any asks for memory, and all take what the poorest node has.
 std::size_t SharedMemoryCommunicator::agree_on_chunk() {
-  const std::size_t room = free_shared_memory_bytes();
   std::size_t chunk = node_size_ == 1 ? k_largest_chunk : 0;
   for (std::size_t tried = k_largest_chunk; tried >= k_smallest_chunk && chunk == 0; tried /= 2) {
-    if (NodeReducer::bytes_needed(node_size_, tried) + k_left_free <= room) chunk = tried;
+    if (shared_memory_has_room(NodeReducer::bytes_needed(node_size_, tried))) chunk = tried;
   }
   auto least = static_cast<std::int64_t>(chunk);
   world_->all_reduce(&least, 1, ScalarType::int64, ReduceOp::min);
@@ -70,12 +67,12 @@ void SharedMemoryCommunicator::barrier() {
 std::byte* SharedMemoryCommunicator::allocate(std::size_t bytes) {
   if (!why_not_shared_.empty()) return Communicator::allocate(bytes);
   const Watchdog::Guard guard(watchdog_, "allocating shared memory", bytes);
-  const std::size_t each = (bytes + k_page - 1) / k_page * k_page;
+  const std::size_t each = (bytes + k_page_bytes - 1) / k_page_bytes * k_page_bytes;
   const std::size_t needed = each * static_cast<std::size_t>(node_size_);
   if (buffers_) buffers_->close();
   buffers_.reset();
   if (node_) node_->share_buffers({}, 0);
-  std::int64_t fits = needed + k_left_free <= free_shared_memory_bytes() ? 1 : 0;
+  std::int64_t fits = shared_memory_has_room(needed) ? 1 : 0;
   world_->all_reduce(&fits, 1, ScalarType::int64, ReduceOp::min);
   why_not_in_place_ = fits == 1 ? "" : no_room(needed);
   if (fits == 0 || !node_) return Communicator::allocate(bytes);

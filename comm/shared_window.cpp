@@ -10,7 +10,7 @@
 namespace onebatch::comm {
 namespace {
 
-constexpr std::size_t k_page = 4096;
+constexpr std::size_t k_left_free = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -20,15 +20,15 @@ std::unique_ptr<SharedWindow> SharedWindow::create(MPI_Comm node, std::size_t by
   MPI_Win window = MPI_WIN_NULL;
   void* own = nullptr;
   // All of it belongs to the first rank; the others ask where it begins.
-  const auto mine = static_cast<MPI_Aint>(rank == 0 ? bytes + k_page : 0);
+  const auto mine = static_cast<MPI_Aint>(rank == 0 ? bytes + k_page_bytes : 0);
   check_mpi(MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, node, static_cast<void*>(&own), &window), rank, "MPI_Win_allocate_shared");
   MPI_Aint size = 0;
   int unit = 0;
   void* first = nullptr;
   check_mpi(MPI_Win_shared_query(window, 0, &size, &unit, static_cast<void*>(&first)), rank, "MPI_Win_shared_query");
   // MPI keeps words of its own in front. Within a page all ranks see the same address, so all align alike.
-  std::size_t room = bytes + k_page;
-  std::align(k_page, bytes, first, room);
+  std::size_t room = bytes + k_page_bytes;
+  std::align(k_page_bytes, bytes, first, room);
   // Touched at once, since what is promised by a file system that fills up later ends in SIGBUS; each rank its own part, for its memory
   // node.
   int ranks = 1;
@@ -56,6 +56,10 @@ std::size_t free_shared_memory_bytes() {
   struct statvfs room {};
   if (statvfs(shared_memory_folder().c_str(), &room) != 0) return 0;
   return static_cast<std::size_t>(room.f_bavail) * static_cast<std::size_t>(room.f_frsize);
+}
+
+bool shared_memory_has_room(std::size_t bytes) {
+  return bytes + k_left_free <= free_shared_memory_bytes();
 }
 
 }  // namespace onebatch::comm

@@ -9,6 +9,8 @@
 
 namespace onebatch::comm {
 
+constexpr std::size_t k_page_bytes = 4096;
+
 /// Owns a window of MPI_Win_allocate_shared.
 class SharedWindow {
  public:
@@ -33,5 +35,7 @@ class SharedWindow {
 [[nodiscard]] std::string shared_memory_folder();
 /// Bytes free there; 0 where it cannot be asked.
 [[nodiscard]] std::size_t free_shared_memory_bytes();
+/// Whether a window of so many bytes leaves enough for MPI's own needs.
+[[nodiscard]] bool shared_memory_has_room(std::size_t bytes);
 
 }  // namespace onebatch::comm

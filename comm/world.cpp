@@ -17,12 +17,6 @@ namespace onebatch::comm {
 namespace {
 
 constexpr int k_peer_failed_exit_code = 4;
-constexpr std::size_t k_cache_line = 64;
-constexpr std::size_t k_left_free = std::size_t{1} << 20;  // of shared memory, for MPI's own needs
-
-std::int64_t now_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
@@ -47,7 +41,7 @@ struct World::State {
   int node_local_size = 1;
   MPI_Comm node = MPI_COMM_NULL;
   std::unique_ptr<SharedWindow> board_window;
-  std::vector<std::byte> private_board;  // where there is no room for a window
+  AlignedMemory private_board;  // where there is no room for a window
   std::optional<StatusBoard> board;
   std::optional<Watchdog> watchdog;
   std::vector<std::string> hosts = {host_name()};
@@ -65,24 +59,22 @@ struct World::State {
     std::vector<int> ranks(static_cast<std::size_t>(node_local_size));
     check_mpi(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, node), rank, "MPI_Allgather");
     const std::size_t bytes = StatusBoard::bytes_needed(node_local_size);
-    int room = free_shared_memory_bytes() > bytes + k_left_free ? 1 : 0;
+    int room = shared_memory_has_room(bytes) ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_INT, MPI_MIN, node), rank, "MPI_Allreduce");
     if (room == 1) {
       board_window = SharedWindow::create(node, bytes);
       board.emplace(board_window->data(), ranks, node_local_rank);
     } else {
-      std::size_t own_bytes = 2 * StatusBoard::bytes_needed(1);
-      private_board.resize(own_bytes);
-      void* aligned = private_board.data();
-      std::align(k_cache_line, StatusBoard::bytes_needed(1), aligned, own_bytes);
-      board.emplace(static_cast<std::byte*>(aligned), std::vector<int>{rank}, 0);
+      private_board = AlignedMemory(StatusBoard::bytes_needed(1));
+      board.emplace(private_board.data(), std::vector<int>{rank}, 0);
     }
     watchdog.emplace(rank, k_peer_failed_exit_code, *board);
   }
 
   // Who is where, so that the watchdogs can find each other when MPI is stuck.
   void start_watchdog(MpiCommunicator& mpi) {
-    const std::string key = broadcast_text(mpi, std::to_string(getpid()) + "." + std::to_string(now_nanoseconds()) + ":", 0);
+    const std::string key = broadcast_text(
+        mpi, std::to_string(getpid()) + "." + std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()) + ":", 0);
     auto channel = std::make_unique<SideChannel>(key, [this] {
       std::string lines;
       for (const RankReport& report : board->read()) lines += report.to_line();

@@ -14,10 +14,8 @@ using onebatch::testing::exact_input;
 class Node {
  public:
   Node(int size, std::size_t chunk_bytes, std::size_t shared_bytes = 0)
-      : size_(size), memory_(NodeReducer::bytes_needed(size, chunk_bytes) + 64 + static_cast<std::size_t>(size) * shared_bytes) {
-    void* aligned = memory_.data();
-    std::size_t room = memory_.size();
-    auto* begin = static_cast<std::byte*>(std::align(64, 1, aligned, room));
+      : size_(size), memory_(NodeReducer::bytes_needed(size, chunk_bytes) + static_cast<std::size_t>(size) * shared_bytes) {
+    std::byte* begin = memory_.data();
     for (int rank = 0; rank < size; ++rank) {
       reducers_.push_back(std::make_unique<NodeReducer>(begin, chunk_bytes, rank, size));
       shared_.push_back(begin + NodeReducer::bytes_needed(size, chunk_bytes) + static_cast<std::size_t>(rank) * shared_bytes);
@@ -37,7 +35,7 @@ class Node {
 
  private:
   int size_;
-  std::vector<std::byte> memory_;
+  AlignedMemory memory_;
   std::vector<std::unique_ptr<NodeReducer>> reducers_;
   std::vector<std::byte*> shared_;
 };
@@ -159,6 +157,22 @@ TEST(NodeReducerMismatchTest, ranks_that_do_not_do_the_same_are_told) {
   });
   EXPECT_NE(said[0].find("rank 1 is in all_reduce of 396 bytes"), std::string::npos) << said[0];
   EXPECT_NE(said[1].find("rank 0 is in all_reduce of 400 bytes"), std::string::npos) << said[1];
+}
+
+TEST(NodeReducerMismatchTest, shared_buffers_at_unlike_places_are_told) {
+  constexpr std::size_t k_count = 10000;
+  Node node(2, 4096, 2 * k_count * sizeof(float));
+  std::array<std::string, 2> said;
+  node.on_all_ranks([&](int rank, NodeReducer& reducer) {
+    try {
+      reducer.all_reduce(node.shared(rank) + (rank == 0 ? 0 : 4096), k_count, ScalarType::float32, ReduceOp::sum);
+    } catch (const CommError& error) {
+      said[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  EXPECT_NE(said[0].find("rank 1 is in all_reduce in place of 40000 bytes"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("at 4096"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("at 4096"), std::string::npos) << said[1];
 }
 
 }  // namespace
