@@ -47,8 +47,7 @@ class Accumulator {
   void run(Indices samples, const Wanted& wanted) {
     replica_.gradients.begin_backward();
     if (fits(samples, wanted)) return;
-    release_failed_backward(replica_.device.device());
-    replica_.device.empty_cache();
+    recover_from_out_of_memory(replica_.device);
     const auto size = static_cast<std::int64_t>(samples.size());
     if (replica_.has_batch_statistics) throw MicroBatchDoesNotFit(size);
     if (size == 1) throw DoesNotFitError("not even one sample fits on " + replica_.device.name() + " any more");

@@ -83,6 +83,12 @@ void agree(comm::Communicator& control, const std::function<void()>& work) {
   }
 }
 
+void agree_on_rank_0(comm::Communicator& control, const std::function<void()>& work) {
+  agree(control, [&] {
+    if (control.rank() == 0) work();
+  });
+}
+
 void check_same(comm::Communicator& control, const std::vector<AgreedItem>& items) {
   std::string mine;
   for (const AgreedItem& item : items) mine += item.name + "\x1f" + item.value + "\x1e";

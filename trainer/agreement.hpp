@@ -11,6 +11,9 @@ namespace onebatch {
 /// `work` itself must not be collective. Collective.
 void agree(comm::Communicator& control, const std::function<void()>& work);
 
+/// The same for work that rank 0 does for all. Collective.
+void agree_on_rank_0(comm::Communicator& control, const std::function<void()>& work);
+
 /// Something that must be the same on every rank.
 struct AgreedItem {
   std::string name;

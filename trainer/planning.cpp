@@ -74,24 +74,24 @@ const Plan& RunPlans::plan_of(std::int64_t batch_size) {
 
 EpochPlan RunPlans::make_epoch_plan() {
   const BatchConfiguration& batch = configuration_.batch;
-  std::string text;
-  agree(control_, [&] {
-    if (control_.rank() != 0) return;
-    const bool drop = batch.last_batch == LastBatch::drop;
-    text =
-        to_json(plan_epoch(batch.global_batch_size, data_.size(), drop, rank_costs(*profile_, batch), planner_options(*profile_, batch)));
+  const bool drop = batch.last_batch == LastBatch::drop;
+  return plan_on_rank_0([&] {
+    return to_json(
+        plan_epoch(batch.global_batch_size, data_.size(), drop, rank_costs(*profile_, batch), planner_options(*profile_, batch)));
   });
-  return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan");
 }
 
 Plan RunPlans::make_plan(std::int64_t batch_size) {
+  const BatchConfiguration& batch = configuration_.batch;
+  return plan_on_rank_0(
+             [&] { return to_json(plan_global_batch(batch_size, rank_costs(*profile_, batch), planner_options(*profile_, batch))); })
+      .full;
+}
+
+EpochPlan RunPlans::plan_on_rank_0(const std::function<std::string()>& plan) const {
   std::string text;
-  agree(control_, [&] {
-    if (control_.rank() != 0) return;
-    text = to_json(
-        plan_global_batch(batch_size, rank_costs(*profile_, configuration_.batch), planner_options(*profile_, configuration_.batch)));
-  });
-  return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan").full;
+  agree_on_rank_0(control_, [&] { text = plan(); });
+  return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan");
 }
 
 bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
@@ -146,8 +146,7 @@ bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
       failed_size = share.micro_batches.back().size;
     }
     if (failed_size == 0) return;
-    release_failed_backward(replica_.device.device());
-    replica_.device.empty_cache();
+    recover_from_out_of_memory(replica_.device);
   });
   std::vector<std::int64_t> failed(static_cast<std::size_t>(control_.size()));
   control_.all_gather(&failed_size, failed.data(), sizeof(failed_size));

@@ -30,6 +30,8 @@ class RunPlans {
  private:
   EpochPlan make_epoch_plan();
   Plan make_plan(std::int64_t batch_size);
+  // Replicas are one model: a plan is made once, and sent as JSON.
+  EpochPlan plan_on_rank_0(const std::function<std::string()>& plan) const;
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.

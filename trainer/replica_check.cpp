@@ -27,17 +27,8 @@ std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communica
     if (difference.parameter.empty() && one.at(static_cast<std::size_t>(difference.ranks.front())) != one[0])
       difference.parameter = parameter.name;
   }
-  broadcast_replica(replica, control);
+  broadcast_tensors(live_tensors(replica), control);
   return difference;
-}
-
-void broadcast_replica(Replica& replica, comm::Communicator& control) {
-  if (control.size() == 1) return;
-  for (const auto& [name, tensor] : live_tensors(replica)) {
-    auto bytes = host_bytes(tensor);
-    control.broadcast(bytes.data(), bytes.size(), 0);
-    copy_from_bytes(tensor, bytes);
-  }
 }
 
 }  // namespace onebatch

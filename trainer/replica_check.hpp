@@ -20,7 +20,4 @@ struct ReplicaDifference {
 /// None where all are the same. Collective.
 std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control);
 
-/// Parameters, buffers and optimizer state of rank 0 on every rank. Collective.
-void broadcast_replica(Replica& replica, comm::Communicator& control);
-
 }  // namespace onebatch

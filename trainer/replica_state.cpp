@@ -78,6 +78,23 @@ void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes)
   tensor.copy_(host);
 }
 
+void broadcast_tensors(const std::vector<NamedTensor>& tensors, comm::Communicator& control) {
+  if (control.size() == 1) return;
+  for (const auto& [name, tensor] : tensors) {
+    auto bytes = host_bytes(tensor);
+    control.broadcast(bytes.data(), bytes.size(), 0);
+    copy_from_bytes(tensor, bytes);
+  }
+}
+
+SavedTensors::SavedTensors(std::vector<NamedTensor> live) : live_(std::move(live)) {
+  for (const auto& [name, tensor] : live_) bytes_.push_back(host_bytes(tensor));
+}
+
+void SavedTensors::restore() const {
+  for (std::size_t i = 0; i < live_.size(); ++i) copy_from_bytes(live_[i].tensor, bytes_[i]);
+}
+
 Digest digest_of(const Replica& replica) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
@@ -103,14 +120,12 @@ std::string to_text(const Digest& digest) {
   return text.data();
 }
 
-ReplicaSnapshot::ReplicaSnapshot(const Replica& replica) : digest_(digest_of(replica)) {
-  for (const auto& [name, tensor] : live_tensors(replica)) bytes_.push_back(host_bytes(tensor));
+ReplicaSnapshot::ReplicaSnapshot(const Replica& replica) : tensors_(live_tensors(replica)), digest_(digest_of(replica)) {
   for (at::Generator& generator : generators_of(replica)) generators_.push_back(generator_bytes(generator));
 }
 
 void ReplicaSnapshot::restore(Replica& replica) const {
-  const auto live = live_tensors(replica);
-  for (std::size_t i = 0; i < live.size(); ++i) copy_from_bytes(live[i].tensor, bytes_.at(i));
+  tensors_.restore();
   auto generators = generators_of(replica);
   for (std::size_t i = 0; i < generators.size(); ++i) {
     const std::scoped_lock lock(generators[i].mutex());

@@ -1,6 +1,7 @@
 // All that a replica carries from one step to the next, as bytes: to save, to put back, to compare.
 #pragma once
 
+#include "comm/communicator.hpp"
 #include "trainer/replica.hpp"
 
 #include <array>
@@ -15,6 +16,21 @@ std::vector<NamedTensor> live_tensors(const Replica& replica);
 std::vector<std::byte> host_bytes(const at::Tensor& tensor);
 /// Throws std::invalid_argument where the sizes differ.
 void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes);
+
+/// Rank 0's bytes in everyone's tensors. Collective.
+void broadcast_tensors(const std::vector<NamedTensor>& tensors, comm::Communicator& control);
+
+/// Live tensors with the bytes that they have now.
+class SavedTensors {
+ public:
+  explicit SavedTensors(std::vector<NamedTensor> live);
+  /// Puts the bytes back.
+  void restore() const;
+
+ private:
+  std::vector<NamedTensor> live_;
+  std::vector<std::vector<std::byte>> bytes_;
+};
 
 /// XXH3 over names, shapes and bits of the live tensors and over the states of the random generators.
 using Digest = std::array<std::uint64_t, 2>;
@@ -31,7 +47,7 @@ class ReplicaSnapshot {
   void restore(Replica& replica) const;
 
  private:
-  std::vector<std::vector<std::byte>> bytes_;
+  SavedTensors tensors_;
   std::vector<std::vector<std::byte>> generators_;
   Digest digest_;
 };

@@ -8,7 +8,7 @@
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/loop.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/replica_state.hpp"
 #include "trainer/verify.hpp"
 #include "trainer/version.hpp"
 
@@ -47,7 +47,7 @@ struct Session::State {
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
-    broadcast_replica(*replica, talk->control());
+    broadcast_tensors(live_tensors(*replica), talk->control());
     reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,
                     ReducerOptions{.bucket_cap_bytes = static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte),
                                    .overlap = talk->overlap(),
@@ -125,9 +125,7 @@ struct Session::State {
         std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(zero + ahead[k_rounds / 2]))};
     const std::string name = "rank " + std::to_string(world.rank()) + ": " + device->name();
     const auto all = comm::all_gather_text(control, spans.events(world.rank(), name, own_zero));
-    agree(control, [&] {
-      if (world.rank() == 0) write_text_atomically(options.timeline_file, trace_document(all));
-    });
+    agree_on_rank_0(control, [&] { write_text_atomically(options.timeline_file, trace_document(all)); });
     if (world.rank() != 0) return;
     if (spans.dropped() > 0) observer.warn("the timeline holds the first " + std::to_string(Timeline::k_most_spans) + " spans only");
     observer.info("the timeline is in " + options.timeline_file.string() + ": open it in https://ui.perfetto.dev");
@@ -151,8 +149,10 @@ struct Session::State {
   void make_replica(std::byte* storage) {
     or_does_not_fit([&] {
       const auto bytes = static_cast<std::int64_t>(FlatGradients::bytes_needed(model->parameters()));
-      if (storage != nullptr) device->charge(bytes);
-      if (storage != nullptr) charged_bytes = bytes;
+      if (storage != nullptr) {
+        device->charge(bytes);
+        charged_bytes = bytes;
+      }
       replica = std::make_unique<Replica>(configuration, *data, *device, std::move(model), storage);
     });
   }

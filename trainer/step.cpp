@@ -19,25 +19,6 @@ using Clock = std::chrono::steady_clock;
 enum Slot : std::size_t { k_loss, k_weight, k_stop, k_failed, k_discard, k_out_of_memory, k_first_per_rank };
 enum PerRank : std::size_t { k_step, k_failed_size, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
 
-// What forwards change besides the gradient: a step that is discarded must leave it as it was.
-class RunningStatistics {
- public:
-  explicit RunningStatistics(const Replica& replica) {
-    if (!replica.has_batch_statistics) return;
-    for (const NamedTensor& buffer : replica.model->buffers()) {
-      live_.push_back(buffer.tensor);
-      saved_.push_back(host_bytes(buffer.tensor));
-    }
-  }
-  void restore() const {
-    for (std::size_t i = 0; i < live_.size(); ++i) copy_from_bytes(live_[i], saved_[i]);
-  }
-
- private:
-  std::vector<at::Tensor> live_;
-  std::vector<std::vector<std::byte>> saved_;
-};
-
 // Every rank finds the same, so all throw.
 void check_step(std::size_t rank, std::int64_t step, std::int64_t step_of_first) {
   if (step == step_of_first) return;
@@ -81,7 +62,8 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   control_.set_activity("micro-batches of step " + std::to_string(request.step + 1));
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
   Local local;
-  const RunningStatistics before(replica_);
+  // What forwards change besides the gradient: a step that is discarded must leave it as it was.
+  const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a flag.
   try {
     replica_.gradients.begin_step();
@@ -106,7 +88,7 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   local.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
   const StepTotals totals = combine(local, request);
-  if (totals.discarded) before.restore();
+  if (totals.discarded) running_statistics.restore();
   control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
   if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight);
   return totals;

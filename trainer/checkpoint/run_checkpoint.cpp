@@ -101,25 +101,11 @@ std::vector<NamedTensor> model_tensors(const Replica& replica) {
   return tensors;
 }
 
-void broadcast(const std::vector<NamedTensor>& tensors, comm::Communicator& control) {
-  for (const auto& [name, tensor] : tensors) {
-    auto bytes = host_bytes(tensor);
-    control.broadcast(bytes.data(), bytes.size(), 0);
-    copy_from_bytes(tensor, bytes);
-  }
-}
-
-void on_rank_0(comm::Communicator& control, const std::function<void()>& work) {
-  agree(control, [&] {
-    if (control.rank() == 0) work();
-  });
-}
-
 // The ranks' own running statistics were saved beside the average; they are for a world of the same size only.
 void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
   std::int64_t have = 0;
   auto gathered = gather_buffers(replica.model->buffers(), control);
-  on_rank_0(control, [&] {
+  agree_on_rank_0(control, [&] {
     const fs::path file = checkpoint / k_buffers_file;
     if (!fs::exists(file) || read_safetensors_header(file).entries.size() != gathered.size()) return;
     load_tensors(file, gathered, Extra::refused);
@@ -127,7 +113,7 @@ void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Commun
   });
   control.broadcast(&have, sizeof(have), 0);
   if (have == 0) return;
-  broadcast(gathered, control);
+  broadcast_tensors(gathered, control);
   for (const auto& [name, tensor] : replica.model->buffers()) {
     for (const auto& saved : gathered) {
       if (saved.name == rank_name(control.rank(), name)) copy_from_bytes(tensor, host_bytes(saved.tensor));
@@ -156,14 +142,14 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
     partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
   });
   // All have come this far: it counts. A rank that has lost a peer never publishes.
-  on_rank_0(control, [&] { folder = partial->publish(keep); });
+  agree_on_rank_0(control, [&] { folder = partial->publish(keep); });
   return folder;
 }
 
 fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused,
                            comm::Communicator& control) {
   std::string chosen;
-  on_rank_0(control, [&] {
+  agree_on_rank_0(control, [&] {
     if (!path.empty() && fs::exists(path / k_state_file)) {
       check_checkpoint(path);
       chosen = path.string();
@@ -182,7 +168,7 @@ fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, st
 
 RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control) {
   std::string text;
-  on_rank_0(control, [&] {
+  agree_on_rank_0(control, [&] {
     text = read_text(checkpoint / k_state_file);
     parse_state(text, (checkpoint / k_state_file).string());
   });
@@ -191,15 +177,15 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
 
 void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
   const auto model = model_tensors(replica);
-  on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, model, Extra::refused); });
-  broadcast(model, control);
+  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, model, Extra::refused); });
+  broadcast_tensors(model, control);
 }
 
 void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
   load_model(checkpoint, replica, control);
   const auto optimizer = replica.optimizer.state();
-  on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
-  broadcast(optimizer, control);
+  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
+  broadcast_tensors(optimizer, control);
   load_own_buffers(checkpoint, replica, control);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/configuration.hpp"
+#include "trainer/device/topology.hpp"
 
 #include <c10/core/Device.h>
 
@@ -55,8 +56,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 
 /// Number of CUDA GPUs that this process sees; 0 without CUDA.
 [[nodiscard]] int cuda_device_count();
-/// "NVIDIA GeForce RTX 3090, 24576 MiB, PCI 0000:3b:00.0", for each of them.
-[[nodiscard]] std::vector<std::string> describe_cuda_devices();
+/// "NVIDIA GeForce RTX 3090, 24576 MiB, PCI 0000:3b:00.0, near processors 0-7", for each of them.
+[[nodiscard]] std::vector<std::string> describe_cuda_devices(const Topology& topology);
 /// Built in device_cuda.cpp or, without CUDA, in no_cuda.cpp, which throws UserError and says how to get it.
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request);
 

@@ -1,7 +1,6 @@
 // A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
 #include "comm/world.hpp"
 #include "trainer/device/compute_device.hpp"
-#include "trainer/device/topology.hpp"
 #include "trainer/error.hpp"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -64,14 +63,14 @@ int cuda_device_count() {
   return c10::cuda::device_count();
 }
 
-std::vector<std::string> describe_cuda_devices() {
+std::vector<std::string> describe_cuda_devices(const Topology& topology) {
   std::vector<std::string> lines;
   for (int index = 0; index < cuda_device_count(); ++index) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) continue;
     const std::string id = bus_id(index);
     lines.push_back(std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 20) + " MiB, PCI " + id +
-                    ", near processors " + processor_list(Topology::here().processors_near(id)));
+                    ", near processors " + processor_list(topology.processors_near(id)));
   }
   return lines;
 }

@@ -28,4 +28,9 @@ void release_failed_backward(c10::Device device) {
                                                         /*accumulate_grad=*/true);
 }
 
+void recover_from_out_of_memory(ComputeDevice& device) {
+  release_failed_backward(device.device());
+  device.empty_cache();
+}
+
 }  // namespace onebatch

@@ -1,7 +1,7 @@
 // What a backward that threw leaves behind.
 #pragma once
 
-#include <c10/core/Device.h>
+#include "trainer/device/compute_device.hpp"
 
 namespace onebatch {
 
@@ -9,5 +9,8 @@ namespace onebatch {
 /// activations. They are dropped only when they are popped, and later backwards are done before that. This runs a backward of lowest
 /// priority, so that all of them are popped and their memory is free. Call it outside the `catch`.
 void release_failed_backward(c10::Device device);
+
+/// All that a forward and backward which ran out of memory may hold is free afterwards, for the device too. Call it outside the `catch`.
+void recover_from_out_of_memory(ComputeDevice& device);
 
 }  // namespace onebatch

@@ -8,7 +8,7 @@ int cuda_device_count() {
   return 0;
 }
 
-std::vector<std::string> describe_cuda_devices() {
+std::vector<std::string> describe_cuda_devices(const Topology& /*topology*/) {
   return {};
 }
 

@@ -14,7 +14,4 @@ void set_up_arithmetic(const Configuration& configuration);
 /// OMP_NUM_THREADS says stays. Collective.
 void place_threads(const ComputeDevice& device, comm::Communicator& control);
 
-/// Cores that this process may run on.
-[[nodiscard]] int allowed_cores();
-
 }  // namespace onebatch

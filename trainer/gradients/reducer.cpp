@@ -36,8 +36,8 @@ GradientReducer::GradientReducer(comm::Communicator& communicator, comm::Collect
       gradients_(gradients),
       device_(device),
       timeline_(options.timeline),
-      overlap_(options.overlap && queue.in_background() && communicator.size() > 1),
-      through_host_(!gradients.flat().is_cpu() && communicator.backend() != "nccl") {
+      through_host_(!gradients.flat().is_cpu() && communicator.backend() != "nccl"),
+      overlap_(options.overlap && queue.in_background() && communicator.size() > 1 && !through_host_) {
   const at::Tensor& flat = gradients.flat();
   const at::ScalarType type = options.wire_type;
   if (communicator.size() > 1 && (through_host_ || type != flat.scalar_type())) {
@@ -52,7 +52,10 @@ GradientReducer::GradientReducer(comm::Communicator& communicator, comm::Collect
   }
   buckets_ = make_buckets(flat.numel(), static_cast<std::int64_t>(wire().element_size()), options.bucket_cap_bytes);
   std::reverse(buckets_.begin(), buckets_.end());
-  pending_.resize(buckets_.size());
+  for (const Bucket& bucket : buckets_) {
+    const auto in_it = [&](const Bucket& extent) { return overlaps(extent, bucket); };
+    num_parameters_.push_back(std::count_if(gradients.extents().begin(), gradients.extents().end(), in_it));
+  }
   final_.resize(gradients.parameters().size());
   if (overlap_) gradients_.set_listener([this](std::size_t index) { parameter_is_final(index); });
 }
@@ -62,13 +65,9 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::begin_last_backward() {
-  if (!overlap_ || through_host_) return;
+  if (!overlap_) return;
   std::fill(final_.begin(), final_.end(), false);
-  std::fill(pending_.begin(), pending_.end(), 0);
-  for (const Bucket& extent : gradients_.extents()) {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) pending_[b] += overlaps(extent, buckets_[b]) ? 1 : 0;
-  }
-  reduced_bytes_ = 0;
+  pending_ = num_parameters_;
   listening_ = true;
 }
 
@@ -76,10 +75,12 @@ void GradientReducer::parameter_is_final(std::size_t index) {
   if (!listening_ || final_[index]) return;
   final_[index] = true;
   for (std::size_t b = 0; b < buckets_.size(); ++b) pending_[b] -= overlaps(gradients_.extents()[index], buckets_[b]) ? 1 : 0;
-  for (; next_ < buckets_.size() && pending_[next_] == 0; ++next_) send(buckets_[next_]);
+  while (next_ < buckets_.size() && pending_[next_] == 0) send_next();
 }
 
-void GradientReducer::send(const Bucket& bucket) {
+void GradientReducer::send_next() {
+  if (next_ == 0) reduced_bytes_ = 0;
+  const Bucket& bucket = buckets_[next_++];
   const at::Tensor& travels = wire();
   if (wire_.defined() && !through_host_)
     wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.flat().narrow(0, bucket.begin, bucket.count));
@@ -96,8 +97,7 @@ void GradientReducer::finish() {
   listening_ = false;
   if (communicator_.size() == 1) return;
   if (through_host_) wire_.copy_(gradients_.flat());
-  if (next_ == 0) reduced_bytes_ = 0;
-  for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
+  while (next_ < buckets_.size()) send_next();
   next_ = 0;
   queue_.post([this, stream = device_.current_stream()] { communicator_.finish_on(stream); });
   queue_.wait();

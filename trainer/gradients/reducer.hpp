@@ -33,13 +33,12 @@ class GradientReducer {
   /// bit. Collective.
   void finish();
 
-  /// Bytes of gradient handed to the communicator in the last reduction, and the number of calls.
+  /// Bytes of gradient handed to the communicator in the last reduction.
   [[nodiscard]] std::int64_t reduced_bytes() const { return reduced_bytes_; }
-  [[nodiscard]] std::int64_t num_buckets() const { return static_cast<std::int64_t>(buckets_.size()); }
 
  private:
   void parameter_is_final(std::size_t index);
-  void send(const Bucket& bucket);
+  void send_next();
   [[nodiscard]] const at::Tensor& wire() const { return wire_.defined() ? wire_ : gradients_.flat(); }
 
   comm::Communicator& communicator_;
@@ -47,14 +46,15 @@ class GradientReducer {
   FlatGradients& gradients_;
   ComputeDevice& device_;
   Timeline* timeline_;
-  bool overlap_;
   bool through_host_;
-  bool listening_ = false;             // during a step's last backward
-  at::Tensor wire_;                    // where another type or another memory than the gradient's travels
-  std::vector<Bucket> buckets_;        // in the order in which they are sent: from the end, as backwards arrive
-  std::vector<std::int64_t> pending_;  // parameters of each bucket that are not final
-  std::vector<bool> final_;            // per parameter
-  std::size_t next_ = 0;               // bucket to send
+  bool overlap_;
+  bool listening_ = false;                    // during a step's last backward
+  at::Tensor wire_;                           // where another type or another memory than the gradient's travels
+  std::vector<Bucket> buckets_;               // in the order in which they are sent: from the end, as backwards arrive
+  std::vector<std::int64_t> num_parameters_;  // of each bucket, whole or in part
+  std::vector<std::int64_t> pending_;         // parameters of each bucket that are not final
+  std::vector<bool> final_;                   // per parameter
+  std::size_t next_ = 0;                      // bucket to send
   std::int64_t reduced_bytes_ = 0;
 };
 

@@ -101,10 +101,7 @@ class RankProbe {
       if (!result.trial.out_of_memory && !result.refused) throw;
     }
     result.trial.peak_bytes = replica_.device.peak_bytes();
-    if (!result.trial.fits) {
-      release_failed_backward(replica_.device.device());
-      replica_.device.empty_cache();
-    }
+    if (!result.trial.fits) recover_from_out_of_memory(replica_.device);
     return result;
   }
 
