@@ -1,6 +1,7 @@
 #include "launch/config_keys.hpp"
 
 #include "launch/key_types.hpp"
+#include "launch/simulate_key.hpp"
 
 namespace onebatch::launch {
 namespace {
@@ -102,50 +103,6 @@ ConfigKey overlap_key() {
           }};
 }
 
-Complaint read_device(const toml::node& node, SimulatedDevice& device) {
-  const toml::table* table = node.as_table();
-  if (table == nullptr) return "write {memory = \"512MiB\", slowdown = 1.0} for each device";
-  for (const auto& [key, value] : *table) {
-    if (key.str() == "memory") {
-      const auto text = value.value<std::string>();
-      const auto bytes =
-          value.is_integer() && *value.value<std::int64_t>() > 0 ? value.value<std::int64_t>() : (text ? parse_bytes(*text) : std::nullopt);
-      if (!bytes) return "memory must be a size such as \"512MiB\"";
-      device.memory_bytes = *bytes;
-    } else if (key.str() == "slowdown") {
-      const auto slowdown = value.value<double>();
-      if (!value.is_number() || !slowdown || !(*slowdown >= 1.0) || *slowdown > 1e6) return "slowdown must be a number from 1.0";
-      device.slowdown = *slowdown;
-    } else {
-      return "a simulated device has memory and slowdown, not " + quoted(std::string(key.str()));
-    }
-  }
-  return {};
-}
-
-ConfigKey simulate_key() {
-  return {"simulate.devices", "a list of {memory = \"512MiB\", slowdown = 1.0}",
-          [](const toml::node& node, Configuration& c) -> Complaint {
-            const toml::array* list = node.as_array();
-            if (list == nullptr) return "write a list of {memory = \"512MiB\", slowdown = 1.0}, one per rank";
-            std::vector<SimulatedDevice> devices;
-            for (const toml::node& item : *list) {
-              const Complaint complaint = read_device(item, devices.emplace_back());
-              if (!complaint.empty()) return complaint;
-            }
-            c.simulate = devices;
-            return {};
-          },
-          [](const Configuration& c) {
-            std::string text;
-            for (const SimulatedDevice& device : c.simulate) {
-              const std::string memory = device.memory_bytes > 0 ? "memory = " + bytes_text(device.memory_bytes) + ", " : "";
-              text += (text.empty() ? "" : ", ") + ("{" + memory) + "slowdown = " + number_text(device.slowdown) + "}";
-            }
-            return "[" + text + "]";
-          }};
-}
-
 std::vector<ConfigKey> run_keys() {
   return {
       text_key("run.name", ONEBATCH_FIELD(run.name)),
@@ -162,7 +119,9 @@ std::vector<ConfigKey> batch_keys() {
   return {integer_key("batch.global_batch_size", 1, std::int64_t{1} << 40, ONEBATCH_FIELD(batch.global_batch_size)), micro_batch_key(),
           optional_integer_key("batch.gradient_accumulation_steps", 1, "auto", ONEBATCH_FIELD(batch.gradient_accumulation_steps)),
           choice_key<LastBatch>("batch.last_batch", {{"exact", LastBatch::exact}, {"drop", LastBatch::drop}}, {},
-                                ONEBATCH_FIELD(batch.last_batch))};
+                                ONEBATCH_FIELD(batch.last_batch)),
+          choice_key<Replan>("batch.replan", {{"auto", Replan::automatic}, {"always", Replan::always}, {"never", Replan::never}}, {},
+                             ONEBATCH_FIELD(batch.replan))};
 }
 
 template <typename Section>

@@ -12,6 +12,7 @@ namespace onebatch {
 enum class DeviceChoice { automatic, cuda, cpu };
 enum class Determinism { off, on };
 enum class LastBatch { exact, drop };
+enum class Replan { automatic, always, never };
 enum class DataKind { idx, synthetic };
 enum class ModelKind { mlp, resnet };
 enum class ResNetStem { imagenet, cifar };
@@ -41,6 +42,7 @@ struct BatchConfiguration {
   std::vector<std::int64_t> micro_batch_size;               // empty = auto, one = every rank, else one per rank
   std::optional<std::int64_t> gradient_accumulation_steps;  // none = auto
   LastBatch last_batch = LastBatch::exact;
+  Replan replan = Replan::automatic;  // when a device's speed has changed for good; automatic: where that leaves the result as it is
 };
 
 /// One data set. The validation set has the same keys and inherits those left out.
@@ -137,10 +139,18 @@ struct LogConfiguration {
   bool samples = false;
 };
 
+/// What a played device becomes in mid-run.
+struct DeviceChange {
+  std::int64_t step = 0;  // from this optimizer step on, counted from 1
+  std::optional<std::int64_t> memory_bytes;
+  std::optional<double> slowdown;
+};
+
 /// One played device of the CPU.
 struct SimulatedDevice {
   std::int64_t memory_bytes = 0;  // 0 = no limit of its own
   double slowdown = 1.0;          // compute time is stretched by this factor
+  std::vector<DeviceChange> changes;
 };
 
 struct Configuration {

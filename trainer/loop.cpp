@@ -83,6 +83,7 @@ StepRecord TrainingLoop::run_step() {
   const std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
   parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+  parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -94,6 +95,9 @@ StepRecord TrainingLoop::run_step() {
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
   StepRecord record;
+  record.plan = replans_;
+  if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
+    replans_ += parts_.plans.follow_drift(totals, step_) ? 1 : 0;
   record.step = step_;
   record.epoch = order_->position().epoch;
   record.consumed_samples = order_->position().consumed_samples;

@@ -8,13 +8,17 @@
 #include "trainer/replica_state.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 namespace onebatch {
 namespace {
 
 constexpr int k_most_rehearsals = 12;
+constexpr std::int64_t k_drift_check_steps = 4;
+constexpr std::int64_t k_recent_steps = 200;
 constexpr double k_lowered_limit = 0.9;  // of the size that did not fit
 constexpr double k_lowered_more = 0.6;   // where that was not enough twice
 
@@ -23,19 +27,29 @@ std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int r
   return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
 }
 
+template <typename... Values>
+std::string fixed(const char* format, Values... values) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
 }  // namespace
 
 RunPlans::RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer,
                    comm::Communicator& control, Observer& observer)
     : configuration_(configuration), replica_(replica), data_(data), reducer_(reducer), control_(control), observer_(observer) {}
 
+ProbeRequest RunPlans::probe_request() const {
+  const BatchConfiguration& batch = configuration_.batch;
+  return {.probe = configuration_.probe,
+          .fixed_micro_batch = fixed_size_of(batch, control_.rank()),
+          .max_size = std::min(batch.global_batch_size, data_.size())};
+}
+
 const ClusterProfile& RunPlans::profile() {
   if (profile_) return *profile_;
-  const BatchConfiguration& batch = configuration_.batch;
-  const ProbeRequest request{.probe = configuration_.probe,
-                             .fixed_micro_batch = fixed_size_of(batch, control_.rank()),
-                             .max_size = std::min(batch.global_batch_size, data_.size())};
-  profile_ = probe_cluster(request, replica_, data_, reducer_, control_);
+  profile_ = probe_cluster(probe_request(), replica_, data_, reducer_, control_);
   if (control_.rank() == 0) observer_.profile_measured(*profile_);
   return *profile_;
 }
@@ -94,6 +108,94 @@ EpochPlan RunPlans::plan_on_rank_0(const std::function<std::string()>& plan) con
   return parse_epoch_plan(comm::broadcast_text(control_, text, 0), "rank 0's plan");
 }
 
+void RunPlans::watch() {
+  std::vector<double> predicted(static_cast<std::size_t>(control_.size()));
+  for (std::size_t r = 0; r < predicted.size(); ++r) predicted[r] = plan_->full.ranks[r].predicted_seconds;
+  // A plan that was kept while its tables were measured anew predicts something else than it says.
+  if (retimed_ && control_.rank() == 0) predicted = rank_seconds_under(plan_->full, rank_costs(*profile_, configuration_.batch));
+  control_.broadcast(predicted.data(), predicted.size() * sizeof(double), 0);
+  watch_.begin(std::move(predicted));
+  watching_ = true;
+}
+
+bool RunPlans::follow_drift(const StepTotals& totals, std::int64_t step) {
+  if (control_.size() == 1 || !plan_ || drift_said_) return false;
+  if (!watching_) watch();
+  watch_.add(totals.compute_seconds);
+  if (step % k_drift_check_steps != 0) return false;
+  const auto recent = std::count_if(drifts_.begin(), drifts_.end(), [&](auto when) { return when > step - k_recent_steps; });
+  for (const DriftWindow& window : k_drift_windows) {
+    const auto drift = watch_.drift(window);  // the same on every rank
+    if (!drift) continue;
+    const Gain gain = gain_of_a_new_plan(*drift, window, static_cast<int>(recent));
+    if (!gain.worth || !may_follow_drift(gain)) continue;
+    drifts_.push_back(step);
+    return replan_for_drift(window, static_cast<int>(recent));
+  }
+  return false;
+}
+
+RunPlans::Gain RunPlans::gain_of_a_new_plan(const DriftWatch::Drift& drift, const DriftWindow& window, int recent) {
+  const BatchConfiguration& batch = configuration_.batch;
+  const bool known = profile_.has_value();
+  profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
+  Gain gain;
+  agree_on_rank_0(control_, [&] {
+    auto costs = rank_costs(*profile_, batch);
+    for (std::size_t r = 0; r < costs.size(); ++r) {
+      costs[r].table = scaled(costs[r].table, drift.least[r]);
+      if (std::abs(std::log(drift.typical[r])) > std::abs(std::log(drift.typical[gain.rank]))) gain.rank = r;
+    }
+    gain.factor = drift.typical[gain.rank];
+    const Plan then = plan_global_batch(batch.global_batch_size, costs, planner_options(*profile_, batch));
+    gain.worth = !known || worth_a_new_plan(seconds_under(plan_->full, costs), seconds_under(then, costs), recent, window);
+  });
+  control_.broadcast(&gain, sizeof(gain), 0);
+  return gain;
+}
+
+bool RunPlans::may_follow_drift(const Gain& gain) {
+  const Replan wanted = configuration_.batch.replan;
+  if (wanted == Replan::always || (wanted == Replan::automatic && !replica_.has_batch_statistics)) return true;
+  drift_said_ = true;
+  if (control_.rank() != 0) return false;
+  observer_.warn(
+      fixed("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
+            gain.factor) +
+      (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
+      ": write batch.replan = \"always\" for a new one");
+  return false;
+}
+
+// Tables are measured anew, since a factor seen at one size is not that of another. What a busy moment has made up ends here.
+bool RunPlans::replan_for_drift(const DriftWindow& window, int recent) {
+  profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+  retimed_ = true;
+  EpochPlan then = make_epoch_plan();
+  double seconds[2] = {};  // now, then
+  if (control_.rank() == 0) {
+    const auto costs = rank_costs(*profile_, configuration_.batch);
+    seconds[0] = seconds_under(plan_->full, costs);
+    seconds[1] = seconds_under(then.full, costs);
+  }
+  control_.broadcast(seconds, sizeof(seconds), 0);
+  watching_ = false;
+  if (!worth_a_new_plan(seconds[0], seconds[1], recent, window)) return false;
+  forget_plans();
+  plan_ = std::move(then);
+  if (control_.rank() != 0) return true;
+  observer_.fallback("the plan as it was", fixed("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s",
+                                                 seconds[0], seconds[1]));
+  observer_.plan_made(*plan_);
+  return true;
+}
+
+void RunPlans::forget_plans() {
+  plan_.reset();
+  other_plans_.clear();
+  watching_ = false;
+}
+
 bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
   if (configuration_.batch.gradient_accumulation_steps) return false;
   const bool measured = profile_.has_value();
@@ -103,8 +205,7 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
       if (failed_sizes[rank] > 0) lower_limit(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
     }
   }
-  plan_.reset();
-  other_plans_.clear();
+  forget_plans();
   epoch_plan();
   return true;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/observer.hpp"
+#include "trainer/plan/drift.hpp"
 #include "trainer/probe/rank_probe.hpp"
 #include "trainer/step.hpp"
 
@@ -24,6 +25,9 @@ class RunPlans {
   /// Plans anew where ranks ran out of memory: `failed_sizes` has, for each, the micro-batch that did not fit, or 0. False where the
   /// configuration fixes what would have to change. Collective.
   bool lower_limits(const std::vector<std::int64_t>& failed_sizes);
+  /// Compares what the ranks took in a step of the full plan with what it predicted. Where some have lastingly changed and a new plan wins
+  /// enough, it is made and said, or only said where it would change the result (batch.replan). True where it was made. Collective.
+  bool follow_drift(const StepTotals& totals, std::int64_t step);
   /// The plan for a batch of any size, as a resumed epoch may have. Collective.
   const Plan& plan_of(std::int64_t batch_size);
 
@@ -32,6 +36,18 @@ class RunPlans {
   Plan make_plan(std::int64_t batch_size);
   // Replicas are one model: a plan is made once, and sent as JSON.
   EpochPlan plan_on_rank_0(const std::function<std::string()>& plan) const;
+  struct Gain {
+    bool worth = false;
+    std::size_t rank = 0;  // that is off most
+    double factor = 1.0;   // by
+  };
+  ProbeRequest probe_request() const;
+  void watch();
+  // What is seen promises; rank 0 decides.
+  Gain gain_of_a_new_plan(const DriftWatch::Drift& drift, const DriftWindow& window, int recent);
+  bool may_follow_drift(const Gain& gain);
+  bool replan_for_drift(const DriftWindow& window, int recent);
+  void forget_plans();
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
@@ -48,6 +64,11 @@ class RunPlans {
   std::optional<ClusterProfile> profile_;
   std::optional<EpochPlan> plan_;
   std::map<std::int64_t, Plan> other_plans_;
+  DriftWatch watch_;
+  bool watching_ = false;             // the plan that is in force
+  bool retimed_ = false;              // the tables are newer than the plan
+  std::vector<std::int64_t> drifts_;  // steps after which the tables were measured anew
+  bool drift_said_ = false;
 };
 
 }  // namespace onebatch

@@ -22,6 +22,7 @@ struct StepRecord {
   double samples_per_second = 0.0;
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   std::int64_t reduced_bytes = 0;               // that each rank handed to the communicator
+  std::int64_t plan = 0;                        // how often the plan had changed in this run until then
 };
 
 struct EvaluationResult {

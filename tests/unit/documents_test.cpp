@@ -50,7 +50,7 @@ TEST(DocumentsTest, a_profile_survives_the_round_trip) {
 TEST(DocumentsTest, a_plan_survives_the_round_trip) {
   EpochPlan plan;
   plan.full.global_batch_size = 50;
-  plan.full.ranks = {{0, "a", 50, {{10, 1}, {20, 2}}, 0.1, 0.0}, {1, "b", 0, {}, 0.0, 1.0}};
+  plan.full.ranks = {{0, "a", 50, {{10, 1}, {20, 2}}, {0.02, 0.04}, 0.1, 0.0}, {1, "b", 0, {}, {}, 0.0, 1.0}};
   plan.full.notes = {"said"};
   plan.last = plan.full;
   const EpochPlan back = parse_epoch_plan(to_json(plan), "plan.json");

@@ -12,8 +12,9 @@ Plan example() {
   plan.global_batch_size = 99;
   plan.predicted_step_seconds = 0.01;
   plan.equal_split_seconds = 0.0175;
-  plan.ranks = {
-      {0, "RTX 3090", 81, {{17, 1}, {32, 2}}, 0.01, 0.0}, {1, "RTX 2080 Ti", 18, {{18, 1}}, 0.008, 0.2}, {2, "old", 0, {}, 0.0, 1.0}};
+  plan.ranks = {{0, "RTX 3090", 81, {{17, 1}, {32, 2}}, {}, 0.01, 0.0},
+                {1, "RTX 2080 Ti", 18, {{18, 1}}, {}, 0.008, 0.2},
+                {2, "old", 0, {}, {}, 0.0, 1.0}};
   plan.notes = {"rank 2 gets no samples"};
   return plan;
 }

@@ -110,9 +110,9 @@ class RandomCases {
   std::mt19937 generator_;
 };
 
-TEST(PlannerTest, thousand_random_cases_equal_brute_force) {
+TEST(PlannerTest, random_cases_equal_brute_force) {
   RandomCases random(1);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     const auto ranks = random.ranks(false, false);
     const std::int64_t batch = random.integer(1, 60);
     const double best = brute_force(ranks, batch);
@@ -128,7 +128,7 @@ TEST(PlannerTest, thousand_random_cases_equal_brute_force) {
 TEST(PlannerTest, least_sizes_and_fixed_sizes_equal_brute_force) {
   RandomCases random(2);
   int planned = 0;
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const auto ranks = random.ranks(true, i % 2 == 0);
     const std::int64_t batch = random.integer(1, 50);
     const double best = brute_force(ranks, batch);
@@ -141,7 +141,7 @@ TEST(PlannerTest, least_sizes_and_fixed_sizes_equal_brute_force) {
     ASSERT_NEAR(makespan(plan), best, 1e-12 * best) << "case " << i;
     expect_sound(plan, ranks, batch);
   }
-  EXPECT_GT(planned, 300);
+  EXPECT_GT(planned, 900);
 }
 
 // ResNet-50 on V100 and P100, seconds per micro-step: the published profile of docs/profiles/v100-p100.json.

@@ -26,8 +26,8 @@ std::string mebibytes(std::int64_t bytes) {
 
 class CpuDevice final : public ComputeDevice {
  public:
-  CpuDevice(std::int64_t limit_bytes, double slowdown, std::string name)
-      : budget_(MemoryBudget::install()), slowdown_(slowdown), name_(std::move(name)) {
+  CpuDevice(std::int64_t limit_bytes, SimulatedDevice played, std::string name)
+      : budget_(MemoryBudget::install()), slowdown_(played.slowdown), played_(std::move(played)), name_(std::move(name)) {
     budget_.set_limit_bytes(limit_bytes);
   }
 
@@ -40,6 +40,13 @@ class CpuDevice final : public ComputeDevice {
   void empty_cache() override {}
   void charge(std::int64_t bytes) override { budget_.charge(bytes); }
   void synchronize() override {}
+  void begin_step(std::int64_t step) override {
+    for (const DeviceChange& change : played_.changes) {
+      if (change.step > step) continue;
+      slowdown_ = change.slowdown.value_or(slowdown_);
+      if (change.memory_bytes) budget_.set_limit_bytes(*change.memory_bytes);
+    }
+  }
   void pace(double compute_seconds) override {
     if (slowdown_ > 1.0) std::this_thread::sleep_for(std::chrono::duration<double>((slowdown_ - 1.0) * compute_seconds));
   }
@@ -47,6 +54,7 @@ class CpuDevice final : public ComputeDevice {
  private:
   MemoryBudget& budget_;
   double slowdown_;
+  SimulatedDevice played_;
   std::string name_;
 };
 
@@ -61,12 +69,13 @@ std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& reques
   const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
   std::ostringstream name;
   name << "cpu playing " << (played.memory_bytes > 0 ? mebibytes(played.memory_bytes) : "any memory") << " at " << played.slowdown << "x";
-  return std::make_unique<CpuDevice>(limit, played.slowdown, name.str());
+  return std::make_unique<CpuDevice>(limit, played, name.str());
 }
 
 std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {
   const double share = k_host_memory_share / std::max(1, request.node_local_size);
-  return std::make_unique<CpuDevice>(static_cast<std::int64_t>(share * static_cast<double>(available_host_memory_bytes())), 1.0, "cpu");
+  return std::make_unique<CpuDevice>(static_cast<std::int64_t>(share * static_cast<double>(available_host_memory_bytes())),
+                                     SimulatedDevice(), "cpu");
 }
 
 std::int64_t read_number(const char* file) {

@@ -38,6 +38,8 @@ class ComputeDevice {
   virtual void synchronize() = 0;
   /// The calling thread's stream (cudaStream_t); none on a CPU.
   [[nodiscard]] virtual void* current_stream() const { return nullptr; }
+  /// Called as an optimizer step begins, counted from 1: a simulated device may change with it.
+  virtual void begin_step(std::int64_t /*step*/) {}
   /// A simulated device's slowness: sleeps as long as the device would have needed beyond `compute_seconds`.
   virtual void pace(double /*compute_seconds*/) {}
 };

@@ -49,6 +49,7 @@ Json profile_json(const RankProfile& rank) {
           {"resident_bytes", rank.resident_bytes},
           {"optimizer_seconds", number(rank.optimizer_seconds)},
           {"reduce_seconds", number(rank.reduce_seconds)},
+          {"times_spread", number(rank.times_spread)},
           {"step_seconds", times},
           {"trials", trials}};
 }
@@ -58,10 +59,13 @@ Json plan_json(const Plan& plan) {
   for (const RankPlan& rank : plan.ranks) {
     Json micro_batches = Json::array();
     for (const auto& [size, count] : rank.micro_batches) micro_batches.push_back({size, count});
+    Json seconds = Json::array();
+    for (const double of_one : rank.micro_batch_seconds) seconds.push_back(number(of_one));
     ranks.push_back({{"rank", rank.rank},
                      {"device", rank.device},
                      {"samples", rank.samples},
                      {"micro_batches", micro_batches},
+                     {"micro_batch_seconds", seconds},
                      {"predicted_seconds", number(rank.predicted_seconds)},
                      {"idle_fraction", number(rank.idle_fraction)}});
   }
@@ -144,7 +148,8 @@ std::string to_json_line(const StepRecord& record) {
                {"exposed_comm_seconds", number(record.exposed_comm_seconds)},
                {"samples_per_second", number(record.samples_per_second)},
                {"memory_peak_bytes", record.memory_peak_bytes},
-               {"reduced_bytes", record.reduced_bytes}},
+               {"reduced_bytes", record.reduced_bytes},
+               {"plan", record.plan}},
               -1);
 }
 

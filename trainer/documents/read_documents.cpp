@@ -54,6 +54,7 @@ RankProfile read_rank(const JsonReader& json, int index) {
   if (json.has("device")) rank.device = json.field("device").text();
   if (json.has("optimizer_seconds")) rank.optimizer_seconds = json.field("optimizer_seconds").number_at_least(0.0);
   if (json.has("reduce_seconds")) rank.reduce_seconds = json.field("reduce_seconds").number_at_least(0.0);
+  if (json.has("times_spread")) rank.times_spread = json.field("times_spread").number_at_least(0.0);
   if (json.has("trials")) rank.trials = read_trials(json.field("trials"));
   return rank;
 }
@@ -71,12 +72,17 @@ RankPlan read_rank_plan(const JsonReader& json) {
   for (std::size_t i = 0; i < count; ++i) {
     const JsonReader pair = runs.item(i);
     if (pair.array_size("a size and its count") != 2) pair.fail("must be [size, count]");
-    const MicroBatchRun run{pair.item(0).integer(1, rank.samples), 0};
-    rank.micro_batches.push_back({run.size, pair.item(1).integer(1, rank.samples / run.size)});
-    sum += run.size * rank.micro_batches.back().count;
+    // A size of 0 is the dummy of a plan in lock-step.
+    const std::int64_t size = pair.item(0).integer(0, rank.samples);
+    rank.micro_batches.push_back({size, pair.item(1).integer(1, size == 0 ? k_largest_size : rank.samples / size)});
+    sum += size * rank.micro_batches.back().count;
     if (sum > rank.samples) break;
   }
   if (sum != rank.samples) json.fail("has micro_batches that do not add up to its samples");
+  if (!json.has("micro_batch_seconds")) return rank;
+  const JsonReader seconds = json.field("micro_batch_seconds");
+  if (seconds.array_size("a time for each of micro_batches") != count) seconds.fail("must hold a time for each of micro_batches");
+  for (std::size_t i = 0; i < count; ++i) rank.micro_batch_seconds.push_back(seconds.item(i).number_at_least(0.0));
   return rank;
 }
 

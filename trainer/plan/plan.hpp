@@ -20,6 +20,7 @@ struct RankPlan {
   std::string device;
   std::int64_t samples = 0;                  // this rank's share of the global batch; may be 0
   std::vector<MicroBatchRun> micro_batches;  // in the order of execution, the largest last
+  std::vector<double> micro_batch_seconds;   // predicted, of one of each run; empty where the plan was written without
   double predicted_seconds = 0.0;            // compute and the rank's constant
   double idle_fraction = 0.0;                // 1 - predicted_seconds / slowest rank's
 };

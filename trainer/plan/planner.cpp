@@ -1,6 +1,7 @@
 #include "trainer/plan/planner.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/plan/lock_step.hpp"
 #include "trainer/plan/share_search.hpp"
 
 #include <algorithm>
@@ -55,6 +56,26 @@ std::vector<std::int64_t> memory_shares(std::int64_t batch, const std::vector<Ra
   return shares;
 }
 
+RankPlan rank_plan(std::size_t rank, const RankCost& cost, std::vector<MicroBatchRun> runs, double seconds) {
+  RankPlan plan{.rank = static_cast<int>(rank),
+                .device = cost.device,
+                .samples = 0,
+                .micro_batches = {},
+                .micro_batch_seconds = {},
+                .predicted_seconds = seconds,
+                .idle_fraction = 0.0};
+  for (const auto& [size, count] : runs) {
+    plan.samples += size * count;
+    plan.micro_batch_seconds.push_back(cost.table.seconds(size == 0 ? cost.min_micro_batch : size));
+  }
+  plan.micro_batches = std::move(runs);
+  return plan;
+}
+
+void set_idle(Plan& plan, double slowest) {
+  for (RankPlan& rank : plan.ranks) rank.idle_fraction = slowest > 0.0 ? 1.0 - rank.predicted_seconds / slowest : 0.0;
+}
+
 Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options,
               const std::vector<std::int64_t>& shares, TableSet& tables) {
   const double limit = slowest_of(shares, tables) * (1.0 + options.few_sizes_tolerance);
@@ -67,9 +88,9 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
         options.few_sizes_tolerance > 0.0 ? table.simple_split(shares[r], limit - table.constant_seconds()) : table.split(shares[r]);
     const double seconds = table.constant_seconds() + table.seconds_of(sizes);
     slowest = std::max(slowest, seconds);
-    plan.ranks.push_back({static_cast<int>(r), ranks[r].device, shares[r], runs_of(sizes), seconds, 0.0});
+    plan.ranks.push_back(rank_plan(r, ranks[r], runs_of(sizes), seconds));
   }
-  for (RankPlan& rank : plan.ranks) rank.idle_fraction = slowest > 0.0 ? 1.0 - rank.predicted_seconds / slowest : 0.0;
+  set_idle(plan, slowest);
   plan.predicted_step_seconds = slowest + options.step_overhead_seconds;
   plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), tables, options.step_overhead_seconds);
   const auto by_memory = memory_shares(batch, ranks);
@@ -113,11 +134,36 @@ Plan plan_below_least(std::int64_t batch, const std::vector<RankCost>& ranks, co
   return plan;
 }
 
+Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options,
+                         const std::vector<std::vector<MicroBatchRun>>& runs) {
+  Plan plan;
+  plan.global_batch_size = batch;
+  double constant = 0.0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    plan.ranks.push_back(rank_plan(r, ranks[r], runs[r], ranks[r].constant_seconds));
+    for (std::size_t i = 0; i < runs[r].size(); ++i)
+      plan.ranks[r].predicted_seconds += plan.ranks[r].micro_batch_seconds[i] * static_cast<double>(runs[r][i].count);
+    constant = std::max(constant, ranks[r].constant_seconds);
+  }
+  const auto steps = lock_step_seconds(plan, ranks);
+  const double together = constant + std::accumulate(steps.begin(), steps.end(), 0.0);
+  set_idle(plan, together);
+  plan.predicted_step_seconds = together + static_cast<double>(steps.size()) * options.lock_step_seconds + options.step_overhead_seconds;
+  return plan;
+}
+
 }  // namespace
 
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   if (global_batch_size < 1) throw UserError("batch.global_batch_size = " + std::to_string(global_batch_size) + ": write 1 or more");
   if (ranks.empty()) throw UserError("there are no ranks to plan for");
+  if (options.lock_step) {
+    const auto runs = find_lock_steps(global_batch_size, ranks, options);
+    if (runs.empty()) return plan_below_least(global_batch_size, ranks, options);
+    Plan plan = assemble_lock_steps(global_batch_size, ranks, options, runs);
+    add_notes(plan, ranks);
+    return plan;
+  }
   TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
   const auto shares = find_shares(global_batch_size, tables);
   if (shares.empty()) return plan_below_least(global_batch_size, ranks, options);

@@ -30,6 +30,7 @@ struct RankProfile {
   std::int64_t peak_bytes = 0;           // at largest_micro_batch
   std::int64_t resident_bytes = 0;       // parameters, gradients, optimizer state, before any sample
   std::vector<TimedSize> step_seconds;
+  double times_spread = 0.0;  // of repeated times, as a part of them; above 0.15 something else has used the machine
   std::vector<Trial> trials;
   double optimizer_seconds = 0.0;  // one optimizer call
   double reduce_seconds = 0.0;     // one reduction of the whole gradient

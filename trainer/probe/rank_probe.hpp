@@ -19,4 +19,8 @@ struct ProbeRequest {
 ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
                              comm::Communicator& control);
 
+/// The same profile with every rank's times measured anew, as they are now. Collective.
+ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, Replica& replica, const Dataset& data,
+                            GradientReducer& reducer, comm::Communicator& control);
+
 }  // namespace onebatch

@@ -1,0 +1,76 @@
+#include "trainer/plan/drift.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+constexpr std::size_t k_most_steps = 4096;
+
+}  // namespace
+void DriftWatch::begin(std::vector<double> predicted_seconds) {
+  predicted_ = std::move(predicted_seconds);
+  steps_.clear();
+  warm_ = false;
+}
+
+void DriftWatch::add(const std::vector<double>& compute_seconds) {
+  if (!warm_) {
+    warm_ = true;
+    return;
+  }
+  Step step{{}, *std::max_element(compute_seconds.begin(), compute_seconds.end())};
+  for (std::size_t r = 0; r < predicted_.size(); ++r) step.ratios.push_back(predicted_[r] > 0.0 ? compute_seconds[r] / predicted_[r] : 1.0);
+  steps_.push_back(std::move(step));
+  if (steps_.size() > k_most_steps) steps_.pop_front();
+}
+
+std::optional<DriftWatch::Drift> DriftWatch::drift(const DriftWindow& window) const {
+  std::size_t count = 0;
+  double seconds = 0.0;
+  const auto full = [&] { return count >= window.steps && (seconds >= window.seconds || count == k_most_steps); };
+  for (; count < steps_.size() && !full(); ++count) seconds += steps_[steps_.size() - 1 - count].seconds;
+  if (!full()) return std::nullopt;
+  Drift drift;
+  bool any = false;
+  for (std::size_t r = 0; r < predicted_.size(); ++r) {
+    std::vector<double> seen;
+    for (auto step = steps_.end() - static_cast<std::ptrdiff_t>(count); step != steps_.end(); ++step) seen.push_back(step->ratios[r]);
+    std::sort(seen.begin(), seen.end());
+    const double low = seen[count / 4];
+    const double high = seen[count - 1 - count / 4];
+    drift.typical.push_back(seen[count / 2]);
+    drift.least.push_back(low > 1.0 ? low : (high < 1.0 ? high : 1.0));
+    any = any || std::abs(drift.least.back() - 1.0) > window.noticeable;
+  }
+  return any ? std::optional<Drift>(drift) : std::nullopt;
+}
+
+std::vector<double> rank_seconds_under(const Plan& plan, const std::vector<RankCost>& ranks) {
+  std::vector<double> all;
+  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
+    double seconds = plan.ranks[r].samples > 0 ? ranks[r].constant_seconds : 0.0;
+    for (const auto& [size, count] : plan.ranks[r].micro_batches) seconds += static_cast<double>(count) * ranks[r].table.seconds(size);
+    all.push_back(seconds);
+  }
+  return all;
+}
+
+double seconds_under(const Plan& plan, const std::vector<RankCost>& ranks) {
+  const auto all = rank_seconds_under(plan, ranks);
+  return *std::max_element(all.begin(), all.end());
+}
+
+CostTable scaled(const CostTable& table, double factor) {
+  std::vector<TimedSize> points = table.points();
+  for (TimedSize& point : points) point.seconds *= factor;
+  return CostTable(points);
+}
+
+bool worth_a_new_plan(double seconds_now, double seconds_then, int recent_replans, const DriftWindow& window) {
+  const double wanted = std::min(0.5, window.least_gain * std::pow(2.0, std::max(0, recent_replans - 1)));
+  return seconds_now > 0.0 && 1.0 - seconds_then / seconds_now > wanted;
+}
+
+}  // namespace onebatch

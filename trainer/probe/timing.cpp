@@ -1,0 +1,36 @@
+#include "trainer/probe/timing.hpp"
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+constexpr std::int64_t k_matters = 8;  // sizes from an eighth of the largest on
+
+double quantile(std::vector<double> values, std::size_t quarters) {
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, values.size() * quarters / 4)];
+}
+
+}  // namespace
+
+std::vector<TimedSize> typical_times(const TimesOfSizes& times) {
+  std::vector<TimedSize> typical;
+  for (const auto& [size, seconds] : times) typical.push_back({size, quantile(seconds, 2)});
+  return typical;
+}
+
+double spread_of(const TimesOfSizes& times) {
+  double worst = 0.0;
+  double most = 0.0;  // of the sizes until now
+  for (const auto& [size, seconds] : times) {
+    const double typical = quantile(seconds, 2);
+    if (size * k_matters < times.rbegin()->first || typical <= 0.0) continue;
+    if (seconds.size() > 2) worst = std::max(worst, (quantile(seconds, 3) - quantile(seconds, 1)) / typical);
+    worst = std::max(worst, most / typical - 1.0);
+    most = std::max(most, typical);
+  }
+  return worst;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,23 @@
+// From repeated times of micro-batches to a cost table: pure.
+#pragma once
+
+#include "trainer/plan/cost_table.hpp"
+
+#include <map>
+
+namespace onebatch {
+
+/// Seconds of each size, in the order in which they were taken.
+using TimesOfSizes = std::map<std::int64_t, std::vector<double>>;
+
+/// The median of each.
+std::vector<TimedSize> typical_times(const TimesOfSizes& times);
+
+/// How far the times of one size lie apart, as a part of their median: the half in the middle, of the worst of the sizes that matter (the
+/// larger ones, of which plans are made); or how much less a larger size took than a smaller one, where that is more.
+double spread_of(const TimesOfSizes& times);
+
+/// Above it something else has used the machine meanwhile.
+inline constexpr double k_spoiled_spread = 0.15;
+
+}  // namespace onebatch
