@@ -1,13 +1,11 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
-#include "trainer/accumulation.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
-#include "trainer/fault_point.hpp"
 #include "trainer/gradients/clipping.hpp"
+#include "trainer/probe/size_probe.hpp"
 #include "trainer/probe/timing.hpp"
 #include "trainer/replica_state.hpp"
 
@@ -48,7 +46,7 @@ SearchMode search_mode(ProbeMode mode) {
 class RankProbe {
  public:
   RankProbe(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control)
-      : request_(request), replica_(replica), data_(data), reducer_(reducer), control_(control) {}
+      : request_(request), replica_(replica), reducer_(reducer), control_(control), sizes_(replica, data) {}
 
   RankProfile measure() {
     RankProfile profile;
@@ -81,53 +79,9 @@ class RankProbe {
   }
 
  private:
-  // The samples of a trial: what they are does not matter to memory or time, that they are real ones does.
-  std::vector<std::int64_t> trial_samples(std::int64_t size) const {
-    std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
-    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % data_.size();
-    return samples;
-  }
-
-  double micro_step(std::int64_t size) {
-    const auto samples = trial_samples(size);
-    return accumulate_gradient(replica_, data_, samples, {{size, 1}}, 0).compute_seconds;
-  }
-
-  void update() {
-    replica_.gradients.flat().div_(1.0);
-    // A world of one's norm: the trial must not wait for ranks that try other sizes.
-    replica_.gradients.flat().norm();
-    replica_.optimizer.step(0.0, std::vector<double>(replica_.gradients.parameters().size(), 1.0));
-  }
-
-  // Two micro-steps, since the second is where accumulation and fragmentation show, then the optimizer's temporaries.
   TrialResult run_trial(std::int64_t size) {
-    fault_point("probe", size);
     control_.set_activity("a trial of " + std::to_string(size) + " samples in the probe");
-    TrialResult result;
-    result.trial.size = size;
-    replica_.device.reset_peak();
-    try {
-      replica_.gradients.begin_step();
-      const double first = micro_step(size);
-      result.trial.seconds = std::min(first, micro_step(size));
-      update();
-      result.trial.fits = true;
-    } catch (const std::exception& error) {
-      result.trial.out_of_memory = is_out_of_memory(error);
-      if (!result.trial.out_of_memory) result.refused = refusal(error, size);
-      if (!result.trial.out_of_memory && !result.refused) throw;
-    }
-    result.trial.peak_bytes = replica_.device.peak_bytes();
-    if (!result.trial.fits) recover_from_out_of_memory(replica_.device);
-    return result;
-  }
-
-  // Only BatchNorm's own words mean that a size is too small, and only there.
-  static std::optional<std::string> refusal(const std::exception& error, std::int64_t size) {
-    const std::string text = error.what();
-    if (size > 2 || text.find("Expected more than 1 value per channel when training") == std::string::npos) return std::nullopt;
-    return text.substr(0, text.find('\n'));
+    return sizes_.run_trial(size);
   }
 
   void find_sizes(RankProfile& profile) {
@@ -177,7 +131,7 @@ class RankProbe {
       replica_.device.synchronize();
       reduce_seconds.push_back(seconds_since(start));
       const auto updating = Clock::now();
-      update();
+      sizes_.update();
       replica_.device.synchronize();
       update_seconds.push_back(seconds_since(updating));
     }
@@ -205,22 +159,22 @@ class RankProbe {
 
   // A step repeats its sizes: the first of another size pays for memory and caches that the next ones find.
   double settled_micro_step(std::int64_t size) {
-    micro_step(size);
-    return micro_step(size);
+    sizes_.micro_step(size);
+    return sizes_.micro_step(size);
   }
 
   double warm_up(const std::vector<std::int64_t>& sizes) {
     const auto start = Clock::now();
     replica_.gradients.begin_step();
-    for (const std::int64_t size : sizes) micro_step(size);
+    for (const std::int64_t size : sizes) sizes_.micro_step(size);
     return seconds_since(start);
   }
 
   const ProbeRequest& request_;
   Replica& replica_;
-  const Dataset& data_;
   GradientReducer& reducer_;
   comm::Communicator& control_;
+  SizeProbe sizes_;
 };
 
 }  // namespace

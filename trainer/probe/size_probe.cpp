@@ -1,0 +1,61 @@
+#include "trainer/probe/size_probe.hpp"
+
+#include "trainer/accumulation.hpp"
+#include "trainer/device/failed_backward.hpp"
+#include "trainer/fault_point.hpp"
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+// Only BatchNorm's own words mean that a size is too small, and only there.
+std::optional<std::string> refusal(const std::exception& error, std::int64_t size) {
+  const std::string text = error.what();
+  if (size > 2 || text.find("Expected more than 1 value per channel when training") == std::string::npos) return std::nullopt;
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+double SizeProbe::micro_step(std::int64_t size) {
+  // What the samples are does not matter to memory or time, that they are real ones does.
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % data_.size();
+  return accumulate_gradient(replica_, data_, samples, {{size, 1}}, 0).compute_seconds;
+}
+
+void SizeProbe::update() {
+  replica_.gradients.flat().div_(1.0);
+  // A world of one's norm: the trial must not wait for ranks that try other sizes.
+  replica_.gradients.flat().norm();
+  replica_.optimizer.step(0.0, std::vector<double>(replica_.gradients.parameters().size(), 1.0));
+}
+
+TrialResult SizeProbe::run_trial(std::int64_t size) {
+  fault_point("probe", size);
+  TrialResult result;
+  result.trial.size = size;
+  replica_.device.reset_peak();
+  try {
+    replica_.gradients.begin_step();
+    const double first = micro_step(size);
+    result.trial.seconds = std::min(first, micro_step(size));
+    update();
+    for (int step = 1; step < num_steps_; ++step) {
+      replica_.gradients.begin_step();
+      result.trial.seconds = std::min(result.trial.seconds, micro_step(size));
+      update();
+    }
+    result.trial.fits = true;
+  } catch (const std::exception& error) {
+    result.trial.out_of_memory = is_out_of_memory(error);
+    if (!result.trial.out_of_memory) result.refused = refusal(error, size);
+    if (!result.trial.out_of_memory && !result.refused) throw;
+  }
+  result.trial.peak_bytes = replica_.device.peak_bytes();
+  if (!result.trial.fits) recover_from_out_of_memory(replica_.device);
+  return result;
+}
+
+}  // namespace onebatch
