@@ -28,7 +28,7 @@ for name, text in MODELS.items():
             folder = pathlib.Path(folder)
             config = folder / "c.toml"
             config.write_text(f'[run]\nmax_steps = 500\noutput_dir = "{folder}/runs"\n[batch]\nglobal_batch_size = 8192\n[data]\nkind = "synthetic"\n{text}'
-                              f'[simulate]\ndevices = [{{memory = "{memory}"}}]\n[probe]\nsteps_per_trial = 1\n')
+                              f'[simulate]\ndevices = [{{memory = "{memory}"}}]\n[probe]\ncache = false\nsteps_per_trial = 1\n')
             run(config, "probe", config, "--json", folder / "p.json")
             rank = json.loads((folder / "p.json").read_text())["ranks"][0]
             size = rank["max_micro_batch"]

@@ -28,6 +28,7 @@ gradient_accumulation_steps = {accumulation}
 [checkpoint]
 resume = "never"
 [probe]
+cache = false
 steps_per_trial = 1
 [data]
 kind = "synthetic"

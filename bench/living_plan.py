@@ -28,6 +28,8 @@ hidden = [1024, 1024]
 kind = "sgd"
 [checkpoint]
 resume = "never"
+[probe]
+cache = false
 [simulate]
 devices = [{{slowdown = 2.0{changes}}}, {{slowdown = 2.0}}]
 """

@@ -89,7 +89,7 @@ void compare(const char* name, ModelKind kind, int steps) {
   StepWriter writer(metrics, "", 0);
   Plan plan;
   plan.global_batch_size = c.batch.global_batch_size;
-  plan.ranks = {{0, "cpu", plan.global_batch_size, {{plan.global_batch_size, 1}}, 0.0, 0.0}};
+  plan.ranks = {{0, "cpu", plan.global_batch_size, {{plan.global_batch_size, 1}}, {}, 0.0, 0.0}};
   ByHand by_hand(c, *data);
   SampleOrder order(1, data->size(), plan.global_batch_size, true);
   std::vector<double> ours, theirs, ratios;

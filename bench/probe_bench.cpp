@@ -123,7 +123,8 @@ class Cases {
     }
     made.bfloat16 = integer(0, 1) == 1;
     if (made.bfloat16) made.forward = autocast(made.forward);
-    made.budget = static_cast<std::int64_t>(scale_ * 96.0 * 1048576.0 * std::pow(2048.0 / 96.0, std::uniform_real_distribution<double>(0, 1)(generator_)));
+    made.budget = static_cast<std::int64_t>(scale_ * 96.0 * 1048576.0 *
+                                            std::pow(2048.0 / 96.0, std::uniform_real_distribution<double>(0, 1)(generator_)));
     std::int64_t parameters = 0;
     for (const auto& p : made.module->parameters()) parameters += p.numel() * 4;
     made.budget = std::max(made.budget, 5 * parameters);  // parameters, gradients and Adam's moments, and something for samples
@@ -131,7 +132,9 @@ class Cases {
   }
 
  private:
-  std::int64_t integer(std::int64_t least, std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(least, most)(generator_); }
+  std::int64_t integer(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(generator_);
+  }
 
   void mlp(Case& made) {
     const std::int64_t inputs = integer(64, 2048);
@@ -177,14 +180,18 @@ struct Found {
   std::size_t trials = 0;
   std::int64_t failures = 0;
   double seconds = 0.0;
+  std::string tried;
 };
 
 Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t most = k_most) {
   const auto start = std::chrono::steady_clock::now();
-  const SearchResult result = search_batch_size(
-      {*c.module, c.forward, c.input_shape, c.output_shape, k_most, most, /*num_iterations=*/1, mode}, device);
-  Found found{result.largest_micro_batch, result.trials.size(), 0, 0.0};
-  for (const Trial& trial : result.trials) found.failures += trial.out_of_memory ? 1 : 0;
+  const SearchResult result =
+      search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, k_most, most, /*num_iterations=*/1, mode}, device);
+  Found found{result.largest_micro_batch, result.trials.size(), 0, 0.0, {}};
+  for (const Trial& trial : result.trials) {
+    found.failures += trial.out_of_memory ? 1 : 0;
+    found.tried.append(std::to_string(trial.size)).append(trial.fits ? " " : "! ");
+  }
   found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return found;
 }
@@ -195,7 +202,8 @@ std::int64_t truth(const Case& c, ComputeDevice& device, std::int64_t fits) {
   // Doubling that begins and ends at one size.
   const auto try_size = [&](std::int64_t size) {
     try {
-      const SearchResult result = search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, SearchMode::power, size}, device);
+      const SearchResult result =
+          search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, SearchMode::power, size}, device);
       return result.largest_micro_batch == size;
     } catch (const DoesNotFitError&) {
       return false;
@@ -266,18 +274,21 @@ int run(int argc, char** argv) {
     of_power.push_back(power.seconds / found.seconds);
     of_binsearch.push_back(binsearch.seconds / found.seconds);
     if (steps > 0) failures_after += train(c, apply_margin(found.size, 1, 0.05), steps);
-    std::printf("%-10s %-5s %5lld MiB %7lld %7lld %7.4f %7zu %6lld   %9lld/%3zu/%3lld %14lld/%3zu/%3lld\n", c.name.c_str(), c.bfloat16 ? "bf16" : "fp32",
-                static_cast<long long>(c.budget >> 20), static_cast<long long>(largest), static_cast<long long>(found.size), ratio, found.trials,
-                static_cast<long long>(found.failures), static_cast<long long>(power.size), power.trials, static_cast<long long>(power.failures),
-                static_cast<long long>(binsearch.size), binsearch.trials, static_cast<long long>(binsearch.failures));
+    std::printf("%-10s %-5s %5lld MiB %7lld %7lld %7.4f %7zu %6lld   %9lld/%3zu/%3lld %14lld/%3zu/%3lld  %s\n", c.name.c_str(),
+                c.bfloat16 ? "bf16" : "fp32", static_cast<long long>(c.budget >> 20), static_cast<long long>(largest),
+                static_cast<long long>(found.size), ratio, found.trials, static_cast<long long>(found.failures),
+                static_cast<long long>(power.size), power.trials, static_cast<long long>(power.failures),
+                static_cast<long long>(binsearch.size), binsearch.trials, static_cast<long long>(binsearch.failures), found.tried.c_str());
     std::fflush(stdout);
   }
   std::sort(of_power.begin(), of_power.end());
   std::sort(of_binsearch.begin(), of_binsearch.end());
-  std::printf("%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %lld; at most 6 trials and 1 out of memory in %.1f %%; %lld out of memory in %lld steps "
-              "after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
-              limited, part(near, limited), static_cast<long long>(above), part(quick, limited), static_cast<long long>(failures_after),
-              static_cast<long long>(steps), of_power[of_power.size() / 2], of_binsearch[of_binsearch.size() / 2]);
+  std::printf(
+      "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %lld; at most 6 trials and 1 out of memory in %.1f %%; %lld out of memory in "
+      "%lld steps "
+      "after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
+      limited, part(near, limited), static_cast<long long>(above), part(quick, limited), static_cast<long long>(failures_after),
+      static_cast<long long>(steps), of_power[of_power.size() / 2], of_binsearch[of_binsearch.size() / 2]);
   budget.set_limit_bytes(MemoryBudget::k_no_limit);
   return above == 0 ? 0 : 1;
 }

@@ -24,6 +24,8 @@ size = 2560
 kind = "resnet"
 depth = 8
 stem = "cifar"
+[probe]
+cache = false
 [checkpoint]
 resume = "never"
 """

@@ -202,7 +202,8 @@ std::vector<ConfigKey> arithmetic_keys() {
       integer_key("probe.init_val", 1, k_any, ONEBATCH_FIELD(probe.init_val)),
       integer_key("probe.max_val", 1, k_any, ONEBATCH_FIELD(probe.max_val)),
       integer_key("probe.max_trials", 2, 1000, ONEBATCH_FIELD(probe.max_trials)),
-      integer_key("probe.steps_per_trial", 1, 1000, ONEBATCH_FIELD(probe.steps_per_trial))};
+      integer_key("probe.steps_per_trial", 1, 1000, ONEBATCH_FIELD(probe.steps_per_trial)),
+      boolean_key("probe.cache", ONEBATCH_FIELD(probe.cache))};
 }
 
 std::vector<ConfigKey> service_keys() {
@@ -267,7 +268,6 @@ const std::vector<std::string>& future_keys() {
                                                 "memory.offload",
                                                 "memory.max_split_size_mb",
                                                 "memory.expandable_segments",
-                                                "probe.cache",
                                                 "log.tensorboard",
                                                 "batch_norm.sync_batchnorm"};
   return keys;

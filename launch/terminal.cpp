@@ -1,5 +1,8 @@
 #include "launch/terminal.hpp"
 
+#include "trainer/probe/memory_use.hpp"
+#include "trainer/probe/timing.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -140,6 +143,12 @@ std::string profile_table(const ClusterProfile& profile) {
     text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7.2f}\n", rank.rank, rank.device,
                         mebibytes(rank.memory_limit_bytes), rank.min_micro_batch, rank.largest_micro_batch, rank.max_micro_batch, used,
                         rank.trials.size(), failures, trial_seconds(rank));
+  }
+  for (const RankProfile& rank : profile.ranks) {
+    text += fmt::format("rank {}: {}{}\n", rank.rank, memory_text(rank.memory),
+                        rank.from_cache ? "; from the cache, confirmed by one trial (probe.cache = false measures anew)" : "");
+    if (rank.times_spread > k_spoiled_spread)
+      text += fmt::format("rank {}: its times vary by {:.0f} %: something else uses this machine\n", rank.rank, 100.0 * rank.times_spread);
   }
   return text;
 }

@@ -114,6 +114,7 @@ struct ProbeConfiguration {
   std::int64_t max_val = 8192;
   std::int64_t max_trials = 25;
   std::int64_t steps_per_trial = 3;
+  bool cache = true;  // an earlier answer to the same question is confirmed by one trial
 };
 
 struct CommConfiguration {

@@ -5,6 +5,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/plan/plan_cluster.hpp"
+#include "trainer/probe/probe_cache.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <algorithm>
@@ -27,6 +28,32 @@ std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int r
   return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
 }
 
+// What of the configuration memory and time depend on, and parameters' shapes do not tell.
+std::string identity_of_probe(const Configuration& c, const Dataset& data) {
+  std::string text;
+  const auto add = [&](const char* name, auto value) { text += std::string(name) + " " + std::to_string(value) + "\n"; };
+  add("batch", std::min(c.batch.global_batch_size, data.size()));
+  for (const std::int64_t size : c.batch.micro_batch_size) add("fixed", size);
+  add("model", static_cast<int>(c.model.kind));
+  add("dropout", c.model.dropout);
+  add("stem", static_cast<int>(c.model.stem));
+  add("loss", static_cast<int>(c.loss.kind));
+  add("clipping", c.optimizer.max_grad_norm ? 1 : 0);
+  add("compute", static_cast<int>(c.precision.compute));
+  add("tf32", c.precision.allow_tf32 ? 1 : 0);
+  add("deterministic", static_cast<int>(c.run.deterministic));
+  add("frozen", c.batch_norm.frozen ? 1 : 0);
+  add("search", static_cast<int>(c.probe.mode));
+  add("margin", c.probe.margin);
+  add("init_val", c.probe.init_val);
+  add("max_val", c.probe.max_val);
+  add("max_trials", c.probe.max_trials);
+  add("bucket", c.comm.bucket_cap_mb);
+  add("overlap", static_cast<int>(c.comm.overlap));
+  add("reduce", static_cast<int>(c.comm.reduce_dtype));
+  return text;
+}
+
 template <typename... Values>
 std::string fixed(const char* format, Values... values) {
   std::array<char, 256> text{};
@@ -44,12 +71,16 @@ ProbeRequest RunPlans::probe_request() const {
   const BatchConfiguration& batch = configuration_.batch;
   return {.probe = configuration_.probe,
           .fixed_micro_batch = fixed_size_of(batch, control_.rank()),
-          .max_size = std::min(batch.global_batch_size, data_.size())};
+          .max_size = std::min(batch.global_batch_size, data_.size()),
+          .identity = identity_of_probe(configuration_, data_),
+          .cache_folder = ProbeCache::default_folder()};
 }
 
 const ClusterProfile& RunPlans::profile() {
   if (profile_) return *profile_;
-  profile_ = probe_cluster(probe_request(), replica_, data_, reducer_, control_);
+  std::string not_kept;
+  profile_ = probe_cluster(probe_request(), replica_, data_, reducer_, control_, not_kept);
+  if (!not_kept.empty() && control_.rank() == 0) observer_.fallback("probe.cache", "keep nothing: " + not_kept);
   if (control_.rank() == 0) observer_.profile_measured(*profile_);
   return *profile_;
 }

@@ -8,6 +8,7 @@
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/loop.hpp"
+#include "trainer/probe/memory_use.hpp"
 #include "trainer/replica_state.hpp"
 #include "trainer/verify.hpp"
 #include "trainer/version.hpp"
@@ -86,6 +87,7 @@ struct Session::State {
     set_up_arithmetic(configuration);
     or_does_not_fit(
         [&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
+    for (const auto& [name, tensor] : model->parameters()) parameters_bytes += static_cast<std::int64_t>(tensor.nbytes());
   }
 
   // What must be the same everywhere before ranks may compute together.
@@ -157,15 +159,25 @@ struct Session::State {
     });
   }
 
+  // How much those take, once the model is known.
+  std::string standing_text() const {
+    if (parameters_bytes == 0) return {};
+    const OptimizerConfiguration& optimizer = configuration.optimizer;
+    MemoryUse memory;
+    memory.parameters_bytes = memory.gradients_bytes = parameters_bytes;
+    memory.optimizer_bytes = parameters_bytes * (optimizer.kind != OptimizerKind::sgd ? 2 : (optimizer.momentum > 0.0 ? 1 : 0));
+    return " (" + memory_text(memory) + ")";
+  }
+
   void or_does_not_fit(const std::function<void()>& make) const {
     std::string too_large;
     try {
       make();
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
-      too_large = device->name() +
-                  " cannot even hold the model's parameters, gradients and optimizer state; use a smaller model, optimizer.kind = \"sgd\" "
-                  "without momentum, or a device with more memory";
+      too_large = device->name() + " (limit " + amount(static_cast<double>(device->memory_limit_bytes())) +
+                  ") cannot even hold the model's parameters, gradients and optimizer state" + standing_text() +
+                  "; use a smaller model, optimizer.kind = \"sgd\" without momentum, or a device with more memory";
     }
     if (!too_large.empty()) throw DoesNotFitError(too_large);
   }
@@ -176,6 +188,7 @@ struct Session::State {
   SessionOptions options;
   Timeline spans;
   std::int64_t charged_bytes = 0;  // of the gradient's storage
+  std::int64_t parameters_bytes = 0;
   double first_moment = std::chrono::duration<double>(Timeline::Clock::now().time_since_epoch()).count();
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> validation;

@@ -8,7 +8,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = sys.argv[1]
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
+CACHE = tempfile.TemporaryDirectory(prefix="onebatch-cache-")  # of probes: not the user's, and none of an earlier test
+ENVIRONMENT = dict(os.environ, XDG_CACHE_HOME=CACHE.name, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
 DIGITS_MLP = """
 [run]
 epochs = 3

@@ -41,6 +41,7 @@ hidden = [400, 300]
 every_steps = 2
 keep = 10
 [probe]
+cache = false
 max_val = 32
 steps_per_trial = 1
 [comm]

@@ -28,6 +28,7 @@ compute = "float64"
 [comm]
 overlap = {overlap}
 [probe]
+cache = false
 steps_per_trial = 1
 [checkpoint]
 resume = "never"

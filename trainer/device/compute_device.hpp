@@ -26,6 +26,8 @@ class ComputeDevice {
   /// Where a GPU is on the bus ("0000:3b:00.0"); empty for a CPU.
   [[nodiscard]] virtual std::string pci_bus_id() const { return {}; }
   [[nodiscard]] virtual std::int64_t memory_limit_bytes() const = 0;
+  /// The least that its allocator takes at once; 0 = it counts bytes.
+  [[nodiscard]] virtual std::int64_t block_bytes() const { return 0; }
   [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
   virtual void reset_peak() = 0;

@@ -33,6 +33,16 @@ Json trial_json(const Trial& trial) {
           {"seconds", number(trial.seconds)}};
 }
 
+Json memory_json(const MemoryUse& memory) {
+  return {{"parameters_bytes", memory.parameters_bytes},
+          {"buffers_bytes", memory.buffers_bytes},
+          {"gradients_bytes", memory.gradients_bytes},
+          {"optimizer_bytes", memory.optimizer_bytes},
+          {"communication_bytes", memory.communication_bytes},
+          {"workspace_bytes", memory.workspace_bytes},
+          {"activation_bytes_per_sample", number(memory.activation_bytes_per_sample)}};
+}
+
 Json profile_json(const RankProfile& rank) {
   Json times = Json::array();
   for (const auto& [size, seconds] : rank.step_seconds) times.push_back({size, number(seconds)});
@@ -47,6 +57,8 @@ Json profile_json(const RankProfile& rank) {
           {"max_micro_batch", rank.max_micro_batch},
           {"peak_bytes", rank.peak_bytes},
           {"resident_bytes", rank.resident_bytes},
+          {"memory", memory_json(rank.memory)},
+          {"from_cache", rank.from_cache},
           {"optimizer_seconds", number(rank.optimizer_seconds)},
           {"reduce_seconds", number(rank.reduce_seconds)},
           {"times_spread", number(rank.times_spread)},

@@ -36,6 +36,18 @@ std::vector<Trial> read_trials(const JsonReader& list) {
   return trials;
 }
 
+MemoryUse read_memory(const JsonReader& json) {
+  MemoryUse memory;
+  memory.parameters_bytes = json.field("parameters_bytes").integer(0, k_most_bytes);
+  memory.buffers_bytes = json.field("buffers_bytes").integer(0, k_most_bytes);
+  memory.gradients_bytes = json.field("gradients_bytes").integer(0, k_most_bytes);
+  memory.optimizer_bytes = json.field("optimizer_bytes").integer(0, k_most_bytes);
+  memory.communication_bytes = json.field("communication_bytes").integer(0, k_most_bytes);
+  memory.workspace_bytes = json.field("workspace_bytes").integer(0, k_most_bytes);
+  memory.activation_bytes_per_sample = json.field("activation_bytes_per_sample").number_at_least(0.0);
+  return memory;
+}
+
 // `max_micro_batch` and `step_seconds` are needed; the rest is what a probe adds.
 RankProfile read_rank(const JsonReader& json, int index) {
   RankProfile rank;
@@ -50,6 +62,8 @@ RankProfile read_rank(const JsonReader& json, int index) {
   rank.memory_limit_bytes = size_or("memory_limit_bytes", 0, 0);
   rank.peak_bytes = size_or("peak_bytes", 0, 0);
   rank.resident_bytes = size_or("resident_bytes", 0, 0);
+  if (json.has("memory")) rank.memory = read_memory(json.field("memory"));
+  if (json.has("from_cache")) rank.from_cache = json.field("from_cache").boolean();
   if (json.has("host")) rank.host = json.field("host").text();
   if (json.has("device")) rank.device = json.field("device").text();
   if (json.has("optimizer_seconds")) rank.optimizer_seconds = json.field("optimizer_seconds").number_at_least(0.0);

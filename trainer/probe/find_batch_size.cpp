@@ -129,6 +129,7 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
     options.init_size = request.init_size;
     options.limit_bytes = device.memory_limit_bytes();
     options.resident_bytes = device.current_bytes();
+    options.block_bytes = device.block_bytes();
     options.max_size = std::min(request.dataset_size, request.max_batch_size.value_or(request.dataset_size));
     SizeProbe probe(replica, data, request.num_iterations);
     try {
@@ -144,7 +145,8 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
   }
   device.empty_cache();
   if (found.largest_micro_batch == 0)
-    throw DoesNotFitError(too_large.empty() ? "not even " + std::to_string(found.min_micro_batch) + " sample(s) fit on " + device.name() : too_large);
+    throw DoesNotFitError(too_large.empty() ? "not even " + std::to_string(found.min_micro_batch) + " sample(s) fit on " + device.name()
+                                            : too_large);
   return found;
 }
 

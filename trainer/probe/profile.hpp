@@ -19,6 +19,17 @@ struct Trial {
   double seconds = 0.0;
 };
 
+/// What takes a device's memory.
+struct MemoryUse {
+  std::int64_t parameters_bytes = 0;
+  std::int64_t buffers_bytes = 0;
+  std::int64_t gradients_bytes = 0;
+  std::int64_t optimizer_bytes = 0;
+  std::int64_t communication_bytes = 0;      // what else lies there before any sample
+  std::int64_t workspace_bytes = 0;          // in a step, whatever its size
+  double activation_bytes_per_sample = 0.0;  // in a step, of each sample
+};
+
 struct RankProfile {
   int rank = 0;
   std::string host;
@@ -29,9 +40,11 @@ struct RankProfile {
   std::int64_t max_micro_batch = 0;      // after the margin: what the plan may use
   std::int64_t peak_bytes = 0;           // at largest_micro_batch
   std::int64_t resident_bytes = 0;       // parameters, gradients, optimizer state, before any sample
+  MemoryUse memory;
   std::vector<TimedSize> step_seconds;
   double times_spread = 0.0;  // of repeated times, as a part of them; above 0.15 something else has used the machine
   std::vector<Trial> trials;
+  bool from_cache = false;         // an earlier probe's answer, confirmed by one trial
   double optimizer_seconds = 0.0;  // one optimizer call
   double reduce_seconds = 0.0;     // one reduction of the whole gradient
 };

@@ -5,14 +5,21 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/gradients/clipping.hpp"
+#include "trainer/probe/memory_use.hpp"
+#include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/probe/timing.hpp"
 #include "trainer/replica_state.hpp"
+#include "trainer/version.hpp"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -23,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double k_least_timing_seconds = 0.3;  // for each repeat that is asked for
 constexpr double k_most_timing_seconds = 20.0;
 constexpr int k_most_timings = 3;
+constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -55,10 +63,28 @@ class RankProbe {
     profile.device = replica_.device.name();
     profile.memory_limit_bytes = replica_.device.memory_limit_bytes();
     profile.resident_bytes = replica_.device.current_bytes();
+    profile.memory = standing_memory(profile.resident_bytes);
     agree(control_, [&] { find_sizes(profile); });
     measure_update(profile);
     measure_times(profile);
     return profile;
+  }
+
+  /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where they have changed.
+  bool confirm(RankProfile& known) {
+    control_.set_activity("confirming what an earlier probe has found");
+    Trial trial;
+    agree(control_, [&] { trial = run_trial(known.largest_micro_batch).trial; });
+    const double expected = CostTable(known.step_seconds).seconds(known.largest_micro_batch);
+    const bool as_quick = trial.seconds < k_other_times * expected && trial.seconds * k_other_times > expected;
+    double bad[2] = {trial.fits ? 0.0 : 1.0, as_quick ? 0.0 : 1.0};
+    control_.all_reduce(bad, 2, comm::ScalarType::float64, comm::ReduceOp::max);
+    if (bad[0] > 0.0) return false;
+    known.rank = control_.rank();
+    known.trials = {trial};
+    known.from_cache = true;
+    if (bad[1] > 0.0) measure_times(known);
+    return true;
   }
 
   // What a busy machine has spoiled on any rank is measured again, by all; the calmest of the tries counts.
@@ -84,12 +110,29 @@ class RankProbe {
     return sizes_.run_trial(size);
   }
 
+  MemoryUse standing_memory(std::int64_t resident_bytes) const {
+    const auto sum = [](const std::vector<NamedTensor>& tensors) {
+      std::int64_t bytes = 0;
+      for (const NamedTensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.tensor.nbytes());
+      return bytes;
+    };
+    MemoryUse memory;
+    memory.parameters_bytes = sum(replica_.model->parameters());
+    memory.buffers_bytes = sum(replica_.model->buffers());
+    memory.gradients_bytes = static_cast<std::int64_t>(replica_.gradients.flat().nbytes());
+    memory.optimizer_bytes = sum(replica_.optimizer.state());
+    memory.communication_bytes = std::max<std::int64_t>(
+        0, resident_bytes - memory.parameters_bytes - memory.buffers_bytes - memory.gradients_bytes - memory.optimizer_bytes);
+    return memory;
+  }
+
   void find_sizes(RankProfile& profile) {
     const std::int64_t cap = request_.fixed_micro_batch.value_or(std::min(request_.max_size, request_.probe.max_val));
     SearchOptions options;
     options.mode = search_mode(request_.probe.mode);
     options.limit_bytes = profile.memory_limit_bytes;
     options.resident_bytes = profile.resident_bytes;
+    options.block_bytes = replica_.device.block_bytes();
     options.max_size = std::max<std::int64_t>(1, cap);
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
@@ -98,20 +141,15 @@ class RankProbe {
     profile.min_micro_batch = found.min_micro_batch;
     profile.largest_micro_batch = found.largest_micro_batch;
     profile.peak_bytes = found.peak_bytes;
-    if (found.largest_micro_batch == 0) throw_does_not_fit(profile, found.min_micro_batch);
+    if (found.largest_micro_batch == 0) throw DoesNotFitError(too_large_text(profile, found.min_micro_batch));
+    add_trials(profile.memory, profile.trials, profile.resident_bytes);
     if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch) throw_fixed_does_not_fit(profile);
     // What was not limited by memory needs no head-room.
     const bool limited = found.largest_micro_batch < options.max_size;
-    profile.max_micro_batch =
-        limited ? apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin) : found.largest_micro_batch;
-  }
-
-  [[noreturn]] void throw_does_not_fit(const RankProfile& profile, std::int64_t least) const {
-    const auto mebibytes = [](std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
-    throw DoesNotFitError(
-        "not even " + std::to_string(least) + " sample(s) fit on " + profile.device + " (limit " + mebibytes(profile.memory_limit_bytes) +
-        "): parameters, gradients and optimizer state take " + mebibytes(profile.resident_bytes) +
-        ", the rest is too little for the activations; use a smaller model, optimizer.kind = \"sgd\", or a device with more memory");
+    profile.max_micro_batch = found.largest_micro_batch;
+    if (limited)
+      profile.max_micro_batch =
+          round_for_kernels(apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin), found.min_micro_batch);
   }
 
   [[noreturn]] void throw_fixed_does_not_fit(const RankProfile& profile) const {
@@ -193,14 +231,35 @@ ClusterProfile gather(const RankProfile& own, comm::Communicator& control) {
   return all;
 }
 
+// What a rank's answer depends on beside the configuration.
+std::string identity_of(const Replica& replica, const Dataset& data) {
+  // What is free of a host's memory is never the same twice: steps of a fifth.
+  const double limit = std::floor(4.0 * std::log2(std::max(1.0, static_cast<double>(replica.device.memory_limit_bytes()))));
+  std::ostringstream text;
+  text << k_version << ", LibTorch " << TORCH_VERSION << ", " << comm::host_name() << ", " << replica.device.name() << ", limit " << limit
+       << ", " << at::get_num_threads() << " threads, samples " << at::IntArrayRef(data.sample_shape());
+  for (const auto& [name, tensor] : live_tensors(replica)) text << "; " << name << " " << tensor.scalar_type() << tensor.sizes();
+  return text.str();
+}
+
 }  // namespace
 
 ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
-                             comm::Communicator& control) {
+                             comm::Communicator& control, std::string& not_kept) {
   const ReplicaSnapshot before(replica);
-  const RankProfile mine = RankProbe(request, replica, data, reducer, control).measure();
+  RankProbe probe(request, replica, data, reducer, control);
+  // Times depend on the neighbours: an answer is of all the ranks there were.
+  std::string identity = request.identity;
+  for (const std::string& rank : comm::all_gather_text(control, identity_of(replica, data))) identity += "\n" + rank;
+  const ProbeCache cache(request.cache_folder, identity + "\nrank " + std::to_string(control.rank()));
+  std::optional<RankProfile> known = request.probe.cache ? cache.load() : std::nullopt;
+  std::int64_t all_known = known ? 1 : 0;
+  control.all_reduce(&all_known, 1, comm::ScalarType::int64, comm::ReduceOp::min);
+  const bool confirmed = all_known == 1 && probe.confirm(*known);
+  const RankProfile mine = confirmed ? *known : probe.measure();
   before.restore(replica);
   replica.device.empty_cache();
+  if (request.probe.cache) not_kept = cache.store(mine);
   return gather(mine, control);
 }
 

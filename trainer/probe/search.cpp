@@ -75,31 +75,52 @@ class Search {
     while (!settled() && !good_enough()) attempt(next_size());
   }
 
-  // Trials cost time, failed ones more: what a last one could still win is not worth a third failure or a seventh trial.
+  // Trials cost time, failed ones more: what a further one could still win must be worth it.
   bool good_enough() const {
-    const double bound = std::min(static_cast<double>(fails_ - 1), points_.size() > 1 ? foretold_largest() : HUGE_VAL);
-    if (static_cast<int>(trials_.size()) >= k_last_trial) return true;
-    const bool many = failures_ > k_most_failures || static_cast<int>(trials_.size()) > k_most_trials;
+    const auto trials = static_cast<int>(trials_.size());
+    if (trials >= k_last_trial) return true;
+    const auto bound = static_cast<double>(std::min(fails_ - 1, points_.size() > 2 ? whole(foretold_largest()) : k_none));
     const double reached = static_cast<double>(fits_) / bound;
-    return reached >= (many ? k_nearly : k_near) && (failures_ >= k_most_failures || static_cast<int>(trials_.size()) >= k_most_trials);
+    if (trials >= k_many_trials) return reached >= k_enough;
+    if (failures_ > 0) return reached >= (failures_ > 1 ? k_enough : k_near);
+    // One sample more than was foretold is worth a failure where that would be a large part.
+    return reached >= 1.0 && static_cast<double>(fits_ + 1) <= static_cast<double>(fits_) / k_near;
   }
 
   std::int64_t next_size() const {
     if (options_.limit_bytes <= 0) return clamp(fails_ == k_none ? fits_ * 2 : middle());
     if (points_.size() == 1) return clamp(fails_ == k_none ? second_size() : fails_ / k_retreat);
     const double foretold = foretold_largest();
-    // A failure that the curve did not foresee: it knows no better now, so what is left is halved.
-    if (last_failed_) return middle();
-    if (fails_ == k_none && static_cast<double>(fits_) < k_far * foretold) return clamp(bounded(k_short_of * foretold));
-    return clamp(bounded(foretold));
+    // A failure that the curve did not foresee: it knows no better now.
+    if (last_failed_ || failures_ > 1) return clamp(is_near(foretold) ? whole(k_near * static_cast<double>(fails_)) : middle());
+    // One failure is enough: after it the last percent is left alone.
+    const bool short_of = fails_ != k_none || static_cast<double>(fits_) < k_far * foretold;
+    double size = short_of ? k_short_of * foretold : foretold;
+    if (points_.size() == 2) size = std::min(size, k_cautious * squared_largest());
+    return bounded(size) < fails_ ? clamp(bounded(size)) : middle();
   }
 
-  std::int64_t middle() const { return fits_ + (fails_ - fits_) / 2; }
+  // The first failure, little more than what the curve foretells, from sizes not far below: it is nearly right.
+  bool is_near(double foretold) const {
+    const auto fails = static_cast<double>(fails_);
+    return failures_ == 1 && fails <= foretold * 1.02 && 2 * fits_ > fails_ && static_cast<double>(fits_) < k_near * fails;
+  }
+
+  [[nodiscard]] double room() const { return static_cast<double>(options_.limit_bytes - options_.resident_bytes); }
+  [[nodiscard]] double noise() const { return std::max(k_noise * room(), 1.5 * static_cast<double>(options_.block_bytes)); }
+
+  // By factors where they lie far apart.
+  std::int64_t middle() const {
+    return fits_ + std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(fits_) * static_cast<double>(fails_))) - fits_);
+  }
+
+  static std::int64_t whole(double size) { return size < static_cast<double>(k_none) ? static_cast<std::int64_t>(size) : k_none; }
 
   // Never far beyond what was seen to fit: the curve may bend.
   std::int64_t bounded(double size) const {
-    const double most = std::min(static_cast<double>(options_.max_size), k_leap * static_cast<double>(fits_));
-    return static_cast<std::int64_t>(std::min(size, most));
+    const bool shown = points_.size() > 2 && static_cast<double>(peak_) > points_.front().peak + std::max(k_shown * room(), noise());
+    const double leap = shown ? k_leap * k_leap : k_leap;
+    return static_cast<std::int64_t>(std::min({size, static_cast<double>(options_.max_size), leap * static_cast<double>(fits_)}));
   }
 
   // What one sample took beyond what was held before is at least what each further one takes, unless memory grows faster than the size.
@@ -110,11 +131,20 @@ class Search {
     return safe >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(safe);
   }
 
-  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line. What was held before
-  // any sample is a point of the curve too.
+  // Two sizes cannot tell a line from a square: where the limit would be met if all that the second took more grew with the square.
+  double squared_largest() const {
+    const auto [low, high] =
+        std::minmax_element(points_.begin(), points_.end(), [](const Point& a, const Point& b) { return a.size < b.size; });
+    const double per_square = (high->peak - low->peak) / (high->size * high->size - low->size * low->size);
+    if (per_square <= 0.0) return HUGE_VAL;
+    return std::sqrt(high->size * high->size + (static_cast<double>(options_.limit_bytes) - high->peak) / per_square);
+  }
+
+  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line. With two sizes what was
+  // held before any sample is a point of the curve too.
   double foretold_largest() const {
     auto points = points_;
-    points.push_back({0.0, static_cast<double>(options_.resident_bytes)});
+    if (points.size() < 3) points.push_back({0.0, static_cast<double>(options_.resident_bytes)});
     std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.size < b.size; });
     const Point c = points.back();
     // Neighbours tell no slope: they may share one block of the allocator.
@@ -124,8 +154,15 @@ class Search {
     const double limit = static_cast<double>(options_.limit_bytes);
     const double slope = (c.peak - b.peak) / (c.size - b.size);
     const double before = (b.peak - a.peak) / (b.size - a.size);
-    const double bend = (slope - before) / (c.size - a.size);
-    if (slope > before * (1.0 + k_straight)) return meet_parabola(c, slope + bend * (c.size - b.size), bend, limit);
+    double bend = (slope - before) / (c.size - a.size);
+    // Where an earlier bend was stronger there is a kink between two lines, not a parabola.
+    if (points.size() > 3) {
+      const Point z = points[points.size() - 4];
+      const double earlier = (before - (a.peak - z.peak) / (a.size - z.size)) / (b.size - z.size);
+      if (earlier > bend) bend *= bend / earlier;
+    }
+    const double off = std::abs(c.peak - slope * (c.size - a.size) - a.peak);  // of the first from the line through the others
+    if (slope > before * (1.0 + k_straight) && off > noise()) return meet_parabola(c, slope + bend * (c.size - b.size), bend, limit);
     return slope <= 0.0 ? HUGE_VAL : c.size + (limit - c.peak) / slope;
   }
 
@@ -152,15 +189,17 @@ class Search {
   static constexpr std::int64_t k_none = INT64_MAX;
   static constexpr double k_second = 0.125;     // of the room that the first sample foretells: the second trial's size
   static constexpr std::int64_t k_retreat = 8;  // by so much smaller where even that did not fit
+  static constexpr double k_cautious = 0.9;     // of the size that a square would allow
   static constexpr double k_far = 0.9;          // of the foretold size: below it the curve is corrected once before it is believed
-  static constexpr double k_short_of = 0.98;    // of the foretold size: where it is corrected
-  static constexpr double k_leap = 16.0;        // times the largest that fitted
+  static constexpr double k_short_of = 0.99;    // of the foretold size: where it is corrected
+  static constexpr double k_leap = 16.0;        // times the largest that fitted; squared once three sizes show the curve
   static constexpr double k_apart = 0.8;        // of the largest size: points nearer to it are left out of the curve
   static constexpr double k_straight = 0.002;   // slopes that differ by less are one line
-  static constexpr double k_near = 0.965;       // of what could be: good enough once trials begin to cost more than they win
-  static constexpr double k_nearly = 0.95;      // the same when they have cost too much already
-  static constexpr int k_most_failures = 1;
-  static constexpr int k_most_trials = 6;
+  static constexpr double k_noise = 0.001;      // of the room
+  static constexpr double k_shown = 0.03;       // of the room: a rise that shows where the curve goes
+  static constexpr double k_near = 0.985;       // of what could be: good enough after a failure
+  static constexpr double k_enough = 0.95;      // the same when trials have cost too much already
+  static constexpr int k_many_trials = 6;
   static constexpr int k_last_trial = 8;
 
   const SearchOptions& options_;
@@ -184,6 +223,15 @@ SearchResult search_largest_micro_batch(const SearchOptions& options, const std:
 std::int64_t apply_margin(std::int64_t largest, std::int64_t min_micro_batch, double margin) {
   const double kept = (1.0 - margin) * static_cast<double>(largest);
   return std::max(min_micro_batch, static_cast<std::int64_t>(std::ceil(kept - 1e-9)));
+}
+
+std::int64_t round_for_kernels(std::int64_t size, std::int64_t min_micro_batch) {
+  constexpr double k_most_lost = 0.05;
+  for (std::int64_t unit = 64; unit > 1; unit /= 2) {
+    const std::int64_t rounded = size / unit * unit;
+    if (rounded >= min_micro_batch && static_cast<double>(size - rounded) < k_most_lost * static_cast<double>(size)) return rounded;
+  }
+  return size;
 }
 
 std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size) {

@@ -13,6 +13,7 @@ struct SearchOptions {
   SearchMode mode = SearchMode::model;
   std::int64_t limit_bytes = 0;     // of the device; 0 = unknown (then only out-of-memory tells)
   std::int64_t resident_bytes = 0;  // held before a trial
+  std::int64_t block_bytes = 0;     // in which the device's allocator takes memory
   std::int64_t max_size = 8192;     // probe.max_val, the global batch and the data set, whichever is least
   std::int64_t init_size = 2;       // power and binsearch start here
   std::int64_t max_trials = 25;
@@ -38,6 +39,10 @@ SearchResult search_largest_micro_batch(const SearchOptions& options, const std:
 /// The size that the plan may use: `margin` of the largest is held back, at least one sample and never less than `min_micro_batch`.
 /// ceil((1 - margin) * largest).
 [[nodiscard]] std::int64_t apply_margin(std::int64_t largest, std::int64_t min_micro_batch, double margin);
+
+/// The largest size up to `size` that kernels like: a multiple of the greatest power of two up to 64 that costs less than 5 % of it, and
+/// never less than `min_micro_batch`.
+[[nodiscard]] std::int64_t round_for_kernels(std::int64_t size, std::int64_t min_micro_batch);
 
 /// Sizes whose times make a good cost table for a planner that may use `min` to `max`: ascending, both ends included, 2 to 8 of them.
 [[nodiscard]] std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size);

@@ -1,0 +1,77 @@
+#include "trainer/probe/memory_use.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace onebatch {
+namespace {
+
+constexpr double k_apart = 0.8;  // of the larger size: nearer ones tell no slope
+
+std::int64_t standing(const MemoryUse& memory) {
+  return memory.parameters_bytes + memory.buffers_bytes + memory.gradients_bytes + memory.optimizer_bytes + memory.communication_bytes;
+}
+
+}  // namespace
+
+std::string amount(double bytes) {
+  constexpr double k_unit = 1024.0;
+  const bool small = bytes < k_unit * k_unit;
+  const double value = bytes / (small ? k_unit : k_unit * k_unit);
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), value < 100.0 ? "%.1f %s" : "%.0f %s", value, small ? "KiB" : "MiB");
+  return text.data();
+}
+
+void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_t resident_bytes) {
+  const Trial* largest = nullptr;
+  for (const Trial& trial : trials) {
+    if (trial.fits && (largest == nullptr || trial.size > largest->size)) largest = &trial;
+  }
+  if (largest == nullptr) return;
+  const Trial* before = nullptr;
+  for (const Trial& trial : trials) {
+    if (trial.fits && static_cast<double>(trial.size) < k_apart * static_cast<double>(largest->size) &&
+        (before == nullptr || trial.size > before->size))
+      before = &trial;
+  }
+  const double above = static_cast<double>(largest->peak_bytes - resident_bytes);
+  const auto size = static_cast<double>(largest->size);
+  const double slope = before == nullptr
+                           ? above / size
+                           : static_cast<double>(largest->peak_bytes - before->peak_bytes) / (size - static_cast<double>(before->size));
+  memory.activation_bytes_per_sample = std::clamp(slope, 0.0, above / size);
+  memory.workspace_bytes = static_cast<std::int64_t>(above - memory.activation_bytes_per_sample * size);
+}
+
+std::string memory_text(const MemoryUse& memory) {
+  std::string text;
+  const auto say = [&](const char* what, double bytes) {
+    if (bytes > 0.0) text += (text.empty() ? "" : ", ") + std::string(what) + " " + amount(bytes);
+  };
+  say("parameters", static_cast<double>(memory.parameters_bytes));
+  say("buffers", static_cast<double>(memory.buffers_bytes));
+  say("gradients", static_cast<double>(memory.gradients_bytes));
+  say("optimizer state", static_cast<double>(memory.optimizer_bytes));
+  say("communication", static_cast<double>(memory.communication_bytes));
+  say("workspace", static_cast<double>(memory.workspace_bytes));
+  say("activations per sample", memory.activation_bytes_per_sample);
+  return text;
+}
+
+std::string too_large_text(const RankProfile& rank, std::int64_t least) {
+  const MemoryUse& memory = rank.memory;
+  const std::int64_t left = rank.memory_limit_bytes - standing(memory);
+  std::string text = "not even " + std::to_string(least) + " sample(s) fit on " + rank.device + " (limit " +
+                     amount(static_cast<double>(rank.memory_limit_bytes)) + "): " + memory_text(memory) + "; " +
+                     (left > 0 ? "the " + amount(static_cast<double>(left)) + " that are left are too little for activations and workspace"
+                               : std::string("that alone is too much")) +
+                     ". What would help: ";
+  if (memory.optimizer_bytes > 0)
+    text += "optimizer.kind = \"sgd\" without momentum (frees " + amount(static_cast<double>(memory.optimizer_bytes)) + "); ";
+  text += 2 * memory.parameters_bytes > left ? "a smaller model; " : "smaller samples or a model with fewer activations; ";
+  return text + "a device with more memory";
+}
+
+}  // namespace onebatch

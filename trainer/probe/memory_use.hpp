@@ -1,0 +1,21 @@
+// What takes a device's memory, by kind, and what would help where it is too little: pure.
+#pragma once
+
+#include "trainer/probe/profile.hpp"
+
+namespace onebatch {
+
+/// Adds what the trials tell: activations per sample from the largest two sizes that lie apart, and the workspace that is there whatever
+/// the size. `memory` holds what lies there before any sample.
+void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_t resident_bytes);
+
+/// "parameters 10.0 MiB, gradients 10.0 MiB, …", without what is not there.
+std::string memory_text(const MemoryUse& memory);
+
+/// "1.5 KiB", "10.0 MiB".
+std::string amount(double bytes);
+
+/// Why `least` samples do not fit: what takes the memory, and what would help most.
+std::string too_large_text(const RankProfile& rank, std::int64_t least);
+
+}  // namespace onebatch

@@ -1,0 +1,73 @@
+#include "trainer/probe/probe_cache.hpp"
+
+#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string digest(const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  std::array<char, 33> hex{};
+  std::snprintf(hex.data(), hex.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return hex.data();
+}
+
+}  // namespace
+
+ProbeCache::ProbeCache(fs::path folder, std::string identity) : identity_(std::move(identity)) {
+  if (!folder.empty()) file_ = std::move(folder) / (digest(identity_) + ".json");
+}
+
+std::optional<RankProfile> ProbeCache::load() const {
+  std::ifstream in(file_, std::ios::binary);
+  std::ostringstream text;
+  if (file_.empty() || !in || !(text << in.rdbuf())) return std::nullopt;
+  const auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("identity") || json["identity"] != identity_ || !json.contains("profile")) return std::nullopt;
+  try {
+    const ClusterProfile profile = parse_profile(json["profile"].dump(), file_.string());
+    if (profile.ranks.size() != 1 || profile.ranks[0].largest_micro_batch < 1) return std::nullopt;
+    return profile.ranks[0];
+  } catch (const UserError&) {
+    return std::nullopt;  // written by another version
+  }
+}
+
+std::string ProbeCache::store(const RankProfile& rank) const {
+  if (file_.empty()) return "there is no home folder: set XDG_CACHE_HOME";
+  try {
+    fs::create_directories(file_.parent_path());
+    ClusterProfile profile;
+    profile.ranks.push_back(rank);
+    const nlohmann::ordered_json document = {{"identity", identity_}, {"profile", nlohmann::ordered_json::parse(to_json(profile))}};
+    write_text_atomically(file_, document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return {};
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+fs::path ProbeCache::default_folder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return fs::path(cache) / "onebatch" / "probe";
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? fs::path(home) / ".cache" / "onebatch" / "probe" : fs::path();
+}
+
+}  // namespace onebatch
