@@ -92,7 +92,7 @@ class Search {
     if (points_.size() == 1) return clamp(fails_ == k_none ? second_size() : fails_ / k_retreat);
     const double foretold = foretold_largest();
     // A failure that the curve did not foresee: it knows no better now.
-    if (last_failed_ || failures_ > 1) return clamp(is_near(foretold) ? whole(k_near * static_cast<double>(fails_)) : middle());
+    if (last_failed_ || failures_ > 2) return clamp(is_near(foretold) ? whole(k_near * static_cast<double>(fails_)) : middle());
     // One failure is enough: after it the last percent is left alone.
     const bool short_of = fails_ != k_none || static_cast<double>(fits_) < k_far * foretold;
     double size = short_of ? k_short_of * foretold : foretold;
