@@ -50,6 +50,7 @@ BENCHMARK(unlike)
     ->Args({8, 8})
     ->Args({1024, 8})
     ->Args({1024, 1024})
+    ->Args({10240, 8})
     ->Args({16384, 8})
     ->Unit(benchmark::kMicrosecond);
 

@@ -28,12 +28,32 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
   return command;
 }
 
+void add_plan(CLI::App& app, Arguments& arguments) {
+  CLI::App* plan = add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true);
+  CLI::Option* profile = plan->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
+  CLI::Option* devices = plan->add_option("--devices", arguments.devices,
+                                          "a cluster that need not be here, as in 4xV100-16GB,4xP100-16GB; repeat it to compare");
+  devices->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->delimiter('\0')->excludes(profile);
+  plan->add_option("--profiles", arguments.profiles_folder, "the folder with profiles of those devices")->capture_default_str();
+  plan->add_option("--global-batches", arguments.global_batches, "several global batches to compare, as in 256,512,1024")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  plan->add_option("--prices", arguments.prices, "of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
+  plan->add_option("--svg", arguments.svg_file, "write a picture: who computes when, or the comparison");
+  const auto positive = [](CLI::Option* option) { option->check(CLI::PositiveNumber)->capture_default_str(); };
+  plan->add_option("--gradient-bytes", arguments.gradient_bytes, "that a step reduces, where the profiles do not say")
+      ->check(CLI::NonNegativeNumber);
+  positive(plan->add_option("--ranks-per-node", arguments.ranks_per_node, "of --devices"));
+  positive(plan->add_option("--node-bandwidth", arguments.node_bandwidth, "GB/s of a rank to another within a node"));
+  positive(plan->add_option("--bandwidth", arguments.bandwidth, "GB/s of a node to another"));
+  positive(plan->add_option("--latency", arguments.latency, "µs of a message between nodes"));
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true)
       ->add_option("--timeline", arguments.timeline_file, "write what every rank did when, as a Chrome trace (opens in Perfetto)");
   add_command(app, arguments, "probe", "measure every rank's device and print the profile", true);
-  add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true)
-      ->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
+  add_plan(app, arguments);
   CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch", true);
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");

@@ -1,6 +1,7 @@
 // The arguments of the program.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,12 +15,22 @@ struct Arguments {
   std::string json_file;
   bool strict = false;
   bool quiet = false;
-  std::string timeline_file;  // train
-  std::string profile_file;   // plan
-  double tolerance = 0.0;     // verify; 0 = the precision's own
-  std::string gradient_file;  // verify
-  std::string checkpoint;     // eval
-  std::string benchmark;      // bench: "all-reduce"
+  std::string timeline_file;         // train
+  std::string profile_file;          // plan
+  std::vector<std::string> devices;  // plan: clusters that need not be there
+  std::string profiles_folder = "profiles";
+  std::vector<std::int64_t> global_batches;
+  std::string prices;
+  std::string svg_file;
+  double gradient_bytes = 0.0;
+  std::int64_t ranks_per_node = 8;
+  double node_bandwidth = 100.0;  // GB/s
+  double bandwidth = 12.5;        // GB/s
+  double latency = 10.0;          // µs
+  double tolerance = 0.0;         // verify; 0 = the precision's own
+  std::string gradient_file;      // verify
+  std::string checkpoint;         // eval
+  std::string benchmark;          // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
 };
 

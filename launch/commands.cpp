@@ -5,20 +5,19 @@
 #include "comm/world.hpp"
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
+#include "launch/plan_command.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
 #include "launch/terminal.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/data/idx.hpp"
-#include "trainer/plan/plan_cluster.hpp"
+#include "trainer/plan/plan_svg.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
 #include <nlohmann/json.hpp>
 
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 namespace onebatch::launch {
@@ -28,15 +27,6 @@ namespace fs = std::filesystem;
 
 int code(ExitCode exit_code) {
   return static_cast<int>(exit_code);
-}
-
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || fs::is_directory(file))
-    throw UserError("cannot read " + file.string() + (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
-  return text.str();
 }
 
 // The terminal, and the documents of a run's folder.
@@ -51,6 +41,12 @@ class RunObserver final : public Terminal {
   void plan_made(const EpochPlan& plan) override {
     Terminal::plan_made(plan);
     save("plan.json", to_json(plan));
+    // Who computes when, and how it was under the plan before.
+    std::vector<TitledPlan> plans;
+    if (before_) plans.push_back({"the plan before", *before_});
+    plans.push_back({before_ ? "the new plan" : "the plan", plan.full});
+    if (!run_dir_.empty()) write_text_atomically(run_dir_ / "plan.svg", plan_svg(plans));
+    before_ = plan.full;
   }
 
  private:
@@ -58,6 +54,7 @@ class RunObserver final : public Terminal {
     if (!run_dir_.empty()) write_text_atomically(run_dir_ / name, text + "\n");
   }
   fs::path run_dir_;
+  std::optional<Plan> before_;
 };
 
 class Program {
@@ -72,13 +69,14 @@ class Program {
     warn_of_binding();
     if (arguments_.command == "train") return train();
     if (arguments_.command == "probe") return probe();
-    if (arguments_.command == "plan") return arguments_.profile_file.empty() ? plan() : plan_from_profile();
+    if (arguments_.command == "plan") return needs_devices() ? plan() : plan_from_profile();
     if (arguments_.command == "verify") return verify();
     return evaluate();
   }
 
  private:
   bool first() const { return world_.rank() == 0; }
+  bool needs_devices() const { return arguments_.profile_file.empty() && arguments_.devices.empty() && arguments_.global_batches.empty(); }
 
   // Rank 0 reads, everyone parses the same text: all find the same mistakes and leave together.
   bool load() {
@@ -94,7 +92,7 @@ class Program {
     problem = comm::broadcast_text(world_.control(), problem, 0);
     if (!problem.empty()) throw AgreedError(ExitCode::user_error, problem);
     loaded_ = load_config(comm::broadcast_text(world_.control(), text, 0), arguments_.config_file, arguments_.assignments);
-    const int ranks = arguments_.profile_file.empty() ? world_.size() : 0;
+    const int ranks = needs_devices() ? world_.size() : 0;
     auto mistakes = loaded_.mistakes;
     for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks)) mistakes.push_back(std::move(mistake));
     const std::string mine = mistakes.empty() ? ""
@@ -193,7 +191,10 @@ class Program {
   int plan() {
     RunObserver observer = make_observer();
     Session session(loaded_.configuration, world_, observer, {});
-    write_json(to_json(session.plan()));
+    const EpochPlan& made = session.plan();
+    write_json(to_json(made));
+    const ClusterProfile& profile = session.probe();
+    if (first()) write_plan_svg(arguments_, made.full, profile, loaded_.configuration.batch, observer);
     return code(ExitCode::done);
   }
 
@@ -208,17 +209,13 @@ class Program {
     }
   }
 
+  // Planning needs no other rank: the first does it.
   int plan_from_profile() {
-    const ClusterProfile profile = parse_profile(read_file(arguments_.profile_file), arguments_.profile_file);
-    const BatchConfiguration& batch = loaded_.configuration.batch;
-    const auto size = dataset_size();
-    const bool drop = batch.last_batch == LastBatch::drop;
-    const EpochPlan plan = plan_epoch(batch.global_batch_size, size.value_or(batch.global_batch_size), drop, rank_costs(profile, batch),
-                                      planner_options(profile, batch));
     RunObserver observer = make_observer();
-    if (first()) observer.plan_made(plan);
-    if (!size && first()) observer.info("the data is not here: the last, short batch of an epoch was not planned");
-    write_json(to_json(plan));
+    std::string document;
+    agree_on_rank_0(world_.control(),
+                    [&] { document = plan_without_devices(arguments_, loaded_.configuration, dataset_size(), observer); });
+    write_json(document);
     return code(ExitCode::done);
   }
 

@@ -42,6 +42,22 @@ with Scratch() as s:
     check(len(profile["ranks"]) == 2 and PROFILE_FIELDS <= profile["ranks"][0].keys(), "the profile", str(profile))
     out = run(1, "plan", s.config, "--profile", s.path / "profile.json", "--json", s.path / "plan.json")
     check(len(read_json(s.path / "plan.json")["ranks"]) == 2, "a saved profile is planned without its devices", out)
+    check((folder / "plan.svg").read_text().startswith("<svg"), "the plan's picture is in the run's folder", out)
+
+    # Clusters that are not here.
+    cluster = ["plan", "configs/v100-p100.toml", "--profiles", "docs/profiles", "--gradient-bytes", "102e6"]
+    out = run(1, *cluster, "--devices", "4xV100-16GB,4xp100-16gb", "--svg", s.path / "plan.svg", "--json", s.path / "plan.json")
+    check([r["samples"] for r in read_json(s.path / "plan.json")["ranks"]] == [40] * 4 + [24] * 4, "the published cluster from its kinds of devices", out)
+    check("an equal split" in (s.path / "plan.svg").read_text(), "the picture shows before and after", out)
+    out = run(1, *cluster, "--devices", "64xV100-16GB,64xP100-16GB", "--devices", "8xV100-16GB", "--global-batches", "1024,4096", "--prices", "V100-16GB=2.5,P100-16GB=1",
+              "--svg", s.path / "sweep.svg", "--json", s.path / "sweep.json")
+    points = read_json(s.path / "sweep.json")["sweep"]
+    check(len(points) == 4 and all(0 < p["efficiency"] <= 1 and p["cost_per_epoch"] > 0 for p in points), "a sweep", str(points))
+    check("samples/s" in out and "<path" in (s.path / "sweep.svg").read_text(), "a sweep is shown", out)
+    check("known are" in run(1, *cluster, "--devices", "4xH100", code=2), "a device without a profile")
+    check("no group of devices" in run(1, *cluster, "--devices", "H100", code=2), "a list that is none")
+    check("there is no folder" in run(1, *cluster, "--devices", "4xV100-16GB", "--svg", "/nowhere/plan.svg", code=2), "a picture's folder")
+    check("needs --profile" in run(1, "plan", s.config, "--global-batches", "64,128", code=2), "a sweep without profiles")
 
     out = run(2, "verify", s.config, "--json", s.path / "verify.json")
     verified = read_json(s.path / "verify.json")

@@ -27,7 +27,7 @@ def run_block(commands, build, expected):
     with tempfile.TemporaryDirectory(prefix="onebatch-commands-") as folder:
         scratch = pathlib.Path(folder)
         (scratch / "build").symlink_to(build)
-        for name in ("configs", "data", "examples", "docker"):
+        for name in ("configs", "data", "docs", "examples", "docker"):
             (scratch / name).symlink_to(ROOT / name)
         environment = {**os.environ, "PATH": f"{build}:{os.environ['PATH']}", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=scratch, env=environment, text=True, stdout=subprocess.PIPE,

@@ -8,6 +8,8 @@
 namespace onebatch {
 namespace {
 
+constexpr std::size_t k_most_single_rows = 16;
+
 using Row = std::array<std::string, 6>;
 
 std::string format(const char* pattern, double value) {
@@ -26,8 +28,13 @@ std::string micro_batches(const std::vector<MicroBatchRun>& runs) {
   return text.empty() ? "none" : text;
 }
 
-Row row_of(const RankPlan& rank) {
-  return {std::to_string(rank.rank),
+// Ranks that follow each other and do the same.
+std::string ranks_of(const RankPlan& first, const RankPlan& last) {
+  return first.rank == last.rank ? std::to_string(first.rank) : std::to_string(first.rank) + "-" + std::to_string(last.rank);
+}
+
+Row row_of(const RankPlan& rank, const RankPlan& last) {
+  return {ranks_of(rank, last),
           rank.device,
           std::to_string(rank.samples),
           micro_batches(rank.micro_batches),
@@ -63,7 +70,16 @@ std::string compared(const char* name, const std::optional<double>& seconds, dou
 
 std::string plan_table(const Plan& plan) {
   std::vector<Row> rows = {{"rank", "device", "samples", "micro-batches", "time", "idle"}};
-  for (const RankPlan& rank : plan.ranks) rows.push_back(row_of(rank));
+  const auto same = [](const RankPlan& a, const RankPlan& b) {
+    return a.device == b.device && a.micro_batches == b.micro_batches && a.predicted_seconds == b.predicted_seconds;
+  };
+  const bool many = plan.ranks.size() > k_most_single_rows;
+  for (std::size_t r = 0; r < plan.ranks.size();) {
+    std::size_t last = r;
+    while (many && last + 1 < plan.ranks.size() && same(plan.ranks[r], plan.ranks[last + 1])) ++last;
+    rows.push_back(row_of(plan.ranks[r], plan.ranks[last]));
+    r = last + 1;
+  }
   std::string text = "plan for a global batch of " + std::to_string(plan.global_batch_size) + "\n" + aligned(rows);
   text += "step " + milliseconds(plan.predicted_step_seconds) + "; " +
           compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds) + ", " +

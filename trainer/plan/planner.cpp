@@ -76,6 +76,16 @@ void set_idle(Plan& plan, double slowest) {
   for (RankPlan& rank : plan.ranks) rank.idle_fraction = slowest > 0.0 ? 1.0 - rank.predicted_seconds / slowest : 0.0;
 }
 
+// A bucket goes when all ranks have it: what all of them still compute hides it. A backward is two thirds of a micro-batch.
+double exposed_reduction(const Plan& plan, double seconds) {
+  constexpr double k_backward = 2.0 / 3.0;
+  double hidden = seconds;
+  for (const RankPlan& rank : plan.ranks) {
+    if (rank.samples > 0) hidden = std::min(hidden, k_backward * rank.micro_batch_seconds.back());
+  }
+  return seconds - hidden;
+}
+
 Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options,
               const std::vector<std::int64_t>& shares, TableSet& tables) {
   const double limit = slowest_of(shares, tables) * (1.0 + options.few_sizes_tolerance);
@@ -91,10 +101,11 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
     plan.ranks.push_back(rank_plan(r, ranks[r], runs_of(sizes), seconds));
   }
   set_idle(plan, slowest);
-  plan.predicted_step_seconds = slowest + options.step_overhead_seconds;
-  plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), tables, options.step_overhead_seconds);
+  const double overhead = options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
+  plan.predicted_step_seconds = slowest + overhead;
+  plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), tables, overhead);
   const auto by_memory = memory_shares(batch, ranks);
-  if (!by_memory.empty()) plan.memory_split_seconds = seconds_of_shares(by_memory, tables, options.step_overhead_seconds);
+  if (!by_memory.empty()) plan.memory_split_seconds = seconds_of_shares(by_memory, tables, overhead);
   return plan;
 }
 
@@ -170,6 +181,13 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
   Plan plan = assemble(global_batch_size, ranks, options, shares, tables);
   add_notes(plan, ranks);
   return plan;
+}
+
+std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
+  const auto shares = equal_shares(global_batch_size, ranks.size());
+  if (options.lock_step || !std::isfinite(slowest_of(shares, tables))) return std::nullopt;
+  return assemble(global_batch_size, ranks, options, shares, tables);
 }
 
 EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last, const std::vector<RankCost>& ranks,

@@ -19,15 +19,20 @@ struct RankCost {
 struct PlannerOptions {
   std::optional<std::int64_t> gradient_accumulation_steps;  // ranks with work do exactly this many micro-batches
   double few_sizes_tolerance = 0.005;                       // how much slower a plan of fewer distinct sizes may be; 0 = never
-  double step_overhead_seconds = 0.0;  // reduction that is not hidden and the slowest optimizer, for the prediction only
-  bool lock_step = false;              // all ranks do their k-th micro-batch together, as synchronised BatchNorm needs
-  double lock_step_seconds = 0.0;      // what coming together costs in each of them
+  double step_overhead_seconds = 0.0;      // reduction that is not hidden and the slowest optimizer, for the prediction only
+  double overlapped_reduce_seconds = 0.0;  // reduction that begins in the last micro-batches' backward; the rest of it counts
+  bool lock_step = false;                  // all ranks do their k-th micro-batch together, as synchronised BatchNorm needs
+  double lock_step_seconds = 0.0;          // what coming together costs in each of them
 };
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that is above 0). In
 /// lock-step that of find_lock_steps: there a rank's micro-batches may be of size 0, and are then a dummy's.
 /// Throws UserError where no split exists, and says what to change.
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options = {});
+
+/// The same number of samples on every rank, each split as well as can be; none where that does not fit. To compare with.
+std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
+                                     const PlannerOptions& options = {});
 
 /// Also the plan of the last short batch of `dataset_size` samples (none when it divides, or when it is dropped).
 EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last, const std::vector<RankCost>& ranks,

@@ -1,1 +1,1 @@
-target_sources(onebatch_pure PRIVATE plan/cost_table.cpp plan/drift.cpp plan/lock_step.cpp plan/plan_cluster.cpp plan/plan_report.cpp plan/planner.cpp plan/rank_table.cpp plan/reachable_sums.cpp plan/share_search.cpp)
+target_sources(onebatch_pure PRIVATE plan/cost_table.cpp plan/drift.cpp plan/lock_step.cpp plan/plan_cluster.cpp plan/all_reduce_model.cpp plan/device_list.cpp plan/plan_report.cpp plan/plan_svg.cpp plan/sweep.cpp plan/planner.cpp plan/rank_table.cpp plan/reachable_sums.cpp plan/share_search.cpp)

@@ -93,9 +93,13 @@ class Search {
     const double foretold = foretold_largest();
     // A failure that the curve did not foresee: it knows no better now.
     if (last_failed_ || failures_ > 2) return clamp(is_near(foretold) ? whole(k_near * static_cast<double>(fails_)) : middle());
-    // One failure is enough: after it the last percent is left alone.
-    const bool short_of = fails_ != k_none || static_cast<double>(fits_) < k_far * foretold;
-    double size = short_of ? k_short_of * foretold : foretold;
+    // From far below the curve is corrected once before it is believed; one failure is enough: after it the last percent is left alone.
+    double size = foretold;
+    if (static_cast<double>(fits_) < k_far * foretold) {
+      size *= k_well_short_of;
+    } else if (fails_ != k_none) {
+      size *= k_short_of;
+    }
     if (points_.size() == 2) size = std::min(size, k_cautious * squared_largest());
     return bounded(size) < fails_ ? clamp(bounded(size)) : middle();
   }
@@ -187,18 +191,19 @@ class Search {
   SearchResult result() const { return {least_, fits_, peak_, trials_}; }
 
   static constexpr std::int64_t k_none = INT64_MAX;
-  static constexpr double k_second = 0.125;     // of the room that the first sample foretells: the second trial's size
-  static constexpr std::int64_t k_retreat = 8;  // by so much smaller where even that did not fit
-  static constexpr double k_cautious = 0.9;     // of the size that a square would allow
-  static constexpr double k_far = 0.9;          // of the foretold size: below it the curve is corrected once before it is believed
-  static constexpr double k_short_of = 0.99;    // of the foretold size: where it is corrected
-  static constexpr double k_leap = 16.0;        // times the largest that fitted; squared once three sizes show the curve
-  static constexpr double k_apart = 0.8;        // of the largest size: points nearer to it are left out of the curve
-  static constexpr double k_straight = 0.002;   // slopes that differ by less are one line
-  static constexpr double k_noise = 0.001;      // of the room
-  static constexpr double k_shown = 0.03;       // of the room: a rise that shows where the curve goes
-  static constexpr double k_near = 0.985;       // of what could be: good enough after a failure
-  static constexpr double k_enough = 0.95;      // the same when trials have cost too much already
+  static constexpr double k_second = 0.125;        // of the room that the first sample foretells: the second trial's size
+  static constexpr std::int64_t k_retreat = 8;     // by so much smaller where even that did not fit
+  static constexpr double k_cautious = 0.9;        // of the size that a square would allow
+  static constexpr double k_far = 0.5;             // of the foretold size: below it is far
+  static constexpr double k_well_short_of = 0.85;  // of the foretold size, from far below
+  static constexpr double k_short_of = 0.99;       // of the foretold size, after a failure
+  static constexpr double k_leap = 16.0;           // times the largest that fitted; squared once three sizes show the curve
+  static constexpr double k_apart = 0.8;           // of the largest size: points nearer to it are left out of the curve
+  static constexpr double k_straight = 0.002;      // slopes that differ by less are one line
+  static constexpr double k_noise = 0.001;         // of the room
+  static constexpr double k_shown = 0.03;          // of the room: a rise that shows where the curve goes
+  static constexpr double k_near = 0.985;          // of what could be: good enough after a failure
+  static constexpr double k_enough = 0.95;         // the same when trials have cost too much already
   static constexpr int k_many_trials = 6;
   static constexpr int k_last_trial = 8;
 

@@ -1,0 +1,145 @@
+#include "launch/plan_command.hpp"
+
+#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/error.hpp"
+#include "trainer/plan/all_reduce_model.hpp"
+#include "trainer/plan/plan_cluster.hpp"
+#include "trainer/plan/plan_svg.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace onebatch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One cluster to plan for.
+struct Candidate {
+  std::string name;
+  ClusterProfile profile;
+  PlannerOptions options;
+};
+
+DeviceProfiles read_profiles(const fs::path& folder) {
+  if (!fs::is_directory(folder))
+    throw UserError("--profiles " + folder.string() +
+                    ": there is no such folder; save profiles there with onebatch probe CONFIG --json FILE");
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  DeviceProfiles known;
+  for (const fs::path& file : files) add_devices(known, parse_profile(read_file(file.string()), file.string()), file.stem().string());
+  return known;
+}
+
+// All ranks reduce the same: the profiles say how much, or the user does.
+double gradient_bytes(const Arguments& arguments, const ClusterProfile& cluster) {
+  double bytes = arguments.gradient_bytes;
+  for (const RankProfile& rank : cluster.ranks) {
+    if (arguments.gradient_bytes == 0.0) bytes = std::max(bytes, static_cast<double>(rank.memory.gradients_bytes));
+  }
+  return bytes;
+}
+
+Candidate make_candidate(const Arguments& arguments, const BatchConfiguration& batch, const std::string& devices,
+                         const DeviceProfiles& known, Observer& observer) {
+  Candidate candidate{devices, make_cluster(parse_devices(devices), known), {}};
+  // What a profile says of reducing was another cluster's.
+  for (RankProfile& rank : candidate.profile.ranks) rank.reduce_seconds = 0.0;
+  candidate.options = planner_options(candidate.profile, batch);
+  const double bytes = gradient_bytes(arguments, candidate.profile);
+  if (bytes == 0.0)
+    observer.warn("the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
+  const Network network{.ranks_per_node = arguments.ranks_per_node,
+                        .node_bytes_per_second = arguments.node_bandwidth * 1e9,
+                        .bytes_per_second = arguments.bandwidth * 1e9,
+                        .latency_seconds = arguments.latency * 1e-6};
+  candidate.options.overlapped_reduce_seconds =
+      all_reduce_seconds(bytes, static_cast<std::int64_t>(candidate.profile.ranks.size()), network);
+  return candidate;
+}
+
+std::vector<Candidate> make_candidates(const Arguments& arguments, const BatchConfiguration& batch, Observer& observer) {
+  if (arguments.devices.empty()) {
+    if (arguments.profile_file.empty())
+      throw UserError("--global-batches needs --profile FILE or --devices LIST: it compares without measuring");
+    Candidate candidate{arguments.profile_file, parse_profile(read_file(arguments.profile_file), arguments.profile_file), {}};
+    candidate.options = planner_options(candidate.profile, batch);
+    return {candidate};
+  }
+  const DeviceProfiles known = read_profiles(arguments.profiles_folder);
+  std::vector<Candidate> candidates;
+  for (const std::string& devices : arguments.devices) candidates.push_back(make_candidate(arguments, batch, devices, known, observer));
+  return candidates;
+}
+
+void write_svg(const Arguments& arguments, const std::string& text, Observer& observer) {
+  write_text_atomically(arguments.svg_file, text);
+  observer.info("the picture is in " + arguments.svg_file);
+}
+
+std::string sweep(const Arguments& arguments, const std::vector<Candidate>& candidates, const BatchConfiguration& batch,
+                  std::optional<std::int64_t> dataset_size, Observer& observer) {
+  std::vector<std::int64_t> sizes = arguments.global_batches;
+  if (sizes.empty()) sizes = {batch.global_batch_size};
+  std::vector<SweepPoint> points;
+  for (const Candidate& candidate : candidates) {
+    const SweepRequest request{.devices = candidate.name,
+                               .ranks = rank_costs(candidate.profile, batch),
+                               .options = candidate.options,
+                               .dataset_size = dataset_size.value_or(0),
+                               .prices = parse_prices(arguments.prices)};
+    for (const std::int64_t size : sizes) points.push_back(sweep_point(request, size));
+  }
+  observer.info(sweep_table(points));
+  if (!arguments.svg_file.empty()) write_svg(arguments, sweep_svg(points), observer);
+  return to_json(points);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in || fs::is_directory(file))
+    throw UserError("cannot read " + file + (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
+  return text.str();
+}
+
+void write_plan_svg(const Arguments& arguments, const Plan& plan, const ClusterProfile& profile, const BatchConfiguration& batch,
+                    Observer& observer) {
+  if (arguments.svg_file.empty()) return;
+  std::vector<TitledPlan> plans;
+  if (const auto equal = plan_equal_split(plan.global_batch_size, rank_costs(profile, batch), planner_options(profile, batch)))
+    plans.push_back({"an equal split", *equal});
+  plans.push_back({"the plan", plan});
+  write_svg(arguments, plan_svg(plans), observer);
+}
+
+std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration, std::optional<std::int64_t> dataset_size,
+                                 Observer& observer) {
+  const BatchConfiguration& batch = configuration.batch;
+  const fs::path folder = fs::path(arguments.svg_file).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder))
+    throw UserError("--svg " + arguments.svg_file + ": there is no folder " + folder.string());
+  const auto candidates = make_candidates(arguments, batch, observer);
+  const bool comparison = candidates.size() > 1 || !arguments.global_batches.empty() || !arguments.prices.empty();
+  if (comparison) return sweep(arguments, candidates, batch, dataset_size, observer);
+  const Candidate& candidate = candidates.front();
+  const bool drop = batch.last_batch == LastBatch::drop;
+  const EpochPlan plan = plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop,
+                                    rank_costs(candidate.profile, batch), candidate.options);
+  observer.plan_made(plan);
+  if (!dataset_size) observer.info("the data is not here: the last, short batch of an epoch was not planned");
+  write_plan_svg(arguments, plan.full, candidate.profile, batch, observer);
+  return to_json(plan);
+}
+
+}  // namespace onebatch::launch

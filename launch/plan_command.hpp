@@ -1,0 +1,24 @@
+// `onebatch plan` where no device is touched: from a saved profile, for clusters that are not here, over several global batches.
+#pragma once
+
+#include "launch/command_line.hpp"
+#include "trainer/configuration.hpp"
+#include "trainer/observer.hpp"
+
+#include <optional>
+
+namespace onebatch::launch {
+
+/// Shows the plan or the comparison through the observer and returns its document. `dataset_size`: none where the data is not here.
+/// Throws UserError.
+std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration, std::optional<std::int64_t> dataset_size,
+                                 Observer& observer);
+
+/// The picture of a plan beside an equal split, where one was asked for.
+void write_plan_svg(const Arguments& arguments, const Plan& plan, const ClusterProfile& profile, const BatchConfiguration& batch,
+                    Observer& observer);
+
+/// A file's text. Throws UserError that says where it was looked for.
+std::string read_file(const std::string& file);
+
+}  // namespace onebatch::launch

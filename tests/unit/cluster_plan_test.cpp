@@ -1,0 +1,161 @@
+// Plans for clusters that are not here: lists of devices, the network's model, sweeps and pictures.
+#include "trainer/plan/all_reduce_model.hpp"
+#include "trainer/plan/device_list.hpp"
+#include "trainer/plan/plan_svg.hpp"
+#include "trainer/plan/sweep.hpp"
+
+#include "trainer/error.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+using ::testing::HasSubstr;
+
+ClusterProfile profile_of(const std::vector<std::string>& names) {
+  ClusterProfile profile;
+  for (const std::string& name : names) {
+    RankProfile rank;
+    rank.device = name;
+    rank.max_micro_batch = 64;
+    rank.step_seconds = {{1, 0.01}, {64, 0.64}};
+    profile.ranks.push_back(rank);
+  }
+  return profile;
+}
+
+TEST(DeviceListTest, groups_are_read) {
+  const auto groups = parse_devices("64xA100-80GB, 3xV100");
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].count, 64);
+  EXPECT_EQ(groups[0].name, "A100-80GB");
+  EXPECT_EQ(groups[1].count, 3);
+  for (const char* wrong : {"", "A100", "xA100", "0xA100", "4x", "4A100", "4xA100,", "-1xA100", "99999999999999999999xA100", "4 xA100"})
+    EXPECT_THROW(parse_devices(wrong), UserError) << wrong;
+}
+
+TEST(DeviceListTest, names_are_found_however_they_are_written) {
+  DeviceProfiles known;
+  add_devices(known, profile_of({"NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"}), "big card");
+  add_devices(known, profile_of({"V100 16 GB", "P100 16 GB"}), "mixed");
+  EXPECT_EQ(make_cluster(parse_devices("2xA100-SXM4-80GB,1xbig-card,3xv100-16gb"), known).ranks.size(), 6U);
+  try {
+    make_cluster(parse_devices("1xH100"), known);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no profile of \"H100\""));
+    EXPECT_THAT(error.what(), HasSubstr("V100-16-GB"));
+  }
+  EXPECT_THROW(make_cluster(parse_devices("1xmixed"), known), UserError) << "a file of several kinds names none of them";
+  EXPECT_THROW(make_cluster(parse_devices("1xH100"), {}), UserError);
+}
+
+TEST(AllReduceModelTest, is_a_ring_for_much_and_a_tree_for_little) {
+  const Network network{
+      .ranks_per_node = 4, .node_bytes_per_second = 1e9, .bytes_per_second = 1e8, .latency_seconds = 1e-3, .node_latency_seconds = 0.0};
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, 1, network), 0.0);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, 4, network), 1.5);
+  // Two nodes: a ring of two sends each half twice, one message each way.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, 8, network), 1.5 + 10.0 + 2e-3);
+  // 64 nodes and next to nothing to send: 12 messages of a tree, not 126 of a ring.
+  EXPECT_NEAR(all_reduce_seconds(1.0, 256, network), 12e-3, 1e-6);
+}
+
+SweepRequest request() {
+  DeviceProfiles known;
+  add_devices(known, profile_of({"card"}), "card");
+  const ClusterProfile cluster = make_cluster(parse_devices("4xcard"), known);
+  SweepRequest request;
+  request.devices = "4xcard";
+  for (const RankProfile& rank : cluster.ranks)
+    request.ranks.push_back({rank.device, CostTable(rank.step_seconds), 1, rank.max_micro_batch, std::nullopt, 0.0});
+  request.dataset_size = 36000;
+  request.prices = parse_prices("card=2");
+  return request;
+}
+
+TEST(SweepTest, a_point_is_the_plan_and_what_it_costs) {
+  const SweepPoint point = sweep_point(request(), 256);
+  EXPECT_NEAR(point.step_seconds.value(), 0.64, 1e-12);
+  EXPECT_NEAR(point.samples_per_second, 400.0, 1e-9);
+  EXPECT_NEAR(point.efficiency, 1.0, 1e-9);
+  EXPECT_NEAR(point.epoch_seconds, 90.0, 1e-9);
+  EXPECT_NEAR(point.cost_per_epoch.value(), 4 * 2.0 * 90.0 / 3600.0, 1e-12);
+  EXPECT_NEAR(sweep_point(request(), 6).efficiency, 0.75, 1e-9) << "six samples on four cards: two each on some";
+}
+
+TEST(SweepTest, what_is_not_known_is_left_out) {
+  SweepRequest unknown = request();
+  unknown.prices = parse_prices("other=2");
+  EXPECT_FALSE(sweep_point(unknown, 256).cost_per_epoch.has_value());
+  unknown.options.gradient_accumulation_steps = 1;
+  const SweepPoint none = sweep_point(unknown, 100000);
+  EXPECT_FALSE(none.step_seconds.has_value());
+  EXPECT_THAT(sweep_table({none}), HasSubstr("no plan: "));
+  EXPECT_THAT(to_json({none}), HasSubstr("\"predicted_step_seconds\": null"));
+}
+
+TEST(SweepTest, prices_are_read) {
+  EXPECT_EQ(parse_prices("A100-80GB=2.5,v100=0.9").at("a10080gb"), 2.5);
+  EXPECT_TRUE(parse_prices("").empty());
+  for (const char* wrong : {"a", "a=", "=1", "a=x", "a=1x", "a=-1", "a=nan"}) EXPECT_THROW(parse_prices(wrong), UserError) << wrong;
+}
+
+TEST(PlannerTest, reduction_hides_behind_the_last_backward) {
+  const std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{1, 0.3}, {4, 1.2}}), 1, 4, std::nullopt, 0.0});
+  PlannerOptions options;
+  const double alone = plan_global_batch(8, ranks, options).predicted_step_seconds;
+  options.overlapped_reduce_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(plan_global_batch(8, ranks, options).predicted_step_seconds, alone);
+  options.overlapped_reduce_seconds = 1.0;
+  EXPECT_NEAR(plan_global_batch(8, ranks, options).predicted_step_seconds, alone + 0.2, 1e-12);
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(PlanSvgTest, every_micro_batch_has_its_bar) {
+  std::vector<RankCost> ranks(3, RankCost{"a <card> & co", CostTable({{1, 0.1}, {8, 0.8}}), 1, 8, std::nullopt, 0.0});
+  ranks[2].table = CostTable({{1, 0.2}, {8, 1.6}});
+  const Plan plan = plan_global_batch(64, ranks);
+  std::int64_t micro_batches = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    for (const auto& run : rank.micro_batches) micro_batches += run.count;
+  }
+  const std::string svg = plan_svg({{"the plan", plan}});
+  EXPECT_EQ(count(svg, "samples, "), static_cast<std::size_t>(micro_batches));
+  EXPECT_EQ(count(svg, "<rect"), static_cast<std::size_t>(micro_batches) + 1);
+  EXPECT_EQ(count(svg, "<card>"), 0U) << "names are escaped";
+  EXPECT_EQ(count(svg, "<text"), count(svg, "</text>"));
+  const auto equal = plan_equal_split(64, ranks);
+  ASSERT_TRUE(equal.has_value());
+  EXPECT_NEAR(equal->predicted_step_seconds, plan.equal_split_seconds.value(), 1e-12);
+}
+
+TEST(PlanSvgTest, a_large_cluster_is_cut) {
+  const std::vector<RankCost> ranks(1000, RankCost{"d", CostTable({{1, 0.1}, {8, 0.8}}), 1, 8, std::nullopt, 0.0});
+  EXPECT_THAT(plan_svg({{"p", plan_global_batch(4000, ranks)}}), HasSubstr("and 936 more ranks"));
+}
+
+TEST(PlanSvgTest, a_sweep_has_a_line_per_cluster) {
+  std::vector<SweepPoint> points;
+  for (const char* devices : {"4xcard", "8xcard"}) {
+    for (const std::int64_t batch : {64, 256}) {
+      points.push_back(sweep_point(request(), batch));
+      points.back().devices = devices;
+    }
+  }
+  const std::string svg = sweep_svg(points);
+  EXPECT_EQ(count(svg, "<path"), 4U) << "throughput and efficiency";
+  EXPECT_EQ(count(svg, "<circle"), 8U);
+}
+
+}  // namespace
+}  // namespace onebatch
