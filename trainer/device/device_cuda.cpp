@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 
 namespace onebatch {
@@ -29,7 +30,12 @@ class CudaDevice final : public ComputeDevice {
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
-    limit_ = static_cast<std::int64_t>(fraction * static_cast<double>(properties.totalGlobalMem));
+    // What another program holds is not there to be planned with.
+    std::size_t free_bytes = properties.totalGlobalMem;
+    std::size_t total_bytes = properties.totalGlobalMem;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    fraction = std::min(fraction, k_usable_fraction * static_cast<double>(free_bytes) / static_cast<double>(total_bytes));
+    limit_ = static_cast<std::int64_t>(fraction * static_cast<double>(total_bytes));
     c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction, index_);
   }
 

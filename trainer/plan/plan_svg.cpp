@@ -182,7 +182,7 @@ std::string lines(const Chart& chart, const std::vector<SweepPoint>& points, dou
       path += text_of("%s%.1f %.1f", path.empty() ? "M" : " L", x, y);
       dots += text_of("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
     }
-    body += "<path d=\"" + path + text_of("\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", colour) + dots;
+    body.append("<path d=\"").append(path).append(text_of("\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", colour)).append(dots);
     const double y = chart.top + 14.0 + 18.0 * static_cast<double>(i);
     body += text_of("<rect x=\"664\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", y - 10.0, colour) +
             label(682.0, y, "start", order[i].substr(0, 34));

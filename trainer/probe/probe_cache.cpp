@@ -30,8 +30,8 @@ std::string digest(const std::string& text) {
 
 }  // namespace
 
-ProbeCache::ProbeCache(fs::path folder, std::string identity) : identity_(std::move(identity)) {
-  if (!folder.empty()) file_ = std::move(folder) / (digest(identity_) + ".json");
+ProbeCache::ProbeCache(const fs::path& folder, std::string identity) : identity_(std::move(identity)) {
+  if (!folder.empty()) file_ = folder / (digest(identity_) + ".json");
 }
 
 std::optional<RankProfile> ProbeCache::load() const {

@@ -10,7 +10,7 @@ namespace onebatch {
 class ProbeCache {
  public:
   /// `identity` names all that the answer depends on; the file's name is its digest, and it stands in the file too.
-  ProbeCache(std::filesystem::path folder, std::string identity);
+  ProbeCache(const std::filesystem::path& folder, std::string identity);
 
   /// None where there is no answer, or its file is not whole or of something else.
   [[nodiscard]] std::optional<RankProfile> load() const;

@@ -92,7 +92,7 @@ class Search {
     if (points_.size() == 1) return clamp(fails_ == k_none ? second_size() : fails_ / k_retreat);
     const double foretold = foretold_largest();
     // A failure that the curve did not foresee: it knows no better now.
-    if (last_failed_ || failures_ > 2) return clamp(is_near(foretold) ? whole(k_near * static_cast<double>(fails_)) : middle());
+    if (last_failed_ || failures_ > 2) return clamp(is_near(foretold) ? whole(below_failure()) : middle());
     // From far below the curve is corrected once before it is believed; one failure is enough: after it the last percent is left alone.
     double size = foretold;
     if (static_cast<double>(fits_) < k_far * foretold) {
@@ -104,11 +104,12 @@ class Search {
     return bounded(size) < fails_ ? clamp(bounded(size)) : middle();
   }
 
-  // The first failure, little more than what the curve foretells, from sizes not far below: it is nearly right.
+  // A failure little more than what the curve foretells, from sizes not far below: it is nearly right.
   bool is_near(double foretold) const {
-    const auto fails = static_cast<double>(fails_);
-    return failures_ == 1 && fails <= foretold * 1.02 && 2 * fits_ > fails_ && static_cast<double>(fits_) < k_near * fails;
+    return static_cast<double>(fails_) <= foretold * 1.02 && 2 * fits_ > fails_ && static_cast<double>(fits_) < below_failure();
   }
+  // Further below after each.
+  [[nodiscard]] double below_failure() const { return (1.0 - (1.0 - k_near) * failures_) * static_cast<double>(fails_); }
 
   [[nodiscard]] double room() const { return static_cast<double>(options_.limit_bytes - options_.resident_bytes); }
   [[nodiscard]] double noise() const { return std::max(k_noise * room(), 1.5 * static_cast<double>(options_.block_bytes)); }
