@@ -111,7 +111,8 @@ class Hosts:
     def start(self, ranks_per_host, *program):
         hosts = ",".join(f"{SUBNET}.{number + 1}:{ranks}" for number, ranks in enumerate(ranks_per_host))
         command = ["mpirun", "--mca", "plm_rsh_agent", str(HERE / "agent.sh"), "--mca", "oob_tcp_if_include", f"{SUBNET}.0/24", "--mca", "btl_tcp_if_include", f"{SUBNET}.0/24",
-                   "--mca", "oob_tcp_keepalive_time", "1", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "2", "--bind-to", "none",
+                   # The launcher ends by itself when a host is gone, but well after the ranks' own deadline: what they say is what is tried here.
+                   "--mca", "oob_tcp_keepalive_time", "5", "--mca", "oob_tcp_keepalive_intvl", "2", "--mca", "oob_tcp_keepalive_probes", "2", "--bind-to", "none",
                    "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_mpi_yield_when_idle", "--host", hosts, *map(str, program)]
         environment = dict(os.environ, HOSTS=SET, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
         for _ in range(LAUNCHES):

@@ -27,9 +27,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Between these the timing lasts as long as the slowest rank needs for its repeats.
-constexpr double k_least_timing_seconds = 0.3;  // for each repeat that is asked for
+constexpr double k_least_timing_seconds = 0.1;  // for each repeat that is asked for
 constexpr double k_most_timing_seconds = 20.0;
 constexpr int k_most_timings = 3;
+constexpr double k_quick_seconds = 0.005;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
 
 double seconds_since(Clock::time_point start) {
@@ -99,7 +100,8 @@ class RankProbe {
         profile.times_spread = spread;
         profile.step_seconds = typical_times(times);
       }
-      worst = profile.times_spread;
+      // Of micro-batches that are over at once nobody can say more: the plan follows what they turn out to take.
+      worst = profile.step_seconds.back().seconds < k_quick_seconds ? 0.0 : profile.times_spread;
       control_.all_reduce(&worst, 1, comm::ScalarType::float64, comm::ReduceOp::max);
     }
   }
