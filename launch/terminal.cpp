@@ -147,7 +147,7 @@ std::string profile_table(const ClusterProfile& profile) {
   for (const RankProfile& rank : profile.ranks) {
     text += fmt::format("rank {}: {}{}\n", rank.rank, memory_text(rank.memory),
                         rank.from_cache ? "; from the cache, confirmed by one trial (probe.cache = false measures anew)" : "");
-    if (rank.times_spread > k_spoiled_spread)
+    if (rank.times_spread > k_spoiled_spread && rank.step_seconds.back().seconds >= k_quick_seconds)
       text += fmt::format("rank {}: its times vary by {:.0f} %: something else uses this machine\n", rank.rank, 100.0 * rank.times_spread);
   }
   return text;

@@ -30,7 +30,6 @@ using Clock = std::chrono::steady_clock;
 constexpr double k_least_timing_seconds = 0.1;  // for each repeat that is asked for
 constexpr double k_most_timing_seconds = 20.0;
 constexpr int k_most_timings = 3;
-constexpr double k_quick_seconds = 0.005;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
 
 double seconds_since(Clock::time_point start) {

@@ -20,4 +20,7 @@ double spread_of(const TimesOfSizes& times);
 /// Above it something else has used the machine meanwhile.
 inline constexpr double k_spoiled_spread = 0.15;
 
+/// Micro-batches that are over sooner vary on the calmest machine.
+inline constexpr double k_quick_seconds = 0.005;
+
 }  // namespace onebatch
