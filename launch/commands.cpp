@@ -12,6 +12,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/data/idx.hpp"
+#include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 
 #include <fmt/format.h>
@@ -40,12 +41,13 @@ class RunObserver final : public Terminal {
   }
   void plan_made(const EpochPlan& plan) override {
     Terminal::plan_made(plan);
+    if (run_dir_.empty()) return;
     save("plan.json", to_json(plan));
     // Who computes when, and how it was under the plan before.
     std::vector<TitledPlan> plans;
     if (before_) plans.push_back({"the plan before", *before_});
     plans.push_back({before_ ? "the new plan" : "the plan", plan.full});
-    if (!run_dir_.empty()) write_text_atomically(run_dir_ / "plan.svg", plan_svg(plans));
+    write_text_atomically(run_dir_ / "plan.svg", plan_svg(plans));
     before_ = plan.full;
   }
 
@@ -194,7 +196,8 @@ class Program {
     const EpochPlan& made = session.plan();
     write_json(to_json(made));
     const ClusterProfile& profile = session.probe();
-    if (first()) write_plan_svg(arguments_, made.full, profile, loaded_.configuration.batch, observer);
+    const BatchConfiguration& batch = loaded_.configuration.batch;
+    if (first()) write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, batch), observer);
     return code(ExitCode::done);
   }
 

@@ -88,13 +88,14 @@ std::string sweep(const Arguments& arguments, const std::vector<Candidate>& cand
                   std::optional<std::int64_t> dataset_size, Observer& observer) {
   std::vector<std::int64_t> sizes = arguments.global_batches;
   if (sizes.empty()) sizes = {batch.global_batch_size};
+  const Prices prices = parse_prices(arguments.prices);
   std::vector<SweepPoint> points;
   for (const Candidate& candidate : candidates) {
     const SweepRequest request{.devices = candidate.name,
                                .ranks = rank_costs(candidate.profile, batch),
                                .options = candidate.options,
                                .dataset_size = dataset_size.value_or(0),
-                               .prices = parse_prices(arguments.prices)};
+                               .prices = prices};
     for (const std::int64_t size : sizes) points.push_back(sweep_point(request, size));
   }
   observer.info(sweep_table(points));
@@ -113,12 +114,11 @@ std::string read_file(const std::string& file) {
   return text.str();
 }
 
-void write_plan_svg(const Arguments& arguments, const Plan& plan, const ClusterProfile& profile, const BatchConfiguration& batch,
+void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options,
                     Observer& observer) {
   if (arguments.svg_file.empty()) return;
   std::vector<TitledPlan> plans;
-  if (const auto equal = plan_equal_split(plan.global_batch_size, rank_costs(profile, batch), planner_options(profile, batch)))
-    plans.push_back({"an equal split", *equal});
+  if (const auto equal = plan_equal_split(plan.global_batch_size, ranks, options)) plans.push_back({"an equal split", *equal});
   plans.push_back({"the plan", plan});
   write_svg(arguments, plan_svg(plans), observer);
 }
@@ -134,11 +134,12 @@ std::string plan_without_devices(const Arguments& arguments, const Configuration
   if (comparison) return sweep(arguments, candidates, batch, dataset_size, observer);
   const Candidate& candidate = candidates.front();
   const bool drop = batch.last_batch == LastBatch::drop;
-  const EpochPlan plan = plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop,
-                                    rank_costs(candidate.profile, batch), candidate.options);
+  const auto ranks = rank_costs(candidate.profile, batch);
+  const EpochPlan plan =
+      plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop, ranks, candidate.options);
   observer.plan_made(plan);
   if (!dataset_size) observer.info("the data is not here: the last, short batch of an epoch was not planned");
-  write_plan_svg(arguments, plan.full, candidate.profile, batch, observer);
+  write_plan_svg(arguments, plan.full, ranks, candidate.options, observer);
   return to_json(plan);
 }
 

@@ -4,6 +4,7 @@
 #include "launch/command_line.hpp"
 #include "trainer/configuration.hpp"
 #include "trainer/observer.hpp"
+#include "trainer/plan/planner.hpp"
 
 #include <optional>
 
@@ -15,7 +16,7 @@ std::string plan_without_devices(const Arguments& arguments, const Configuration
                                  Observer& observer);
 
 /// The picture of a plan beside an equal split, where one was asked for.
-void write_plan_svg(const Arguments& arguments, const Plan& plan, const ClusterProfile& profile, const BatchConfiguration& batch,
+void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options,
                     Observer& observer);
 
 /// A file's text. Throws UserError that says where it was looked for.

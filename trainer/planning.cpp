@@ -4,14 +4,13 @@
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 
 namespace onebatch {
@@ -52,13 +51,6 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("overlap", static_cast<int>(c.comm.overlap));
   add("reduce", static_cast<int>(c.comm.reduce_dtype));
   return text;
-}
-
-template <typename... Values>
-std::string fixed(const char* format, Values... values) {
-  std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
 }
 
 }  // namespace
@@ -191,8 +183,8 @@ bool RunPlans::may_follow_drift(const Gain& gain) {
   drift_said_ = true;
   if (control_.rank() != 0) return false;
   observer_.warn(
-      fixed("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
-            gain.factor) +
+      formatted("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
+                gain.factor) +
       (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
       ": write batch.replan = \"always\" for a new one");
   return false;
@@ -215,8 +207,9 @@ bool RunPlans::replan_for_drift(const DriftWindow& window, int recent) {
   forget_plans();
   plan_ = std::move(then);
   if (control_.rank() != 0) return true;
-  observer_.fallback("the plan as it was", fixed("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s",
-                                                 seconds[0], seconds[1]));
+  observer_.fallback(
+      "the plan as it was",
+      formatted("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s", seconds[0], seconds[1]));
   observer_.plan_made(*plan_);
   return true;
 }

@@ -10,13 +10,6 @@ bool is_batch_norm(const torch::nn::Module& module) {
          module.as<torch::nn::BatchNorm3d>() != nullptr;
 }
 
-template <typename Dictionary>
-std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
-  std::vector<NamedTensor> named;
-  for (const auto& item : dictionary) named.push_back({item.key(), item.value()});
-  return named;
-}
-
 class ModuleModel final : public Model {
  public:
   ModuleModel(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm) : module_(std::move(module)), freeze_(freeze_batch_norm) {

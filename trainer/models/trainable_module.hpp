@@ -12,6 +12,14 @@ class TrainableModule : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) = 0;
 };
 
+/// Of a module's named_parameters() or named_buffers().
+template <typename Dictionary>
+std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
+  std::vector<NamedTensor> named;
+  for (const auto& item : dictionary) named.push_back({item.key(), item.value()});
+  return named;
+}
+
 /// `freeze_batch_norm`: BatchNorm layers keep to their running statistics also in training.
 std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm);
 

@@ -9,6 +9,7 @@ namespace {
 constexpr std::size_t k_most_steps = 4096;
 
 }  // namespace
+
 void DriftWatch::begin(std::vector<double> predicted_seconds) {
   predicted_ = std::move(predicted_seconds);
   steps_.clear();

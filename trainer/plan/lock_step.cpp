@@ -12,7 +12,7 @@ namespace {
 constexpr double k_infinite = std::numeric_limits<double>::infinity();
 using Sizes = std::vector<std::int64_t>;  // per rank
 
-// Before a rank's own least and largest size.
+// Of one rank's micro-batches.
 struct Bounds {
   std::int64_t least;
   std::int64_t largest;  // 0 = nothing

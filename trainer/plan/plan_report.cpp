@@ -1,8 +1,9 @@
 #include "trainer/plan/plan_report.hpp"
 
+#include "trainer/formatted.hpp"
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <numeric>
 
 namespace onebatch {
@@ -12,14 +13,8 @@ constexpr std::size_t k_most_single_rows = 16;
 
 using Row = std::array<std::string, 6>;
 
-std::string format(const char* pattern, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
-}
-
 std::string milliseconds(double seconds) {
-  return format("%.2f ms", seconds * 1e3);
+  return formatted("%.2f ms", seconds * 1e3);
 }
 
 std::string micro_batches(const std::vector<MicroBatchRun>& runs) {
@@ -39,7 +34,7 @@ Row row_of(const RankPlan& rank, const RankPlan& last) {
           std::to_string(rank.samples),
           micro_batches(rank.micro_batches),
           milliseconds(rank.predicted_seconds),
-          format("%.1f %%", rank.idle_fraction * 100.0)};
+          formatted("%.1f %%", rank.idle_fraction * 100.0)};
 }
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -63,7 +58,7 @@ std::string aligned(const std::vector<Row>& rows) {
 
 std::string compared(const char* name, const std::optional<double>& seconds, double planned) {
   if (!seconds) return std::string(name) + " does not fit";
-  return std::string(name) + " " + milliseconds(*seconds) + format(" (%.2fx)", planned > 0.0 ? *seconds / planned : 1.0);
+  return std::string(name) + " " + milliseconds(*seconds) + formatted(" (%.2fx)", planned > 0.0 ? *seconds / planned : 1.0);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #include "trainer/plan/plan_svg.hpp"
 
+#include "trainer/formatted.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 namespace onebatch {
@@ -13,13 +14,6 @@ constexpr std::array<const char*, 8> k_colours = {"#4477aa", "#ee6677", "#228833
 constexpr double k_left = 230.0;
 constexpr double k_width = 640.0;
 constexpr double k_row = 22.0;
-
-template <typename... Values>
-std::string text_of(const char* format, Values... values) {
-  std::array<char, 512> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -36,12 +30,12 @@ std::string escaped(const std::string& text) {
 }
 
 std::string label(double x, double y, const char* anchor, const std::string& text, const char* style = "") {
-  return text_of("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, style) + escaped(text) + "</text>\n";
+  return formatted("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, style) + escaped(text) + "</text>\n";
 }
 
 std::string document(double height, const std::string& body) {
-  return text_of("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
-                 height) +
+  return formatted("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
+                   height) +
          "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" + body + "</svg>\n";
 }
 
@@ -76,9 +70,9 @@ std::string bars(const RankPlan& rank, double y, double per_second, const char* 
     for (std::int64_t i = 0; i < drawn; ++i) {
       const double drawn_width = together ? width * static_cast<double>(count) : width;
       body +=
-          text_of("<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\" stroke=\"white\" stroke-width=\"0.8\"%s><title>",
-                  x, y + 3.0, drawn_width, k_row - 6.0, size == 0 ? "#dddddd" : colour, "") +
-          (size == 0 ? "a dummy" : std::to_string(size) + " samples") + text_of(", %.4g ms</title></rect>\n", seconds * 1e3);
+          formatted("<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\" stroke=\"white\" stroke-width=\"0.8\"><title>",
+                    x, y + 3.0, drawn_width, k_row - 6.0, size == 0 ? "#dddddd" : colour) +
+          (size == 0 ? "a dummy" : std::to_string(size) + " samples") + formatted(", %.4g ms</title></rect>\n", seconds * 1e3);
       if (drawn_width > 26.0 && size > 0)
         body += label(x + drawn_width / 2.0, y + k_row - 7.0, "middle", std::to_string(size), " fill=\"white\" font-size=\"10\"");
       x += drawn_width;
@@ -98,7 +92,7 @@ std::string plan_svg(const std::vector<TitledPlan>& plans) {
   std::string body;
   double y = 10.0;
   for (const auto& [title, plan] : plans) {
-    body += label(10.0, y + 16.0, "start", title + text_of(": a step takes %.4g ms", plan.predicted_step_seconds * 1e3),
+    body += label(10.0, y + 16.0, "start", title + formatted(": a step takes %.4g ms", plan.predicted_step_seconds * 1e3),
                   " font-weight=\"bold\"");
     y += 26.0;
     const double top = y;
@@ -106,14 +100,14 @@ std::string plan_svg(const std::vector<TitledPlan>& plans) {
     for (std::size_t r = 0; r < rows; ++r, y += k_row) {
       const RankPlan& rank = plan.ranks[r];
       const auto colour = colours.try_emplace(rank.device, k_colours[colours.size() % k_colours.size()]).first->second;
-      body += label(k_left - 8.0, y + k_row - 7.0, "end", text_of("%d  ", rank.rank) + rank.device.substr(0, 26));
+      body += label(k_left - 8.0, y + k_row - 7.0, "end", formatted("%d  ", rank.rank) + rank.device.substr(0, 26));
       body += bars(rank, y, per_second, colour);
       body += label(k_left + rank.predicted_seconds * per_second + 4.0, y + k_row - 7.0, "start",
-                    text_of("%lld", static_cast<long long>(rank.samples)), " fill=\"#666666\" font-size=\"10\"");
+                    formatted("%lld", static_cast<long long>(rank.samples)), " fill=\"#666666\" font-size=\"10\"");
     }
     const double end = k_left + plan.predicted_step_seconds * per_second;
     body +=
-        text_of("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\" stroke-dasharray=\"4 3\"/>\n", end, top, end, y);
+        formatted("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\" stroke-dasharray=\"4 3\"/>\n", end, top, end, y);
     if (rows < plan.ranks.size()) {
       body += label(k_left, y + 14.0, "start", "and " + std::to_string(plan.ranks.size() - rows) + " more ranks");
       y += 18.0;
@@ -123,10 +117,10 @@ std::string plan_svg(const std::vector<TitledPlan>& plans) {
   const double step = nice_step(most);
   for (double t = 0.0; t <= most * 1.0001; t += step) {
     const double x = k_left + t * per_second;
-    body += text_of("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\"/>\n", x, y, x, y + 5.0) +
-            label(x, y + 18.0, "middle", text_of("%.4g ms", t * 1e3));
+    body += formatted("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\"/>\n", x, y, x, y + 5.0) +
+            label(x, y + 18.0, "middle", formatted("%.4g ms", t * 1e3));
   }
-  body += text_of("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\"/>\n", k_left, y, k_left + k_width, y);
+  body += formatted("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\"/>\n", k_left, y, k_left + k_width, y);
   body += label(k_left, y + 38.0, "start", "bars: micro-batches, with their samples; beside them the rank's");
   return document(y + 52.0, body);
 }
@@ -150,8 +144,8 @@ struct Chart {
     std::string body = label(90.0, top - 8.0, "start", title, " font-weight=\"bold\"");
     const double step = nice_step(most_y);
     for (double value = 0.0; value <= most_y * 1.0001; value += step) {
-      body += text_of("<line x1=\"90\" y1=\"%.1f\" x2=\"650\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", y(value), y(value)) +
-              label(84.0, y(value) + 4.0, "end", text_of(value >= 100.0 ? "%.0f" : "%.4g", value));
+      body += formatted("<line x1=\"90\" y1=\"%.1f\" x2=\"650\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", y(value), y(value)) +
+              label(84.0, y(value) + 4.0, "end", formatted(value >= 100.0 ? "%.0f" : "%.4g", value));
     }
     std::map<std::int64_t, bool> said;
     for (const SweepPoint& point : points) {
@@ -179,12 +173,12 @@ std::string lines(const Chart& chart, const std::vector<SweepPoint>& points, dou
       if (!point->step_seconds) continue;
       const double x = chart.x(static_cast<double>(point->global_batch_size));
       const double y = chart.y(value(*point));
-      path += text_of("%s%.1f %.1f", path.empty() ? "M" : " L", x, y);
-      dots += text_of("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
+      path += formatted("%s%.1f %.1f", path.empty() ? "M" : " L", x, y);
+      dots += formatted("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
     }
-    body.append("<path d=\"").append(path).append(text_of("\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", colour)).append(dots);
+    body.append("<path d=\"").append(path).append(formatted("\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", colour)).append(dots);
     const double y = chart.top + 14.0 + 18.0 * static_cast<double>(i);
-    body += text_of("<rect x=\"664\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", y - 10.0, colour) +
+    body += formatted("<rect x=\"664\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", y - 10.0, colour) +
             label(682.0, y, "start", order[i].substr(0, 34));
   }
   return body;

@@ -1,13 +1,12 @@
 #include "trainer/plan/sweep.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 namespace onebatch {
 namespace {
@@ -28,12 +27,6 @@ double best_rate(const RankCost& rank) {
   offer(rank.max_micro_batch);
   for (const auto& point : rank.table.points()) offer(point.size);
   return best;
-}
-
-std::string cell(const char* format, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
 }
 
 }  // namespace
@@ -99,15 +92,16 @@ std::string sweep_table(const std::vector<SweepPoint>& points) {
   std::string text =
       "devices" + std::string(width - 7, ' ') + "  ranks    batch       step    samples/s  efficiency       epoch  cost/epoch\n";
   for (const SweepPoint& p : points) {
-    text += p.devices + std::string(width - p.devices.size(), ' ') + cell("  %5.0f", static_cast<double>(p.num_ranks)) +
-            cell("  %7.0f", static_cast<double>(p.global_batch_size));
+    text += p.devices + std::string(width - p.devices.size(), ' ') + formatted("  %5.0f", static_cast<double>(p.num_ranks)) +
+            formatted("  %7.0f", static_cast<double>(p.global_batch_size));
     if (!p.step_seconds) {
       text += "  no plan: " + p.note + "\n";
       continue;
     }
-    text += cell("  %6.2f ms", *p.step_seconds * 1e3) + cell("  %11.1f", p.samples_per_second) + cell("  %8.1f %%", p.efficiency * 100.0) +
-            (p.epoch_seconds > 0.0 ? cell("  %8.1f s", p.epoch_seconds) : std::string("           -")) +
-            (p.cost_per_epoch ? cell("  %10.4g", *p.cost_per_epoch) : std::string("           -")) + "\n";
+    text += formatted("  %6.2f ms", *p.step_seconds * 1e3) + formatted("  %11.1f", p.samples_per_second) +
+            formatted("  %8.1f %%", p.efficiency * 100.0) +
+            (p.epoch_seconds > 0.0 ? formatted("  %8.1f s", p.epoch_seconds) : std::string("           -")) +
+            (p.cost_per_epoch ? formatted("  %10.4g", *p.cost_per_epoch) : std::string("           -")) + "\n";
   }
   return text;
 }

@@ -1,6 +1,7 @@
 #include "trainer/probe/find_batch_size.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/models/trainable_module.hpp"
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/replica_state.hpp"
 
@@ -38,17 +39,11 @@ class UsersModel final : public Model {
 
   at::Tensor forward(const at::Tensor& inputs, const ForwardContext& /*context*/) override { return request_.forward(inputs); }
   std::vector<NamedTensor> parameters() const override {
-    std::vector<NamedTensor> named;
-    for (const auto& item : request_.module.named_parameters()) {
-      if (item.value().requires_grad()) named.push_back({item.key(), item.value()});
-    }
+    auto named = named_tensors(request_.module.named_parameters());
+    std::erase_if(named, [](const NamedTensor& parameter) { return !parameter.tensor.requires_grad(); });
     return named;
   }
-  std::vector<NamedTensor> buffers() const override {
-    std::vector<NamedTensor> named;
-    for (const auto& item : request_.module.named_buffers()) named.push_back({item.key(), item.value()});
-    return named;
-  }
+  std::vector<NamedTensor> buffers() const override { return named_tensors(request_.module.named_buffers()); }
   void set_phase(Phase phase) override { request_.module.train(phase == Phase::training); }
   void move_to(c10::Device /*device*/, at::ScalarType /*type*/) override {}
   std::vector<std::string> batch_norm_layers() const override { return {}; }
@@ -124,14 +119,11 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
     const Borrowed borrowed(request.module, device.device());
     Replica replica(configuration_of(request), data, device, std::make_unique<UsersModel>(request), nullptr);
     const ReplicaSnapshot before(replica);
-    SearchOptions options;
+    SizeProbe probe(replica, data, request.num_iterations);
+    SearchOptions options = probe.search_options();
     options.mode = request.mode;
     options.init_size = request.init_size;
-    options.limit_bytes = device.memory_limit_bytes();
-    options.resident_bytes = device.current_bytes();
-    options.block_bytes = device.block_bytes();
     options.max_size = std::min(request.dataset_size, request.max_batch_size.value_or(request.dataset_size));
-    SizeProbe probe(replica, data, request.num_iterations);
     try {
       found = search_largest_micro_batch(options, [&](std::int64_t size) { return probe.run_trial(size); });
     } catch (...) {

@@ -1,8 +1,8 @@
 #include "trainer/probe/memory_use.hpp"
 
+#include "trainer/formatted.hpp"
+
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 namespace onebatch {
 namespace {
@@ -19,9 +19,7 @@ std::string amount(double bytes) {
   constexpr double k_unit = 1024.0;
   const bool small = bytes < k_unit * k_unit;
   const double value = bytes / (small ? k_unit : k_unit * k_unit);
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), value < 100.0 ? "%.1f %s" : "%.0f %s", value, small ? "KiB" : "MiB");
-  return text.data();
+  return formatted(value < 100.0 ? "%.1f %s" : "%.0f %s", value, small ? "KiB" : "MiB");
 }
 
 void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_t resident_bytes) {

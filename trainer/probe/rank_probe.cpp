@@ -36,12 +36,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 SearchMode search_mode(ProbeMode mode) {
   switch (mode) {
     case ProbeMode::model: return SearchMode::model;
@@ -50,6 +44,8 @@ SearchMode search_mode(ProbeMode mode) {
   }
   return SearchMode::model;
 }
+
+enum class Confirmed { no, as_it_was, with_new_times };
 
 class RankProbe {
  public:
@@ -71,7 +67,7 @@ class RankProbe {
   }
 
   /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where they have changed.
-  bool confirm(RankProfile& known) {
+  Confirmed confirm(RankProfile& known) {
     control_.set_activity("confirming what an earlier probe has found");
     Trial trial;
     agree(control_, [&] { trial = run_trial(known.largest_micro_batch).trial; });
@@ -79,12 +75,13 @@ class RankProbe {
     const bool as_quick = trial.seconds < k_other_times * expected && trial.seconds * k_other_times > expected;
     double bad[2] = {trial.fits ? 0.0 : 1.0, as_quick ? 0.0 : 1.0};
     control_.all_reduce(bad, 2, comm::ScalarType::float64, comm::ReduceOp::max);
-    if (bad[0] > 0.0) return false;
+    if (bad[0] > 0.0) return Confirmed::no;
     known.rank = control_.rank();
     known.trials = {trial};
     known.from_cache = true;
-    if (bad[1] > 0.0) measure_times(known);
-    return true;
+    if (bad[1] == 0.0) return Confirmed::as_it_was;
+    measure_times(known);
+    return Confirmed::with_new_times;
   }
 
   // What a busy machine has spoiled on any rank is measured again, by all; the calmest of the tries counts.
@@ -129,11 +126,8 @@ class RankProbe {
 
   void find_sizes(RankProfile& profile) {
     const std::int64_t cap = request_.fixed_micro_batch.value_or(std::min(request_.max_size, request_.probe.max_val));
-    SearchOptions options;
+    SearchOptions options = sizes_.search_options();
     options.mode = search_mode(request_.probe.mode);
-    options.limit_bytes = profile.memory_limit_bytes;
-    options.resident_bytes = profile.resident_bytes;
-    options.block_bytes = replica_.device.block_bytes();
     options.max_size = std::max<std::int64_t>(1, cap);
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
@@ -216,10 +210,6 @@ class RankProbe {
   SizeProbe sizes_;
 };
 
-}  // namespace
-
-namespace {
-
 // What every rank has found, on all of them.
 ClusterProfile gather(const RankProfile& own, comm::Communicator& control) {
   ClusterProfile mine;
@@ -256,11 +246,11 @@ ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, cons
   std::optional<RankProfile> known = request.probe.cache ? cache.load() : std::nullopt;
   std::int64_t all_known = known ? 1 : 0;
   control.all_reduce(&all_known, 1, comm::ScalarType::int64, comm::ReduceOp::min);
-  const bool confirmed = all_known == 1 && probe.confirm(*known);
-  const RankProfile mine = confirmed ? *known : probe.measure();
+  const Confirmed confirmed = all_known == 1 ? probe.confirm(*known) : Confirmed::no;
+  const RankProfile mine = confirmed == Confirmed::no ? probe.measure() : *known;
   before.restore(replica);
   replica.device.empty_cache();
-  if (request.probe.cache) not_kept = cache.store(mine);
+  if (request.probe.cache && confirmed != Confirmed::as_it_was) not_kept = cache.store(mine);
   return gather(mine, control);
 }
 

@@ -131,8 +131,7 @@ class Search {
   // What one sample took beyond what was held before is at least what each further one takes, unless memory grows faster than the size.
   std::int64_t second_size() const {
     const double per_sample = std::max(1.0, (points_[0].peak - static_cast<double>(options_.resident_bytes)) / points_[0].size);
-    const double room = static_cast<double>(options_.limit_bytes - options_.resident_bytes);
-    const double safe = k_second * room / per_sample;
+    const double safe = k_second * room() / per_sample;
     return safe >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(safe);
   }
 

@@ -18,6 +18,14 @@ std::optional<std::string> refusal(const std::exception& error, std::int64_t siz
 
 }  // namespace
 
+SearchOptions SizeProbe::search_options() const {
+  SearchOptions options;
+  options.limit_bytes = replica_.device.memory_limit_bytes();
+  options.resident_bytes = replica_.device.current_bytes();
+  options.block_bytes = replica_.device.block_bytes();
+  return options;
+}
+
 double SizeProbe::micro_step(std::int64_t size) {
   // What the samples are does not matter to memory or time, that they are real ones does.
   std::vector<std::int64_t> samples(static_cast<std::size_t>(size));

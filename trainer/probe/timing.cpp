@@ -14,9 +14,13 @@ double quantile(std::vector<double> values, std::size_t quarters) {
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  return quantile(std::move(values), 2);
+}
+
 std::vector<TimedSize> typical_times(const TimesOfSizes& times) {
   std::vector<TimedSize> typical;
-  for (const auto& [size, seconds] : times) typical.push_back({size, quantile(seconds, 2)});
+  for (const auto& [size, seconds] : times) typical.push_back({size, median(seconds)});
   return typical;
 }
 
@@ -24,7 +28,7 @@ double spread_of(const TimesOfSizes& times) {
   double worst = 0.0;
   double most = 0.0;  // of the sizes until now
   for (const auto& [size, seconds] : times) {
-    const double typical = quantile(seconds, 2);
+    const double typical = median(seconds);
     if (size * k_matters < times.rbegin()->first || typical <= 0.0) continue;
     if (seconds.size() > 2) worst = std::max(worst, (quantile(seconds, 3) - quantile(seconds, 1)) / typical);
     worst = std::max(worst, most / typical - 1.0);
