@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Several hosts on one machine: network namespaces with addresses of their own, a launch agent that enters them, links that are slow, lossy or cut.
 
-hosts_test.py PROGRAM COMMUNICATOR_TEST. Exits with 77 where namespaces are not allowed.
+hosts_test.py PROGRAM COMMUNICATOR_TEST. Exits with 77 where namespaces are not allowed. All of it, the launcher too, runs in namespaces of its own:
+whatever ends this test, no bridge, process or mount of it is left on the machine, and none that is there already is in its way.
 """
 import contextlib
 import json
@@ -19,11 +20,13 @@ from poor_link import PoorLink
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROGRAM, COMMUNICATOR_TEST = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
-SET = f"ob{os.getpid() % 100000}"
+SET = "ob"
 SUBNET = "10.77.0"
 TIMEOUT = 3.0
 ALLOWED = 5.0
 LAUNCHES = 5
+INSIDE = "ONEBATCH_TEST_HOSTS_INSIDE"
+OWN_NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 CONFIG = """
 [run]
 max_steps = {steps}
@@ -55,8 +58,9 @@ def sh(*command, check=True):
 class Hosts:
     """`count` hosts on one bridge; host N has the address 10.77.0.N."""
 
-    def __init__(self, count):
+    def __init__(self, count, folder):
         self.count = count
+        self.folder = str(folder)  # the launcher's session files, which it leaves behind when it is killed
         self.poor = None
 
     def __enter__(self):
@@ -114,7 +118,7 @@ class Hosts:
                    # The launcher ends by itself when a host is gone, but well after the ranks' own deadline: what they say is what is tried here.
                    "--mca", "oob_tcp_keepalive_time", "5", "--mca", "oob_tcp_keepalive_intvl", "2", "--mca", "oob_tcp_keepalive_probes", "2", "--bind-to", "none",
                    "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_mpi_yield_when_idle", "--host", hosts, *map(str, program)]
-        environment = dict(os.environ, HOSTS=SET, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
+        environment = dict(os.environ, HOSTS=SET, TMPDIR=self.folder, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
         for _ in range(LAUNCHES):
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
             if self.has_started(process, str(program[0])):
@@ -167,7 +171,7 @@ def same_as_one_host(folder):
     """The same ranks on one host and on several: the same run."""
     for ranks_per_host in ((1, 1), (2, 1), (1, 1, 1), (2, 2, 1)):
         ranks = sum(ranks_per_host)
-        with Hosts(3) as hosts:
+        with Hosts(3, folder) as hosts:
             alone = train(hosts, folder, f"alone{ranks_per_host}", (ranks,))
             apart = train(hosts, folder, f"apart{ranks_per_host}", ranks_per_host)
         worst = max(abs(a - b) / abs(a) for a, b in zip(alone, apart))
@@ -177,7 +181,7 @@ def same_as_one_host(folder):
 
 
 def collectives(folder):
-    with Hosts(2) as hosts:
+    with Hosts(2, folder) as hosts:
         output = finish(hosts.start((2, 1), COMMUNICATOR_TEST, "--gtest_filter=-*reductions_equal*:*ranks_know_their_node:*float_sums*"), 150)
     if "PASSED" not in output:
         sys.exit(output)
@@ -188,9 +192,9 @@ def slow_and_lossy(folder):
     if not pathlib.Path("/dev/net/tun").exists():
         print("there is no /dev/net/tun here: a slow, lossy link was not tried", flush=True)
         return
-    with Hosts(2) as hosts:
+    with Hosts(2, folder) as hosts:
         clean = train(hosts, folder, "clean", (1, 1))
-    with Hosts(2) as hosts:  # new ones: the old know the good cable's address
+    with Hosts(2, folder) as hosts:  # new ones: the old know the good cable's address
         hosts.make_poor(2)
         slow = train(hosts, folder, "slow", (1, 1))
         dropped, passed = hosts.poor.dropped, hosts.poor.passed
@@ -213,7 +217,7 @@ def wait_for_steps(folder, name, count):
 
 def faulty(folder, name, ranks_per_host, fault, expected):
     """A fault in mid-run: the ranks that can be reached end in time, and say what is wrong with the other host."""
-    with Hosts(2) as hosts:
+    with Hosts(2, folder) as hosts:
         process = hosts.start(ranks_per_host, PROGRAM, "train", configuration(folder, name, sum(ranks_per_host), 1000000), "--quiet")
         lines = []
         first = threading.Event()
@@ -251,18 +255,21 @@ def stop_rank_2(hosts):
             os.kill(pid, signal.SIGSTOP)
 
 
-def allowed():
-    try:
-        with Hosts(1):
-            return sh("ip", "netns", "exec", f"{SET}-1", "unshare", "--uts", "--mount", "true", check=False).returncode == 0
-    except (OSError, subprocess.CalledProcessError):
-        return False
+def enter_own_namespaces():
+    """Starts this test again as the first process of its own network, mounts and processes; returns only there."""
+    if INSIDE not in os.environ:
+        if os.geteuid() != 0 or sh(*OWN_NAMESPACES, "true", check=False).returncode != 0:
+            print("namespaces are not allowed here: nothing was tried")
+            sys.exit(77)
+        os.environ[INSIDE] = "1"
+        os.execvp(OWN_NAMESPACES[0], [*OWN_NAMESPACES, sys.executable, *sys.argv])
+    os.makedirs("/run/netns", exist_ok=True)
+    sh("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
+    sh("ip", "link", "set", "lo", "up")
 
 
 def main():
-    if os.geteuid() != 0 or not allowed():
-        print("network namespaces are not allowed here: nothing was tried")
-        sys.exit(77)
+    enter_own_namespaces()
     with tempfile.TemporaryDirectory(prefix="onebatch-hosts-") as name:
         folder = pathlib.Path(name)
         collectives(folder)
