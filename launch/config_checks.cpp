@@ -41,7 +41,7 @@ class Checker {
     if (!given("batch.global_batch_size"))
       complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
     if (!given("data.kind")) complain("data.kind", "is needed: write \"idx\" with a path, or \"synthetic\"");
-    if (!given("model.kind")) complain("model.kind", "is needed: write \"mlp\" or \"resnet\"");
+    if (!given("model.kind")) complain("model.kind", "is needed: write \"mlp\", \"resnet\" or \"torchscript\"");
     if (c_.run.epochs && c_.run.max_steps) complain("run.max_steps", "stands beside run.epochs: write one of the two");
     if (!c_.run.epochs && !c_.run.max_steps) complain("run.epochs", "is needed, or run.max_steps: how long to train");
     if (c_.data.train.kind == DataKind::idx && given("data.kind") && c_.data.train.path.empty())
@@ -72,18 +72,24 @@ class Checker {
     const bool cifar_depth = model.depth != 18 && (model.depth - 2) % 6 == 0;
     if (model.kind == ModelKind::resnet && model.depth != 18 && !cifar_depth)
       complain("model.depth", "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
-    if (model.kind == ModelKind::resnet && chosen("model.hidden"))
-      complain("model.hidden", "belongs to model.kind = \"mlp\"; leave it out");
-    if (model.kind == ModelKind::resnet && model.dropout > 0.0) complain("model.dropout", "belongs to model.kind = \"mlp\"; leave it out");
-    if (model.kind == ModelKind::mlp && given("model.kind")) {
-      for (const char* key : {"model.depth", "model.stem"}) {
-        if (chosen(key)) complain(key, "belongs to model.kind = \"resnet\"; leave it out");
-      }
-    }
+    check_belongs(ModelKind::mlp, "mlp", {"model.hidden", "model.dropout"});
+    check_belongs(ModelKind::resnet, "resnet", {"model.depth", "model.stem"});
+    check_belongs(ModelKind::torchscript, "torchscript", {"model.path"});
+    if (model.kind == ModelKind::torchscript && model.path.empty())
+      complain("model.path", "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
+    if (c_.batch_norm.frozen && c_.batch_norm.mode != BatchNormMode::local)
+      complain("batch_norm.mode", "has no meaning beside batch_norm.frozen = true: leave one of the two out");
     if (c_.precision.compute != c_.precision.parameters)
       complain("precision.compute", "must be the same as precision.parameters in this version");
     if (c_.loss.kind == LossKind::mse && (chosen("loss.label_smoothing") || chosen("loss.class_weights")))
       complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
+  }
+
+  void check_belongs(ModelKind kind, const std::string& name, std::initializer_list<const char*> keys) {
+    if (c_.model.kind == kind || !given("model.kind")) return;
+    for (const char* key : keys) {
+      if (chosen(key)) complain(key, "belongs to model.kind = \"" + name + "\"; leave it out");
+    }
   }
 
   void check_optimizer() {

@@ -103,6 +103,18 @@ ConfigKey overlap_key() {
           }};
 }
 
+// The name that others give to batch_norm.mode = "sync".
+ConfigKey sync_key(const std::string& path) {
+  return {path, "true or false",
+          [](const toml::node& node, Configuration& c) -> Complaint {
+            const auto value = node.value_exact<bool>();
+            if (!value) return "write true or false";
+            if (*value) c.batch_norm.mode = BatchNormMode::sync;
+            return {};
+          },
+          [](const Configuration& c) { return std::string(c.batch_norm.mode == BatchNormMode::sync ? "true" : "false"); }};
+}
+
 std::vector<ConfigKey> run_keys() {
   return {
       text_key("run.name", ONEBATCH_FIELD(run.name)),
@@ -142,22 +154,24 @@ std::vector<ConfigKey> dataset_keys(const std::string& prefix, Section section) 
 }
 
 std::vector<ConfigKey> model_keys() {
-  return {choice_key<ModelKind>("model.kind", {{"mlp", ModelKind::mlp}, {"resnet", ModelKind::resnet}},
-                                {"gpt2", "bert", "vit", "torchscript", "plugin"}, ONEBATCH_FIELD(model.kind)),
-          text_key("model.weights", ONEBATCH_FIELD(model.weights)),
-          integers_key("model.hidden", 1, ONEBATCH_FIELD(model.hidden)),
-          number_key("model.dropout", {0.0, 0.999}, ONEBATCH_FIELD(model.dropout)),
-          integer_key("model.depth", 8, 1202, ONEBATCH_FIELD(model.depth)),
-          choice_key<ResNetStem>("model.stem", {{"imagenet", ResNetStem::imagenet}, {"cifar", ResNetStem::cifar}}, {},
-                                 ONEBATCH_FIELD(model.stem)),
-          integer_key("model.num_classes", 0, std::int64_t{1} << 31, ONEBATCH_FIELD(model.num_classes)),
-          choice_key<LossKind>("loss.kind", {{"cross_entropy", LossKind::cross_entropy}, {"mse", LossKind::mse}}, {"model"},
-                               ONEBATCH_FIELD(loss.kind)),
-          number_key("loss.label_smoothing", {0.0, 1.0}, ONEBATCH_FIELD(loss.label_smoothing)),
-          integer_key("loss.ignore_index", INT64_MIN, k_any, ONEBATCH_FIELD(loss.ignore_index)),
-          numbers_key(
-              "loss.class_weights", 0, {0.0}, [](const Configuration& c) { return c.loss.class_weights; },
-              [](Configuration& c, const std::vector<double>& values) { c.loss.class_weights = values; })};
+  return {
+      choice_key<ModelKind>("model.kind", {{"mlp", ModelKind::mlp}, {"resnet", ModelKind::resnet}, {"torchscript", ModelKind::torchscript}},
+                            {"gpt2", "bert", "vit", "plugin"}, ONEBATCH_FIELD(model.kind)),
+      text_key("model.path", ONEBATCH_FIELD(model.path)),
+      text_key("model.weights", ONEBATCH_FIELD(model.weights)),
+      integers_key("model.hidden", 1, ONEBATCH_FIELD(model.hidden)),
+      number_key("model.dropout", {0.0, 0.999}, ONEBATCH_FIELD(model.dropout)),
+      integer_key("model.depth", 8, 1202, ONEBATCH_FIELD(model.depth)),
+      choice_key<ResNetStem>("model.stem", {{"imagenet", ResNetStem::imagenet}, {"cifar", ResNetStem::cifar}}, {},
+                             ONEBATCH_FIELD(model.stem)),
+      integer_key("model.num_classes", 0, std::int64_t{1} << 31, ONEBATCH_FIELD(model.num_classes)),
+      choice_key<LossKind>("loss.kind", {{"cross_entropy", LossKind::cross_entropy}, {"mse", LossKind::mse}}, {"model"},
+                           ONEBATCH_FIELD(loss.kind)),
+      number_key("loss.label_smoothing", {0.0, 1.0}, ONEBATCH_FIELD(loss.label_smoothing)),
+      integer_key("loss.ignore_index", INT64_MIN, k_any, ONEBATCH_FIELD(loss.ignore_index)),
+      numbers_key(
+          "loss.class_weights", 0, {0.0}, [](const Configuration& c) { return c.loss.class_weights; },
+          [](Configuration& c, const std::vector<double>& values) { c.loss.class_weights = values; })};
 }
 
 std::vector<ConfigKey> optimizer_keys() {
@@ -194,8 +208,12 @@ std::vector<ConfigKey> arithmetic_keys() {
       choice_key<Precision>("precision.compute", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.compute)),
       choice_key<Precision>("precision.parameters", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.parameters)),
       boolean_key("precision.allow_tf32", ONEBATCH_FIELD(precision.allow_tf32)),
-      choice_key<BatchNormMode>("batch_norm.mode", {{"local", BatchNormMode::local}}, {"sync", "exact"}, ONEBATCH_FIELD(batch_norm.mode)),
+      choice_key<BatchNormMode>("batch_norm.mode",
+                                {{"local", BatchNormMode::local}, {"sync", BatchNormMode::sync}, {"exact", BatchNormMode::exact}}, {},
+                                ONEBATCH_FIELD(batch_norm.mode)),
       boolean_key("batch_norm.frozen", ONEBATCH_FIELD(batch_norm.frozen)),
+      sync_key("batch_norm.sync_batchnorm"),
+      choice_key<Offload>("memory.offload", {{"auto", Offload::automatic}, {"never", Offload::never}}, {}, ONEBATCH_FIELD(memory.offload)),
       choice_key<ProbeMode>("probe.mode", {{"model", ProbeMode::model}, {"power", ProbeMode::power}, {"binsearch", ProbeMode::binsearch}},
                             {}, ONEBATCH_FIELD(probe.mode)),
       number_key("probe.margin", {0.0, 0.9}, ONEBATCH_FIELD(probe.margin)),
@@ -256,7 +274,6 @@ const std::vector<std::string>& future_keys() {
                                                 "data.block_size",
                                                 "data.inputs",
                                                 "data.target",
-                                                "model.path",
                                                 "model.n_layer",
                                                 "model.n_head",
                                                 "model.n_embd",
@@ -265,11 +282,9 @@ const std::vector<std::string>& future_keys() {
                                                 "loss.normalize_by",
                                                 "precision.loss_scale",
                                                 "memory.recompute",
-                                                "memory.offload",
                                                 "memory.max_split_size_mb",
                                                 "memory.expandable_segments",
-                                                "log.tensorboard",
-                                                "batch_norm.sync_batchnorm"};
+                                                "log.tensorboard"};
   return keys;
 }
 

@@ -1,8 +1,10 @@
 #include "trainer/accumulation.hpp"
 
+#include "comm/local_communicator.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/error.hpp"
 #include "trainer/fault_point.hpp"
+#include "trainer/graph/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
@@ -106,10 +108,30 @@ class Accumulator {
   LocalSums sums_;
 };
 
+// Nothing where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
+std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
+                                   std::int64_t step, const AccumulationOptions& options) {
+  comm::LocalCommunicator alone;
+  try {
+    return replica.graph_step->accumulate(replica, data, samples, micro_batches, step, options.ranks != nullptr ? *options.ranks : alone);
+  } catch (const std::exception& error) {
+    if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+  if (replica.graph_step) {
+    if (const auto sums = run_graph(replica, data, samples, micro_batches, step, options)) return *sums;
+    recover_from_out_of_memory(replica.device);
+    throw MicroBatchDoesNotFit(
+        micro_batches.empty() ? 0 : std::max_element(micro_batches.begin(), micro_batches.end(), [](const auto& a, const auto& b) {
+                                      return a.size < b.size;
+                                    })->size);
+  }
   const auto start = Clock::now();
   Accumulator accumulator(replica, data, step, options);
   std::size_t begin = 0;

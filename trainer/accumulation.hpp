@@ -1,6 +1,7 @@
 // A rank's part of a step: the summed gradient of its micro-batches, also where one of them turns out not to fit.
 #pragma once
 
+#include "comm/communicator.hpp"
 #include "trainer/replica.hpp"
 
 #include <functional>
@@ -33,6 +34,8 @@ struct AccumulationOptions {
   std::function<void()> before_last;
   /// A micro-batch that runs out of memory is done in halves. Without it the error is thrown, as a probe wants.
   bool split_on_out_of_memory = false;
+  /// Who shares BatchNorm's statistics, where the replica's mode says so: then it is collective over them. None: this rank alone.
+  comm::Communicator* ranks = nullptr;
 };
 
 /// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat

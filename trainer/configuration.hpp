@@ -14,13 +14,14 @@ enum class Determinism { off, on };
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
 enum class DataKind { idx, synthetic };
-enum class ModelKind { mlp, resnet };
+enum class ModelKind { mlp, resnet, torchscript };
 enum class ResNetStem { imagenet, cifar };
 enum class LossKind { cross_entropy, mse };
 enum class OptimizerKind { adamw, adam, sgd };
 enum class ScheduleKind { constant, linear, cosine, step };
 enum class Precision { float32, float64 };
-enum class BatchNormMode { local };
+enum class BatchNormMode { local, sync, exact };
+enum class Offload { automatic, never };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
 enum class Overlap { automatic, on, off };
@@ -62,6 +63,7 @@ struct DataConfiguration {
 
 struct ModelConfiguration {
   ModelKind kind = ModelKind::mlp;
+  std::string path;                               // torchscript: the file
   std::string weights;                            // safetensors to start from
   std::vector<std::int64_t> hidden = {512, 512};  // mlp
   double dropout = 0.0;                           // mlp
@@ -105,6 +107,10 @@ struct PrecisionConfiguration {
 struct BatchNormConfiguration {
   BatchNormMode mode = BatchNormMode::local;
   bool frozen = false;  // normalise with the running statistics also in training, never update them
+};
+
+struct MemoryConfiguration {
+  Offload offload = Offload::automatic;  // what exact BatchNorm keeps of a share that the device has no room for goes to host memory
 };
 
 struct ProbeConfiguration {
@@ -164,6 +170,7 @@ struct Configuration {
   ScheduleConfiguration schedule;
   PrecisionConfiguration precision;
   BatchNormConfiguration batch_norm;
+  MemoryConfiguration memory;
   ProbeConfiguration probe;
   CommConfiguration comm;
   CheckpointConfiguration checkpoint;

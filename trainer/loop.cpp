@@ -38,14 +38,14 @@ std::map<std::string, std::string> run_identity(const Configuration& configurati
       {"run.seed", std::to_string(configuration.run.seed)},
       {"data.size", std::to_string(data.size())},
       {"data.shape", joined(data.sample_shape())},
-      {"model.kind", model.kind == ModelKind::mlp ? "mlp" : "resnet"},
+      {"model.kind", model.kind == ModelKind::mlp ? "mlp" : (model.kind == ModelKind::resnet ? "resnet" : "torchscript")},
       {"optimizer.kind", std::to_string(static_cast<int>(configuration.optimizer.kind))},
       {"precision.parameters", configuration.precision.parameters == Precision::float64 ? "float64" : "float32"},
   };
   if (model.kind == ModelKind::mlp) {
     identity["model.hidden"] = joined(model.hidden);
     identity["model.dropout"] = std::to_string(model.dropout);
-  } else {
+  } else if (model.kind == ModelKind::resnet) {
     identity["model.depth"] = std::to_string(model.depth);
     identity["model.stem"] = model.stem == ResNetStem::cifar ? "cifar" : "imagenet";
   }

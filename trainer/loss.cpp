@@ -17,6 +17,12 @@ Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes) : c
     throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " + std::to_string(num_classes) +
                     " classes: write one per class");
   }
+  if (given != 0) class_weights_ = at::tensor(configuration.class_weights, at::kDouble);
+}
+
+std::vector<NamedTensor> Loss::constants() const {
+  if (!class_weights_.defined()) return {};
+  return {{"loss.class_weights", class_weights_}};
 }
 
 double Loss::weight(const at::Tensor& targets) const {
@@ -44,8 +50,7 @@ at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets) const
     return at::mse_loss(outputs, wanted, at::Reduction::Sum).div(static_cast<double>(outputs.numel() / outputs.size(0)));
   }
   std::optional<at::Tensor> class_weights;
-  if (!configuration_.class_weights.empty())
-    class_weights = at::tensor(configuration_.class_weights, outputs.options().requires_grad(false));
+  if (class_weights_.defined()) class_weights = class_weights_.to(outputs.device(), outputs.scalar_type());
   return at::cross_entropy_loss(outputs, targets, class_weights, at::Reduction::Sum, configuration_.ignore_index,
                                 configuration_.label_smoothing);
 }

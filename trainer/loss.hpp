@@ -1,7 +1,7 @@
 // The loss as a sum and its weight, never a mean. See Note [Sum, then divide once].
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/models/model.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +23,8 @@ class Loss {
     double counted = 0.0;
   };
   [[nodiscard]] Correct count_correct(const at::Tensor& outputs, const at::Tensor& targets) const;
+  /// Tensors that the sum is made with, beside outputs and targets.
+  [[nodiscard]] std::vector<NamedTensor> constants() const;
   [[nodiscard]] bool is_classification() const { return configuration_.kind == LossKind::cross_entropy; }
 
  private:
@@ -30,6 +32,7 @@ class Loss {
 
   LossConfiguration configuration_;
   std::int64_t num_classes_;
+  at::Tensor class_weights_;  // float64, on the CPU; undefined where there are none
 };
 
 }  // namespace onebatch

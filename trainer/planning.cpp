@@ -5,6 +5,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/replica_state.hpp"
@@ -42,6 +43,8 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("tf32", c.precision.allow_tf32 ? 1 : 0);
   add("deterministic", static_cast<int>(c.run.deterministic));
   add("frozen", c.batch_norm.frozen ? 1 : 0);
+  add("statistics", static_cast<int>(c.batch_norm.mode));
+  text += "file " + c.model.path + "\n";
   add("search", static_cast<int>(c.probe.mode));
   add("margin", c.probe.margin);
   add("init_val", c.probe.init_val);
@@ -179,7 +182,8 @@ RunPlans::Gain RunPlans::gain_of_a_new_plan(const DriftWatch::Drift& drift, cons
 
 bool RunPlans::may_follow_drift(const Gain& gain) {
   const Replan wanted = configuration_.batch.replan;
-  if (wanted == Replan::always || (wanted == Replan::automatic && !replica_.has_batch_statistics)) return true;
+  const bool exact = configuration_.batch_norm.mode == BatchNormMode::exact;
+  if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !replica_.has_batch_statistics))) return true;
   drift_said_ = true;
   if (control_.rank() != 0) return false;
   observer_.warn(
@@ -226,12 +230,22 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
   profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
   if (measured) {
     for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
-      if (failed_sizes[rank] > 0) lower_limit(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
+      if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
     }
   }
   forget_plans();
   epoch_plan();
   return true;
+}
+
+// Every rank knows who failed, so all say and do the same.
+void RunPlans::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
+  const bool may_move = configuration_.memory.offload == Offload::automatic && configuration_.batch_norm.mode == BatchNormMode::exact;
+  if (!may_move || !in_host_memory_.insert(rank).second) return lower_limit(rank, failed_size, factor, why);
+  if (replica_.graph_step && static_cast<int>(rank) == control_.rank()) replica_.graph_step->move_to_host();
+  if (control_.rank() == 0)
+    observer_.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
+                       "in host memory, since " + why);
 }
 
 void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
@@ -268,7 +282,7 @@ bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
       accumulate_gradient(replica_, data_, slice_of_rank(samples, plan_->full, control_.rank()), share.micro_batches, 0);
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
-      failed_size = share.micro_batches.back().size;
+      for (const MicroBatchRun& run : share.micro_batches) failed_size = std::max(failed_size, run.size);
     }
     if (failed_size == 0) return;
     recover_from_out_of_memory(replica_.device);
@@ -279,7 +293,7 @@ bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (failed[rank] == 0) continue;
     fits = false;
-    lower_limit(rank, failed[rank], factor, "the rehearsal ran out of memory");
+    make_room(rank, failed[rank], factor, "the rehearsal ran out of memory");
   }
   if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
   return fits;

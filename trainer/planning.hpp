@@ -7,6 +7,7 @@
 #include "trainer/step.hpp"
 
 #include <map>
+#include <set>
 
 namespace onebatch {
 
@@ -48,6 +49,8 @@ class RunPlans {
   bool may_follow_drift(const Gain& gain);
   bool replan_for_drift(const DriftWindow& window, int recent);
   void forget_plans();
+  /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered.
+  void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
@@ -69,6 +72,7 @@ class RunPlans {
   bool retimed_ = false;              // the tables are newer than the plan
   std::vector<std::int64_t> drifts_;  // steps after which the tables were measured anew
   bool drift_said_ = false;
+  std::set<std::size_t> in_host_memory_;  // ranks whose kept values are
 };
 
 }  // namespace onebatch

@@ -1,5 +1,7 @@
 #include "trainer/replica.hpp"
 
+#include "trainer/graph/graph_step.hpp"
+
 namespace onebatch {
 at::ScalarType scalar_type(Precision precision) {
   return precision == Precision::float64 ? at::kDouble : at::kFloat;
@@ -32,6 +34,11 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       loss(configuration.loss, num_outputs(configuration, data)),
       gradients(model->parameters(), gradient_storage),
       optimizer(configuration.optimizer, gradients),
-      has_batch_statistics(!configuration.batch_norm.frozen && !model->batch_norm_layers().empty()) {}
+      has_batch_statistics(!configuration.batch_norm.frozen && !model->batch_norm_layers().empty()) {
+  const BatchNormMode mode = configuration.batch_norm.mode;
+  if (has_batch_statistics && mode != BatchNormMode::local) graph_step = std::make_unique<GraphStep>(mode);
+}
+
+Replica::~Replica() = default;
 
 }  // namespace onebatch

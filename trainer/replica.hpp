@@ -13,6 +13,8 @@
 
 namespace onebatch {
 
+class GraphStep;
+
 /// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before the model.
 struct Replica {
   /// Builds the model on the device and allocates gradient and optimizer state. May throw an out-of-memory error.
@@ -20,6 +22,7 @@ struct Replica {
   /// With a model that is built, and the gradient in `gradient_storage` (FlatGradients::bytes_needed), or on the device where that is null.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
           std::byte* gradient_storage);
+  ~Replica();
 
   ComputeDevice& device;
   at::ScalarType type;
@@ -28,8 +31,9 @@ struct Replica {
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;
-  bool has_batch_statistics;     // a sample's gradient depends on which others are in its micro-batch
-  Timeline* timeline = nullptr;  // where spans go; none: nowhere
+  std::unique_ptr<GraphStep> graph_step;  // where BatchNorm's statistics go over several micro-batches or ranks, else null
+  bool has_batch_statistics;              // a sample's gradient depends on which others are in its micro-batch
+  Timeline* timeline = nullptr;           // where spans go; none: nowhere
 };
 
 /// The model of a configuration for this data, on a device, in a type.

@@ -7,6 +7,7 @@
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
+#include "trainer/graph/capture_check.hpp"
 #include "trainer/loop.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica_state.hpp"
@@ -47,6 +48,12 @@ struct Session::State {
     talk.emplace(configuration, *device, world, observer);
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
+    if (configuration.batch_norm.mode != BatchNormMode::local && !replica->graph_step) {
+      if (world.control().rank() == 0)
+        observer.info("the model has no BatchNorm with statistics of its batch: batch_norm.mode changes nothing");
+      configuration.batch_norm.mode = BatchNormMode::local;
+    }
+    if (replica->graph_step) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
     broadcast_tensors(live_tensors(*replica), talk->control());
     reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,

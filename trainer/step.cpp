@@ -4,6 +4,7 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/error.hpp"
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <algorithm>
@@ -68,9 +69,11 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    local.sums =
-        accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
-                            request.step, {.before_last = [this] { reducer_.begin_last_backward(); }, .split_on_out_of_memory = true});
+    local.sums = accumulate_gradient(
+        replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches, request.step,
+        {.before_last = [this] { reducer_.begin_last_backward(); }, .split_on_out_of_memory = true, .ranks = &control_});
+  } catch (const StepAbandoned&) {
+    // The rank that failed says so below.
   } catch (const MicroBatchDoesNotFit& error) {
     local.discard = true;
     local.sums.failed_size = error.size();

@@ -104,18 +104,39 @@ std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& p
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::max(1.0, fits)), 1, parts.configuration.batch.global_batch_size);
 }
 
+std::string batch_norm_text(const VerifyParts& parts) {
+  if (parts.configuration.batch_norm.frozen) return "frozen";
+  if (parts.replica.model->batch_norm_layers().empty()) return "none";
+  switch (parts.configuration.batch_norm.mode) {
+    case BatchNormMode::local: return "local";
+    case BatchNormMode::sync: return "sync";
+    case BatchNormMode::exact: return "exact";
+  }
+  return "local";
+}
+
 std::vector<std::string> what_makes_a_difference(const VerifyParts& parts, const Plan& plan) {
   std::vector<std::string> notes;
   const auto layers = parts.replica.model->batch_norm_layers();
   std::int64_t micro_batches = 0;
+  std::int64_t rounds = 0;
   for (const RankPlan& rank : plan.ranks) {
-    for (const MicroBatchRun& run : rank.micro_batches) micro_batches += run.count;
+    std::int64_t count = 0;
+    for (const MicroBatchRun& run : rank.micro_batches) count += run.count;
+    micro_batches += count;
+    rounds = std::max(rounds, count);
   }
-  if (!layers.empty() && micro_batches > 1) {
+  const BatchNormMode mode = parts.configuration.batch_norm.mode;
+  const std::string which = std::to_string(layers.size()) + " layer(s), first " + (layers.empty() ? "" : layers.front());
+  if (!layers.empty() && micro_batches > 1 && mode == BatchNormMode::local) {
     notes.push_back(
-        "BatchNorm is local: " + std::to_string(layers.size()) + " layer(s), first " + layers.front() + ", normalise each of the " +
-        std::to_string(micro_batches) +
-        " micro-batches by its own statistics, so this is not the gradient of the large batch; batch_norm.frozen = true makes it so");
+        "BatchNorm is local: " + which + ", normalise each of the " + std::to_string(micro_batches) +
+        " micro-batches by its own statistics, so this is not the gradient of the large batch; batch_norm.mode = \"exact\" makes it so");
+  }
+  if (!layers.empty() && rounds > 1 && mode == BatchNormMode::sync) {
+    notes.push_back("BatchNorm is synchronised over ranks: " + which + ", normalise each of the " + std::to_string(rounds) +
+                    " accumulation steps by its own statistics, so this is not the gradient of the large batch; batch_norm.mode = "
+                    "\"exact\" makes it so");
   }
   return notes;
 }
@@ -151,8 +172,7 @@ VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& opti
       report.reference += "; the global batch of " + std::to_string(parts.configuration.batch.global_batch_size) +
                           " is more than this host holds (or the data has)";
     }
-    report.batch_norm = parts.configuration.batch_norm.frozen ? "frozen" : "local";
-    if (parts.replica.model->batch_norm_layers().empty() && !parts.configuration.batch_norm.frozen) report.batch_norm = "none";
+    report.batch_norm = batch_norm_text(parts);
     const Difference total = total_difference(ours, reference);
     report.relative_l2 = total.relative_l2;
     report.max_abs = total.max_abs;

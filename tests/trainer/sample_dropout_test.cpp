@@ -1,5 +1,7 @@
 #include "trainer/models/sample_dropout.hpp"
 
+#include "trainer/error.hpp"
+
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -33,7 +35,7 @@ TEST(SampleDropoutTest, the_kept_are_scaled_and_about_as_many_as_asked) {
 }
 
 TEST(SampleDropoutTest, rows_must_be_samples) {
-  EXPECT_THROW(sample_dropout(at::ones({3, 2}), 0.5, 0, {1, 0, k_samples}), std::logic_error);
+  EXPECT_THROW(sample_dropout(at::ones({3, 2}), 0.5, 0, {1, 0, k_samples}), UserError);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 }
 
 TEST(ConfigLoaderTest, what_later_versions_have_is_said) {
-  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact"}), HasSubstr("\"exact\" is not in this version; write \"local\""));
+  EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}), HasSubstr("\"vit\" is not in this version; write \"mlp\""));
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=bfloat16"}), HasSubstr("not in this version"));
   EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto"}), HasSubstr("memory.recompute: is not in this version"));
   EXPECT_THAT(mistakes_of(k_good + "[memory]\nrecompute = 1\n"), HasSubstr("not in this version"));

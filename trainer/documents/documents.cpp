@@ -61,6 +61,8 @@ Json profile_json(const RankProfile& rank) {
           {"from_cache", rank.from_cache},
           {"optimizer_seconds", number(rank.optimizer_seconds)},
           {"reduce_seconds", number(rank.reduce_seconds)},
+          {"exchange_seconds", number(rank.exchange_seconds)},
+          {"lock_step", rank.lock_step},
           {"times_spread", number(rank.times_spread)},
           {"step_seconds", times},
           {"trials", trials}};

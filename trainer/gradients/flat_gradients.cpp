@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -81,6 +82,17 @@ FlatGradients::~FlatGradients() {
     torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr);
     parameter.tensor.mutable_grad() = at::Tensor();
   }
+}
+
+void FlatGradients::add(const at::Tensor& parameter, const std::vector<double>& sum) {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const NamedTensor& own) { return own.tensor.is_same(parameter); });
+  if (found == parameters_.end()) return;
+  const auto index = static_cast<std::size_t>(found - parameters_.begin());
+  const at::Tensor view = views_[index].detach();
+  view.add_(at::tensor(sum, at::kDouble).to(view.device(), view.scalar_type()).view(view.sizes()));
+  watched_->touched[index] = 1.0;
+  watched_->reached[index] = true;
 }
 
 void FlatGradients::begin_backward() {

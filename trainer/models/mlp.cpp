@@ -1,7 +1,7 @@
 // A multilayer perceptron: flatten, then Linear, ReLU and dropout per hidden layer, then Linear.
-#include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/trainable_module.hpp"
 
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/linear.h>
 
@@ -19,11 +19,11 @@ class Mlp final : public TrainableModule {
     add_layer(width, num_classes);
   }
 
-  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) override {
+  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& /*context*/) override {
     at::Tensor x = inputs.flatten(1);
     for (std::size_t i = 0; i + 1 < layers_.size(); ++i) {
       x = at::relu(layers_[i]->forward(x));
-      if (dropout_ > 0.0 && is_training()) x = sample_dropout(x, dropout_, static_cast<std::int64_t>(i), context);
+      if (dropout_ > 0.0) x = at::dropout(x, dropout_, is_training());
     }
     return layers_.back()->forward(x);
   }

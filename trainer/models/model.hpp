@@ -1,4 +1,4 @@
-// A model as the trainer sees it: a forward function over named tensors. C++ modules and, later, scripted modules look alike.
+// A model as the trainer sees it: a forward function over named tensors. C++ and TorchScript modules look alike.
 #pragma once
 
 #include "trainer/configuration.hpp"
@@ -39,6 +39,8 @@ class Model {
   /// The live tensors, in one order that is the same on every rank.
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
+  /// Whether its code holds tensors of its own that never change, as TorchScript's does.
+  [[nodiscard]] virtual bool has_literals() const { return false; }
   virtual void set_phase(Phase phase) = 0;
   virtual void move_to(c10::Device device, at::ScalarType type) = 0;
   /// Names of BatchNorm layers that use the statistics of each micro-batch when training.

@@ -31,6 +31,7 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
     case ModelKind::mlp:
       return make_mlp(request.configuration, std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()),
                       classes_of(request));
+    case ModelKind::torchscript: break;
     case ModelKind::resnet:
       if (shape.size() != 3)
         throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " + shape_text(shape) +
@@ -44,7 +45,9 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
 
 std::unique_ptr<Model> make_model(const ModelRequest& request) {
   at::manual_seed(request.seed);
-  auto model = wrap_module(make_module(request), request.freeze_batch_norm);
+  auto model = request.configuration.kind == ModelKind::torchscript
+                   ? load_torchscript(request.configuration.path, request.freeze_batch_norm)
+                   : wrap_module(make_module(request), request.freeze_batch_norm);
   if (!request.configuration.weights.empty()) load_weights(*model, request.configuration.weights);
   return model;
 }

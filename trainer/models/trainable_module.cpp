@@ -1,5 +1,7 @@
 #include "trainer/models/trainable_module.hpp"
 
+#include "trainer/models/keyed_randomness.hpp"
+
 #include <torch/nn/modules/batchnorm.h>
 
 namespace onebatch {
@@ -16,7 +18,10 @@ class ModuleModel final : public Model {
     set_phase(Phase::training);
   }
 
-  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) override { return module_->forward(inputs, context); }
+  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) override {
+    const RandomnessScope scope(context);
+    return module_->forward(inputs, context);
+  }
   std::vector<NamedTensor> parameters() const override { return named_tensors(module_->named_parameters()); }
   std::vector<NamedTensor> buffers() const override { return named_tensors(module_->named_buffers()); }
 
@@ -48,6 +53,7 @@ class ModuleModel final : public Model {
  private:
   std::shared_ptr<TrainableModule> module_;
   bool freeze_;
+  std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
 }  // namespace

@@ -20,6 +20,9 @@ std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
   return named;
 }
 
+/// The module that a file holds, saved from Python by torch.jit.script or torch.jit.trace. Throws UserError where it cannot be trained.
+std::unique_ptr<Model> load_torchscript(const std::string& file, bool freeze_batch_norm);
+
 /// `freeze_batch_norm`: BatchNorm layers keep to their running statistics also in training.
 std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm);
 

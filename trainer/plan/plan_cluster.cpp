@@ -20,7 +20,7 @@ std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfi
                   .min_micro_batch = rank.min_micro_batch,
                   .max_micro_batch = rank.max_micro_batch,
                   .fixed_micro_batch = std::nullopt,
-                  .constant_seconds = 0.0};
+                  .constant_seconds = rank.lock_step ? 0.0 : rank.exchange_seconds};
     if (!fixed.empty()) cost.fixed_micro_batch = fixed.size() == 1 ? fixed.front() : fixed[i];
     costs.push_back(std::move(cost));
   }
@@ -35,6 +35,8 @@ PlannerOptions planner_options(const ClusterProfile& profile, const BatchConfigu
   for (const RankProfile& rank : profile.ranks) {
     reduce_seconds = std::max(reduce_seconds, rank.reduce_seconds);
     optimizer_seconds = std::max(optimizer_seconds, rank.optimizer_seconds);
+    options.lock_step = options.lock_step || rank.lock_step;
+    if (rank.lock_step) options.lock_step_seconds = std::max(options.lock_step_seconds, rank.exchange_seconds);
   }
   options.step_overhead_seconds = reduce_seconds + optimizer_seconds;
   return options;

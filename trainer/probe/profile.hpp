@@ -47,6 +47,8 @@ struct RankProfile {
   bool from_cache = false;         // an earlier probe's answer, confirmed by one trial
   double optimizer_seconds = 0.0;  // one optimizer call
   double reduce_seconds = 0.0;     // one reduction of the whole gradient
+  double exchange_seconds = 0.0;   // the collectives of all BatchNorms that share statistics over ranks, once each
+  bool lock_step = false;          // they share those of one micro-batch of every rank at a time
 };
 
 struct ClusterProfile {

@@ -5,6 +5,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/gradients/clipping.hpp"
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/size_probe.hpp"
@@ -167,6 +168,10 @@ class RankProbe {
       sizes_.update();
       replica_.device.synchronize();
       update_seconds.push_back(seconds_since(updating));
+    }
+    if (replica_.graph_step) {
+      profile.lock_step = replica_.graph_step->in_lock_step();
+      profile.exchange_seconds = replica_.graph_step->exchange_seconds(control_);
     }
     profile.reduce_seconds = median(reduce_seconds);
     profile.optimizer_seconds = median(update_seconds);

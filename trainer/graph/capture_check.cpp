@@ -1,0 +1,61 @@
+#include "trainer/graph/capture_check.hpp"
+
+#include "trainer/accumulation.hpp"
+#include "trainer/device/memory_budget.hpp"
+#include "trainer/formatted.hpp"
+#include "trainer/graph/tape.hpp"
+
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+constexpr std::int64_t k_samples = 4;
+constexpr double k_tolerance = 1e-8;
+
+// The host, without limits: what is computed here is no device's.
+class Host final : public ComputeDevice {
+ public:
+  c10::Device device() const override { return c10::Device(c10::kCPU); }
+  std::string name() const override { return "host"; }
+  std::int64_t memory_limit_bytes() const override { return MemoryBudget::k_no_limit; }
+  std::int64_t current_bytes() const override { return 0; }
+  std::int64_t peak_bytes() const override { return 0; }
+  void reset_peak() override {}
+  void empty_cache() override {}
+  void synchronize() override {}
+
+ private:
+  UnlimitedMemory unlimited_{MemoryBudget::install()};
+};
+
+Configuration in_float64(Configuration configuration) {
+  configuration.precision.compute = configuration.precision.parameters = Precision::float64;
+  return configuration;
+}
+
+}  // namespace
+
+void check_capture(const Configuration& configuration, const Dataset& data) {
+  Host host;
+  Replica replica(in_float64(configuration), data, host);
+  if (!replica.graph_step) return;
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(k_samples, data.size())));
+  std::iota(samples.begin(), samples.end(), std::int64_t{0});
+  const Batch batch = data.gather(samples, at::kDouble);
+  replica.gradients.begin_step();
+  replica.loss.sum(replica.model->forward(batch.inputs, {replica.seed, 0, samples}), batch.targets).backward();
+  const at::Tensor expected = replica.gradients.flat().clone();
+  replica.gradients.begin_step();
+  accumulate_gradient(replica, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, 0);
+  const double error = at::linalg_vector_norm(replica.gradients.flat().sub(expected)).item<double>();
+  const double norm = at::linalg_vector_norm(expected).item<double>();
+  if (error > k_tolerance * norm)
+    throw CannotCapture(formatted(
+        "the model cannot be taken apart: the gradient of its parts differs from its own by %.1e (relative L2, float64)", error / norm));
+}
+
+}  // namespace onebatch

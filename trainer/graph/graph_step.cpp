@@ -1,0 +1,166 @@
+#include "trainer/graph/graph_step.hpp"
+
+#include "trainer/fault_point.hpp"
+#include "trainer/replica_state.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Indices = std::span<const std::int64_t>;
+
+std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBatchRun>& runs) {
+  std::vector<Indices> parts;
+  std::size_t begin = 0;
+  for (const auto& [size, count] : runs) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      parts.push_back(samples.subspan(begin, static_cast<std::size_t>(size)));
+      begin += parts.back().size();
+    }
+  }
+  if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
+  return parts;
+}
+
+MicroBatch load(const Graph& graph, Replica& replica, const Dataset& data, Indices samples, std::int64_t step, ShelfPlace place,
+                LocalSums& sums) {
+  fault_point("loader", step);
+  const Span span(replica.timeline, "load", "data");
+  const c10::Device device = replica.device.device();
+  const Batch batch = data.gather(samples, replica.type);
+  sums.weight += replica.loss.weight(batch.targets);
+  MicroBatch micro_batch{{replica.seed, step, samples}, &graph, {place, device}, {place, device}, {}};
+  micro_batch.kept.put(graph.tape.inputs, batch.inputs.to(device));
+  micro_batch.kept.put(graph.tape.targets, batch.targets.to(device));
+  return micro_batch;
+}
+
+// The most rounds that any rank has. Collective.
+std::size_t expect_rounds(Rounds& rounds, std::size_t mine, StepExchange& start) {
+  const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
+  const auto total = static_cast<double>(std::accumulate(schedule.begin(), schedule.end(), std::size_t{0}));
+  std::size_t most = 0;
+  for (const auto& numbers : start.gather({static_cast<double>(mine), total})) {
+    most = std::max(most, static_cast<std::size_t>(numbers[0]));
+    if (numbers[1] != total) throw std::logic_error("the ranks' models have other BatchNorms");
+  }
+  for (std::size_t i = 0; i < most; ++i) rounds.exchange().expect(schedule);
+  return most;
+}
+
+}  // namespace
+
+const Graph& GraphStep::graph_of(Replica& replica, const Dataset& data, Indices samples, std::int64_t step) {
+  const auto size = static_cast<std::int64_t>(samples.size());
+  if (const auto found = graphs_.find(size); found != graphs_.end()) return found->second;
+  const c10::Device device = replica.device.device();
+  const Batch batch = data.gather(samples, replica.type);
+  CaptureRequest request;
+  request.known = replica.model->parameters();
+  request.literals = replica.model->has_literals() ? Literals::tensors : Literals::numbers;
+  for (const auto& group : {replica.model->buffers(), replica.loss.constants()})
+    request.known.insert(request.known.end(), group.begin(), group.end());
+  request.inputs = batch.inputs.to(device);
+  request.targets = batch.targets.to(device);
+  const SavedTensors before(replica.model->buffers());
+  Graph graph;
+  graph.tape = capture(request, [&] {
+    return replica.loss.sum(replica.model->forward(request.inputs, {replica.seed, step, samples}), request.targets);
+  });
+  before.restore();
+  graph.segments = cut_at_batch_norms(graph.tape);
+  return graphs_.emplace(size, std::move(graph)).first->second;
+}
+
+LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
+                                std::int64_t step, comm::Communicator& ranks) {
+  const std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
+  if (samples.empty() && ranks.size() == 1) return {};
+  const bool together = mode_ == BatchNormMode::exact;
+  // A rank without samples takes part as well, and has to know in what.
+  const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
+  StepExchange start(
+      ranks, [] {}, [] {});
+  start.expect({2});
+  std::optional<Rounds> rounds;
+  try {
+    for (const Indices part : parts) {
+      if (!part.empty()) graph_of(replica, data, part, step);
+    }
+    const Graph& shape = graphs_.empty() ? graph_of(replica, data, some, step) : graphs_.begin()->second;
+    rounds.emplace(replica, shape, together ? Computes::twice : Computes::once, ranks);
+  } catch (...) {
+    start.report_failure();
+    throw;
+  }
+  const std::size_t num_rounds = expect_rounds(*rounds, together ? 1 : parts.size(), start);
+  LocalSums sums;
+  try {
+    for (std::size_t round = 0; round < num_rounds; ++round) {
+      const std::size_t begin = together ? 0 : std::min(round, parts.size());
+      const std::size_t end = together ? parts.size() : std::min(round + 1, parts.size());
+      std::vector<MicroBatch> group;
+      for (std::size_t k = begin; k < end; ++k) {
+        if (parts[k].empty()) continue;  // in lock-step: others have some in this round
+        group.push_back(load(graph_of(replica, data, parts[k], step), replica, data, parts[k], step, place_, sums));
+      }
+      fault_point("model", step);
+      rounds->run(group);
+    }
+    rounds->finish(sums);
+  } catch (const StepAbandoned&) {
+    throw;
+  } catch (...) {
+    rounds->exchange().report_failure();
+    throw;
+  }
+  return sums;
+}
+
+double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
+  constexpr int k_tries = 5;
+  if (ranks.size() == 1) return 0.0;
+  std::size_t channels = 0;
+  std::size_t exchanges = 0;
+  for (const Segment& segment : graphs_.begin()->second.segments) {
+    if (!segment.begins_with_batch_norm) continue;
+    channels =
+        std::max(channels, static_cast<std::size_t>(graphs_.begin()->second.tape.values[static_cast<std::size_t>(segment.input)].channels));
+    exchanges += 2;
+  }
+  double shortest = HUGE_VAL;
+  std::vector<double> mine(2 * channels + 2, 0.0);
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(ranks.size()));
+  for (int i = 0; i < k_tries; ++i) {
+    ranks.barrier();
+    const auto start = Clock::now();
+    for (std::size_t exchange = 0; exchange < exchanges; ++exchange)
+      ranks.all_gather(mine.data(), all.data(), mine.size() * sizeof(double));
+    shortest = std::min(shortest, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return shortest;
+}
+
+bool GraphStep::move_to_host() {
+  const bool moves = mode_ == BatchNormMode::exact && place_ == ShelfPlace::device;
+  if (moves) place_ = ShelfPlace::host;
+  return moves;
+}
+
+std::int64_t GraphStep::kept_bytes_per_sample() const {
+  if (graphs_.empty()) return 0;
+  const auto& [size, graph] = *graphs_.rbegin();
+  std::set<Value> kept;
+  for (const Segment& segment : graph.segments) kept.insert(segment.releases.begin(), segment.releases.end());
+  for (const Segment& segment : graph.segments) kept.erase(segment.output);  // made again from its input
+  std::int64_t bytes = 0;
+  for (const Value value : kept) bytes += graph.tape.values[static_cast<std::size_t>(value)].bytes;
+  return bytes / size;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,48 @@
+// A rank's micro-batches of one step, run segment by segment, so that BatchNorm's statistics can be those of more than one micro-batch.
+//
+// Note [Exact BatchNorm]. The model's tape is cut before every BatchNorm. Forward, without gradients: all micro-batches go through one
+// segment before any enters the next, so that mean and variance can be of all of them, on all ranks (Chan's formula merges counts, means
+// and centred squares). Backward, last segment first: each micro-batch's segment is computed again with gradients from what it had taken,
+// the gradients at the BatchNorm's outputs are summed over micro-batches and ranks, and form the gradient at its inputs. Two exchanges per
+// BatchNorm and step, however many accumulation steps there are. Running statistics change once, as one large batch would leave them.
+//
+// Note [Synchronised BatchNorm]. The same with one micro-batch of every rank at a time, which all ranks run in lock-step; nothing is
+// computed twice. A rank that has none takes part with a count of zero.
+#pragma once
+
+#include "trainer/accumulation.hpp"
+#include "trainer/graph/rounds.hpp"
+
+#include <map>
+
+namespace onebatch {
+
+class GraphStep {
+ public:
+  explicit GraphStep(BatchNormMode mode) : mode_(mode) {}
+
+  /// From now on what micro-batches keep lies in host memory: slower, but a share of any size fits. False where it does already, or where
+  /// nothing is kept of more than one micro-batch.
+  bool move_to_host();
+
+  /// As accumulate_gradient(), with BatchNorm's statistics shared as the mode says over the micro-batches of all `ranks`, which makes it
+  /// collective over them. Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart.
+  LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                       const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks);
+
+  [[nodiscard]] bool in_lock_step() const { return mode_ == BatchNormMode::sync; }
+  /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
+  double exchange_seconds(comm::Communicator& ranks) const;
+
+  /// What a step keeps of each sample from its forward to its backward. Bytes; 0 before any micro-batch has run.
+  [[nodiscard]] std::int64_t kept_bytes_per_sample() const;
+
+ private:
+  const Graph& graph_of(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);
+
+  BatchNormMode mode_;
+  ShelfPlace place_ = ShelfPlace::device;
+  std::map<std::int64_t, Graph> graphs_;  // by micro-batch size
+};
+
+}  // namespace onebatch

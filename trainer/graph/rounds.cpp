@@ -1,0 +1,241 @@
+#include "trainer/graph/rounds.hpp"
+
+#include "trainer/models/keyed_randomness.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+at::Tensor live_argument(const Tape& tape, const TapeCall& call, std::size_t index) {
+  const TapeArgument& argument = call.arguments[index];
+  if (argument.kind == TapeArgument::Kind::constant) return {};
+  const auto found = tape.live.find(argument.values.front());
+  if (found != tape.live.end()) return found->second;
+  throw CannotCapture("the model cannot be taken apart: a BatchNorm's weight, bias or running statistic is computed (" +
+                      tape.values[static_cast<std::size_t>(argument.values.front())].made_by + "), not a parameter or buffer");
+}
+
+// A BatchNorm's output is not kept: its input is, and gives it again.
+void keep(MicroBatch& micro_batch, const Segment& segment, const Environment& made) {
+  for (const Value value : segment.gives) {
+    if (value != segment.output) micro_batch.kept.put(value, made.at(value));
+  }
+}
+
+}  // namespace
+
+Norm::Norm(const Tape& tape, const Segment& segment)
+    : call(tape.calls[segment.batch_norm]),
+      weight(live_argument(tape, call, 1)),
+      bias(live_argument(tape, call, 2)),
+      running_mean(live_argument(tape, call, 3)),
+      running_var(live_argument(tape, call, 4)),
+      channels(static_cast<std::size_t>(tape.values[static_cast<std::size_t>(segment.input)].channels)),
+      has_gradient(tape.values[static_cast<std::size_t>(segment.output)].requires_grad) {}
+
+Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks)
+    : replica_(replica),
+      shape_(shape),
+      twice_(computes == Computes::twice),
+      exchange_(
+          ranks, [this] { stop_clock(); }, [this] { begun_ = Clock::now(); }),
+      loss_sum_(at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
+  for (const Segment& segment : shape.segments) {
+    norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
+  }
+}
+
+void Rounds::run(std::vector<MicroBatch>& micro_batches) {
+  forward(micro_batches);
+  for (std::size_t i = shape_.segments.size(); i-- > 0;) backward(micro_batches, i);
+  commit();
+}
+
+std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
+  std::vector<std::size_t> counts;
+  for (const auto& norm : norms_) {
+    if (norm) counts.push_back(1 + 2 * norm->channels);
+  }
+  for (auto norm = norms_.rbegin(); norm != norms_.rend(); ++norm) {
+    if (*norm && (*norm)->has_gradient) counts.push_back(2 * (*norm)->channels);
+  }
+  return counts;
+}
+
+void Rounds::finish(LocalSums& sums) {
+  sums.loss = loss_sum_.item<double>();
+  stop_clock();
+  sums.compute_seconds = compute_seconds_;
+}
+
+void Rounds::stop_clock() {
+  const auto since = [this] { return std::chrono::duration<double>(Clock::now() - begun_).count(); };
+  replica_.device.synchronize();
+  replica_.device.pace(since());
+  compute_seconds_ += since();
+  begun_ = Clock::now();
+}
+
+void Rounds::forward(std::vector<MicroBatch>& micro_batches) {
+  const at::AutoGradMode mode(!twice_);
+  for (std::size_t i = 0; i < norms_.size(); ++i) {
+    if (norms_[i]) share_moments(micro_batches, i);
+    if (twice_ && i + 1 == norms_.size()) break;  // its backward follows at once
+    for (MicroBatch& micro_batch : micro_batches) {
+      if (twice_)
+        run_once(micro_batch, i);
+      else
+        micro_batch.runs.push_back(run_with_gradients(micro_batch, i));
+    }
+  }
+}
+
+void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index) {
+  Norm& norm = *norms_[index];
+  Moments mine;
+  for (const MicroBatch& micro_batch : micro_batches) mine.add(moments_of(norm_input(micro_batch, index)));
+  std::vector<double> numbers = {mine.count};
+  for (auto* part : {&mine.mean, &mine.squares}) {
+    part->resize(norm.channels, 0.0);
+    numbers.insert(numbers.end(), part->begin(), part->end());
+  }
+  norm.moments = Moments();
+  for (const auto& theirs : exchange_.gather(numbers)) {
+    const auto middle = theirs.begin() + 1 + static_cast<std::ptrdiff_t>(norm.channels);
+    norm.moments.add({theirs[0], {theirs.begin() + 1, middle}, {middle, theirs.end()}});
+  }
+  if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
+  const auto like = norm.weight.defined() ? norm.weight.options().requires_grad(false)
+                                          : at::TensorOptions().dtype(replica_.type).device(replica_.device.device());
+  norm.by = make_normaliser(norm.moments, eps_of(norm.call), like);
+}
+
+at::Tensor Rounds::normalised_input(const MicroBatch& micro_batch, std::size_t index) const {
+  const Norm& norm = *norms_[index];
+  const at::NoGradGuard no_grad;
+  return normalised(norm_input(micro_batch, index), norm.weight, norm.bias, norm.by);
+}
+
+at::Tensor Rounds::taken(const MicroBatch& micro_batch, Value value) const {
+  for (std::size_t i = 0; i < norms_.size(); ++i) {
+    if (norms_[i] && micro_batch.segment(i).output == value) return normalised_input(micro_batch, i);
+  }
+  return micro_batch.kept.get(value);
+}
+
+at::Tensor Rounds::norm_input(const MicroBatch& micro_batch, std::size_t index) const {
+  return taken(micro_batch, micro_batch.segment(index).input);
+}
+
+void Rounds::run_once(MicroBatch& micro_batch, std::size_t index) {
+  const Segment& segment = micro_batch.segment(index);
+  const RandomnessScope scope(micro_batch.context);
+  Environment given;
+  for (const Value value : segment.takes) given[value] = taken(micro_batch, value);
+  // Its BatchNorm's output was made for this segment alone, to write to if it likes.
+  keep(micro_batch, segment, run_segment(micro_batch.graph->tape, segment, given, {segment.output}));
+}
+
+Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
+  const at::AutoGradMode with_gradients(true);
+  const Segment& segment = micro_batch.segment(index);
+  const RandomnessScope scope(micro_batch.context);
+  Run run;
+  Environment given;
+  for (const Value value : segment.takes) {
+    at::Tensor tensor = taken(micro_batch, value).detach();
+    given[value] = tensor.set_requires_grad(micro_batch.has_gradient(value));
+    if (value == segment.output)
+      run.norm_output = tensor;
+    else if (tensor.requires_grad())
+      run.leaves[value] = tensor;
+  }
+  if (norms_[index] && !run.norm_output.defined())  // later segments alone read it
+    run.norm_output = normalised_input(micro_batch, index).set_requires_grad(norms_[index]->has_gradient);
+  run.made = run_segment(micro_batch.graph->tape, segment, given);
+  if (!twice_) keep(micro_batch, segment, run.made);
+  return run;
+}
+
+void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index) {
+  OutputSums sums;
+  for (MicroBatch& micro_batch : micro_batches) {
+    Run run = twice_ ? run_with_gradients(micro_batch, index) : std::move(micro_batch.runs[index]);
+    backward_of(micro_batch, index, run);
+    if (!norms_[index] || !norms_[index]->has_gradient) continue;
+    const at::Tensor gradient = run.norm_output.grad().defined() ? run.norm_output.grad() : at::zeros_like(run.norm_output);
+    sums.add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
+    micro_batch.gradients.put(micro_batch.segment(index).output, gradient);
+  }
+  if (norms_[index] && norms_[index]->has_gradient) backward_of_norm(micro_batches, index, sums);
+  for (MicroBatch& micro_batch : micro_batches) {
+    for (const Value value : micro_batch.segment(index).releases) micro_batch.kept.erase(value);
+  }
+}
+
+void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
+  const Segment& segment = micro_batch.segment(index);
+  const Value loss = micro_batch.graph->tape.loss;
+  if (const auto made = run.made.find(loss); made != run.made.end()) {
+    loss_sum_.add_(made->second.detach());
+    micro_batch.gradients.put(loss, at::ones_like(made->second));
+  }
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> gradients;
+  for (const Value value : segment.gives) {
+    if (!micro_batch.gradients.has(value)) continue;
+    outputs.push_back(value == segment.output ? run.norm_output : run.made.at(value));
+    gradients.push_back(micro_batch.gradients.take(value));
+  }
+  if (!outputs.empty()) torch::autograd::backward(outputs, gradients);
+  for (const auto& [value, leaf] : run.leaves) {
+    if (leaf.grad().defined()) micro_batch.gradients.add(value, leaf.grad());
+  }
+}
+
+void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, OutputSums& mine) {
+  const at::NoGradGuard no_grad;
+  const Norm& norm = *norms_[index];
+  mine.add({std::vector<double>(norm.channels, 0.0), std::vector<double>(norm.channels, 0.0)});
+  // Each rank adds its own part: the ranks' gradients are summed at the step's end.
+  if (!micro_batches.empty() && norm.weight.defined()) replica_.gradients.add(norm.weight, mine.gradient_times_normalised);
+  if (!micro_batches.empty() && norm.bias.defined()) replica_.gradients.add(norm.bias, mine.gradient);
+  std::vector<double> numbers = mine.gradient;
+  numbers.insert(numbers.end(), mine.gradient_times_normalised.begin(), mine.gradient_times_normalised.end());
+  OutputSums total;
+  for (const auto& theirs : exchange_.gather(numbers)) {
+    const auto middle = theirs.begin() + static_cast<std::ptrdiff_t>(norm.channels);
+    total.add({{theirs.begin(), middle}, {middle, theirs.end()}});
+  }
+  for (MicroBatch& micro_batch : micro_batches) {
+    const Segment& segment = micro_batch.segment(index);
+    const at::Tensor gradient = micro_batch.gradients.take(segment.output);
+    if (micro_batch.has_gradient(segment.input))
+      micro_batch.gradients.add(segment.input, input_gradient(gradient, norm_input(micro_batch, index), norm.weight, norm.by, total));
+  }
+}
+
+void Rounds::commit() {
+  const at::NoGradGuard no_grad;
+  Environment versions;
+  const auto get = [&](Value value) {
+    const auto found = versions.find(value);
+    return found != versions.end() ? found->second : shape_.tape.live.at(value);
+  };
+  for (const TapeCall& call : shape_.tape.buffer_calls) play(call, get, get, versions);
+  for (const auto& norm : norms_) {
+    if (!norm) continue;
+    const Value counter = norm->call.momentum_buffer;
+    const double momentum = counter == k_no_value ? momentum_of(norm->call) : 1.0 / shape_.tape.live.at(counter).item<double>();
+    update_running(norm->running_mean, norm->running_var, norm->moments, momentum);
+  }
+}
+
+}  // namespace onebatch

@@ -1,0 +1,101 @@
+// Rounds of micro-batches that share BatchNorm's statistics: forward and backward, segment by segment.
+#pragma once
+
+#include "trainer/accumulation.hpp"
+#include "trainer/batch_norm/statistics.hpp"
+#include "trainer/graph/segments.hpp"
+#include "trainer/graph/shelf.hpp"
+#include "trainer/graph/step_exchange.hpp"
+
+#include <chrono>
+#include <memory>
+
+namespace onebatch {
+
+/// A model, cut up for one micro-batch size.
+struct Graph {
+  Tape tape;
+  std::vector<Segment> segments;
+};
+
+/// A segment of one micro-batch, run with gradients from leaves of its own.
+struct Run {
+  Environment leaves;
+  at::Tensor norm_output;  // a leaf too
+  Environment made;
+};
+
+/// One micro-batch of a rank.
+struct MicroBatch {
+  ForwardContext context;
+  const Graph* graph = nullptr;
+  Shelf kept;             // what later segments and the backward take
+  Shelf gradients;        // the loss's, by value, until the segment that made the value has used it
+  std::vector<Run> runs;  // by segment, where nothing is computed twice
+
+  [[nodiscard]] const Segment& segment(std::size_t index) const { return graph->segments[index]; }
+  [[nodiscard]] bool has_gradient(Value value) const { return graph->tape.values[static_cast<std::size_t>(value)].requires_grad; }
+};
+
+/// A BatchNorm call's own tensors, and what is known of its batch while a round is under way.
+struct Norm {
+  Norm(const Tape& tape, const Segment& segment);
+
+  const TapeCall& call;
+  at::Tensor weight, bias, running_mean, running_var;
+  std::size_t channels;
+  bool has_gradient;
+  Moments moments;
+  Normaliser by;
+};
+
+enum class Computes { once, twice };
+
+class Rounds {
+ public:
+  /// `shape`: the graph of any size. With `twice` forwards keep nothing but what goes from segment to segment, and each segment is computed
+  /// again for its backward.
+  Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks);
+
+  /// Forward and backward of micro-batches that share their statistics. Collective.
+  void run(std::vector<MicroBatch>& micro_batches);
+
+  /// The counts of a round's exchanges.
+  [[nodiscard]] std::vector<std::size_t> exchanges_of_a_round() const;
+
+  [[nodiscard]] StepExchange& exchange() { return exchange_; }
+
+  /// The loss and this rank's own time.
+  void finish(LocalSums& sums);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void stop_clock();
+  void forward(std::vector<MicroBatch>& micro_batches);
+  void share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index);
+  // A value from another segment.
+  at::Tensor taken(const MicroBatch& micro_batch, Value value) const;
+  at::Tensor norm_input(const MicroBatch& micro_batch, std::size_t index) const;
+  at::Tensor normalised_input(const MicroBatch& micro_batch, std::size_t index) const;
+  // What leaves the segment is kept, everything else goes.
+  void run_once(MicroBatch& micro_batch, std::size_t index);
+  Run run_with_gradients(MicroBatch& micro_batch, std::size_t index);
+  void backward(std::vector<MicroBatch>& micro_batches, std::size_t index);
+  void backward_of(MicroBatch& micro_batch, std::size_t index, Run& run);
+  // The gradient at the BatchNorm's output, which each micro-batch has put by, becomes that at its input.
+  void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, OutputSums& mine);
+  // As one batch of the whole round would leave the buffers.
+  void commit();
+
+  Replica& replica_;
+  const Graph& shape_;  // any size's: they are cut alike
+  bool twice_;
+  StepExchange exchange_;
+  at::Tensor loss_sum_;
+  std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
+  Clock::time_point begun_ = Clock::now();
+  double compute_seconds_ = 0.0;
+};
+
+}  // namespace onebatch

@@ -1,0 +1,32 @@
+// A tape cut into segments, each of which can run alone, with or without gradients.
+#pragma once
+
+#include "trainer/graph/tape.hpp"
+
+#include <set>
+
+namespace onebatch {
+
+/// Calls [begin, end) of a tape.
+struct Segment {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool begins_with_batch_norm = false;  // then the call before `begin`: its input is `input`, what it makes is `output`
+  std::size_t batch_norm = 0;           // that call's index
+  Value input = k_no_value;
+  Value output = k_no_value;
+  std::vector<Value> takes;                  // from other segments; its BatchNorm's output too, where it reads it
+  std::vector<Value> gives;                  // to later segments; may include its BatchNorm's output
+  std::vector<Value> releases;               // what it takes, its BatchNorm's input too, and no earlier segment does
+  std::vector<std::vector<Value>> finished;  // by call: values made here that nobody reads after it
+};
+
+/// Cuts before every BatchNorm that takes statistics of its batch. Throws CannotCapture where a call writes into memory that another
+/// segment reads through another tensor.
+std::vector<Segment> cut_at_batch_norms(const Tape& tape);
+
+/// Runs a segment. `taken` holds what it takes; what it makes, and nothing else, is returned, without what is `finished`. What it would
+/// overwrite of another's is cloned, but for the values in `own`.
+Environment run_segment(const Tape& tape, const Segment& segment, const Environment& taken, const std::set<Value>& own = {});
+
+}  // namespace onebatch

@@ -1,0 +1,44 @@
+#include "trainer/graph/shelf.hpp"
+
+#include "comm/aligned_memory.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <memory>
+
+namespace onebatch {
+namespace {
+
+at::Tensor host_copy(const at::Tensor& tensor) {
+  const at::TensorOptions options = tensor.options().device(c10::kCPU).requires_grad(false);
+  if (tensor.is_cuda()) return at::empty(tensor.sizes(), options.pinned_memory(true)).copy_(tensor.detach(), /*non_blocking=*/true);
+  auto memory = std::make_shared<comm::AlignedMemory>(std::max<std::size_t>(1, tensor.nbytes()));
+  at::Tensor copy = at::from_blob(
+      memory->data(), tensor.sizes(), [memory](void*) {}, options);
+  return copy.copy_(tensor.detach());
+}
+
+}  // namespace
+
+void Shelf::put(Value value, const at::Tensor& tensor) {
+  tensors_[value] = place_ == ShelfPlace::host ? host_copy(tensor) : tensor.detach();
+}
+
+at::Tensor Shelf::get(Value value) const {
+  const at::Tensor& tensor = tensors_.at(value);
+  if (place_ == ShelfPlace::device) return tensor;
+  return tensor.to(device_, tensor.scalar_type(), /*non_blocking=*/true, /*copy=*/true);
+}
+
+void Shelf::add(Value value, const at::Tensor& tensor) {
+  put(value, has(value) ? get(value).add(tensor) : tensor);
+}
+
+at::Tensor Shelf::take(Value value) {
+  const at::Tensor tensor = get(value);
+  erase(value);
+  return tensor;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,42 @@
+#include "trainer/graph/step_exchange.hpp"
+
+namespace onebatch {
+
+StepExchange::StepExchange(comm::Communicator& ranks, std::function<void()> before, std::function<void()> after)
+    : ranks_(ranks), before_(std::move(before)), after_(std::move(after)) {}
+
+void StepExchange::expect(const std::vector<std::size_t>& counts) {
+  expected_.insert(expected_.end(), counts.begin(), counts.end());
+}
+
+std::vector<double> StepExchange::all(std::vector<double> mine, double failed) {
+  ++next_;
+  mine.push_back(failed);
+  std::vector<double> received(mine.size() * static_cast<std::size_t>(ranks_.size()));
+  ranks_.all_gather(mine.data(), received.data(), mine.size() * sizeof(double));
+  return received;
+}
+
+std::vector<std::vector<double>> StepExchange::gather(const std::vector<double>& mine) {
+  if (ranks_.size() == 1) return {mine};
+  if (mine.size() != expected_.at(next_)) throw std::logic_error("an exchange of other numbers than the ranks expect");
+  before_();
+  const std::vector<double> received = all(mine, 0.0);
+  after_();
+  const std::size_t width = mine.size() + 1;
+  std::vector<std::vector<double>> by_rank;
+  bool failed = false;
+  for (std::size_t begin = 0; begin < received.size(); begin += width) {
+    failed |= received[begin + width - 1] != 0.0;
+    const auto first = received.begin() + static_cast<std::ptrdiff_t>(begin);
+    by_rank.emplace_back(first, first + static_cast<std::ptrdiff_t>(width - 1));
+  }
+  if (failed) throw StepAbandoned();
+  return by_rank;
+}
+
+void StepExchange::report_failure() {
+  if (ranks_.size() > 1 && next_ < expected_.size()) all(std::vector<double>(expected_[next_], 0.0), 1.0);
+}
+
+}  // namespace onebatch

@@ -1,0 +1,76 @@
+#include "trainer/graph/tape.hpp"
+
+#include "trainer/models/keyed_randomness.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
+
+namespace onebatch {
+namespace {
+
+// aten::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+constexpr std::size_t k_training = 5;
+constexpr std::size_t k_momentum = 6;
+constexpr std::size_t k_eps = 7;
+
+c10::IValue list_of(const TapeArgument& argument, const std::function<at::Tensor(Value)>& get) {
+  if (argument.kind == TapeArgument::Kind::tensors) {
+    std::vector<at::Tensor> tensors;
+    for (const Value value : argument.values) tensors.push_back(get(value));
+    return tensors;
+  }
+  c10::List<std::optional<at::Tensor>> tensors;
+  for (const Value value : argument.values) tensors.push_back(value == k_no_value ? std::optional<at::Tensor>() : get(value));
+  return tensors;
+}
+
+void keep(const c10::IValue& item, const std::vector<Value>& values, Environment& made) {
+  if (values.empty()) return;
+  if (item.isTensor()) {
+    if (values.front() != k_no_value) made[values.front()] = item.toTensor();
+    return;
+  }
+  const auto tensors = item.toTensorVector();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != k_no_value) made[values[i]] = tensors.at(i);
+  }
+}
+
+}  // namespace
+
+bool is_batch_norm(const TapeCall& call) {
+  return call.op.operator_name().name == "aten::batch_norm" && call.arguments[k_training].constant.toBool();
+}
+
+double momentum_of(const TapeCall& call) {
+  return call.arguments[k_momentum].constant.toDouble();
+}
+
+double eps_of(const TapeCall& call) {
+  return call.arguments[k_eps].constant.toDouble();
+}
+
+void play(const TapeCall& call, const std::function<at::Tensor(Value)>& get, const std::function<at::Tensor(Value)>& get_to_write,
+          Environment& made) {
+  const at::AutoGradMode mode(call.with_gradients && at::GradMode::is_enabled());
+  set_random_layer(call.random_layer);
+  torch::jit::Stack stack;
+  std::vector<at::Tensor> written;
+  for (const TapeArgument& argument : call.arguments) {
+    if (argument.kind == TapeArgument::Kind::constant) {
+      stack.push_back(argument.constant);
+    } else if (argument.kind != TapeArgument::Kind::tensor) {
+      stack.push_back(list_of(argument, get));
+    } else if (argument.written) {
+      written.push_back(get_to_write(argument.values.front()));
+      stack.push_back(written.back());
+    } else {
+      stack.push_back(get(argument.values.front()));
+    }
+  }
+  call.op.callBoxed(&stack);
+  for (std::size_t i = 0; i < written.size(); ++i) made[call.writes[i]] = written[i];
+  for (std::size_t i = 0; i < call.results.size(); ++i) keep(stack[i], call.results[i], made);
+}
+
+}  // namespace onebatch

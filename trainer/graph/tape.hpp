@@ -1,0 +1,114 @@
+// A model's forward and loss as a list of ATen calls, found by watching one run of them.
+//
+// Note [A model is a tape]. A boxed fallback on a dispatch key of its own sees every ATen call before autograd and before composite
+// operators are taken apart: C++ modules, scripted and traced TorchScript alike. Arguments are numbered by the tensor's identity and
+// version, so a call that writes in place makes a new value. Played again, the tape gives the model's own bits. Sizes that C++ code has
+// read are baked in: a tape serves one micro-batch size.
+#pragma once
+
+#include "trainer/error.hpp"
+#include "trainer/models/model.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+namespace onebatch {
+
+/// Numbers a tensor at one version.
+using Value = std::int32_t;
+constexpr Value k_no_value = -1;
+
+struct TapeArgument {
+  enum class Kind { constant, tensor, tensors, optional_tensors };
+  Kind kind = Kind::constant;
+  c10::IValue constant;
+  std::vector<Value> values;
+  bool written = false;
+};
+
+struct TapeCall {
+  c10::OperatorHandle op;
+  std::vector<TapeArgument> arguments;
+  std::vector<std::vector<Value>> results;  // by returned item; a list's are its tensors
+  std::vector<Value> writes;                // the new versions of the written arguments, in their order
+  bool with_gradients = true;               // the mode it ran in
+  std::int64_t random_layer = 0;            // how many random layers had run before it
+  Value momentum_buffer = k_no_value;       // aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is
+};
+
+/// aten::batch_norm with the statistics of its batch.
+[[nodiscard]] bool is_batch_norm(const TapeCall& call);
+/// Of an aten::batch_norm.
+[[nodiscard]] double momentum_of(const TapeCall& call);
+[[nodiscard]] double eps_of(const TapeCall& call);
+
+/// Every value that a call takes.
+template <typename Visit>
+void for_each_read(const TapeCall& call, const Visit& visit) {
+  for (const TapeArgument& argument : call.arguments) {
+    for (const Value value : argument.values) {
+      if (value != k_no_value) visit(value);
+    }
+  }
+}
+
+/// Every value that a call makes.
+template <typename Visit>
+void for_each_made(const TapeCall& call, const Visit& visit) {
+  for (const Value value : call.writes) visit(value);
+  for (const auto& values : call.results) {
+    for (const Value value : values) {
+      if (value != k_no_value) visit(value);
+    }
+  }
+}
+
+struct TapeValue {
+  bool requires_grad = false;
+  std::int64_t bytes = 0;
+  std::int64_t channels = 0;      // the second dimension
+  const void* storage = nullptr;  // equal where two values share memory
+  std::string made_by;            // "aten::add, after layer1.0.conv1"
+};
+
+struct Tape {
+  std::vector<TapeCall> calls;
+  std::vector<TapeCall> buffer_calls;  // of no use to the loss: they only change buffers, and run once per step
+  std::vector<TapeValue> values;
+  std::unordered_map<Value, at::Tensor> live;  // parameters, buffers and constants
+  Value inputs = k_no_value;
+  Value targets = k_no_value;
+  Value loss = k_no_value;
+};
+
+/// The model does something that a tape cannot hold; says which operator, where, and why.
+class CannotCapture : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// Which tensors that nobody has named are taken as constants of the model.
+enum class Literals { numbers, tensors };
+
+struct CaptureRequest {
+  std::vector<NamedTensor> known;  // parameters, buffers, constants: everything that outlives a call
+  Literals literals = Literals::numbers;
+  at::Tensor inputs;
+  at::Tensor targets;
+};
+
+/// Runs `loss` once, with gradients enabled, and records it. Whatever it changes in buffers is the caller's to undo. Throws CannotCapture.
+Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& loss);
+
+/// Tensors by value.
+using Environment = std::unordered_map<Value, at::Tensor>;
+
+/// Calls an operator: its tensors come from `get`, those that it writes to from `get_to_write`; what it made is added to `made`.
+void play(const TapeCall& call, const std::function<at::Tensor(Value)>& get, const std::function<at::Tensor(Value)>& get_to_write,
+          Environment& made);
+
+}  // namespace onebatch
