@@ -115,6 +115,24 @@ ConfigKey sync_key(const std::string& path) {
           [](const Configuration& c) { return std::string(c.batch_norm.mode == BatchNormMode::sync ? "true" : "false"); }};
 }
 
+ConfigKey recompute_key() {
+  const std::string values = "\"off\", \"auto\" or how many segments, from 2";
+  return {"memory.recompute", values,
+          [=](const toml::node& node, Configuration& c) -> Complaint {
+            const auto word = node.value_exact<std::string>();
+            const auto number = node.value_exact<std::int64_t>();
+            const bool known = word == "off" || word == "auto" || (number && *number >= 2);
+            if (!known) return "write " + values;
+            c.memory.segments = number.value_or(0);
+            c.memory.recompute = number ? Recompute::on : (*word == "auto" ? Recompute::automatic : Recompute::off);
+            return {};
+          },
+          [](const Configuration& c) {
+            if (c.memory.recompute == Recompute::on) return std::to_string(c.memory.segments);
+            return std::string(c.memory.recompute == Recompute::off ? "\"off\"" : "\"auto\"");
+          }};
+}
+
 std::vector<ConfigKey> run_keys() {
   return {
       text_key("run.name", ONEBATCH_FIELD(run.name)),
@@ -213,6 +231,7 @@ std::vector<ConfigKey> arithmetic_keys() {
                                 ONEBATCH_FIELD(batch_norm.mode)),
       boolean_key("batch_norm.frozen", ONEBATCH_FIELD(batch_norm.frozen)),
       sync_key("batch_norm.sync_batchnorm"),
+      recompute_key(),
       choice_key<Offload>("memory.offload", {{"auto", Offload::automatic}, {"never", Offload::never}}, {}, ONEBATCH_FIELD(memory.offload)),
       choice_key<ProbeMode>("probe.mode", {{"model", ProbeMode::model}, {"power", ProbeMode::power}, {"binsearch", ProbeMode::binsearch}},
                             {}, ONEBATCH_FIELD(probe.mode)),
@@ -281,7 +300,6 @@ const std::vector<std::string>& future_keys() {
                                                 "model.vocab_size",
                                                 "loss.normalize_by",
                                                 "precision.loss_scale",
-                                                "memory.recompute",
                                                 "memory.max_split_size_mb",
                                                 "memory.expandable_segments",
                                                 "log.tensorboard"};

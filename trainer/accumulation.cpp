@@ -113,7 +113,8 @@ std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indice
                                    std::int64_t step, const AccumulationOptions& options) {
   comm::LocalCommunicator alone;
   try {
-    return replica.graph_step->accumulate(replica, data, samples, micro_batches, step, options.ranks != nullptr ? *options.ranks : alone);
+    const bool shares = options.ranks != nullptr && replica.graph_step->shares_statistics();
+    return replica.graph_step->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
   }

@@ -21,6 +21,7 @@ enum class OptimizerKind { adamw, adam, sgd };
 enum class ScheduleKind { constant, linear, cosine, step };
 enum class Precision { float32, float64 };
 enum class BatchNormMode { local, sync, exact };
+enum class Recompute { off, automatic, on };
 enum class Offload { automatic, never };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
@@ -110,6 +111,8 @@ struct BatchNormConfiguration {
 };
 
 struct MemoryConfiguration {
+  Recompute recompute = Recompute::off;
+  std::int64_t segments = 0;             // of a recomputed forward; 0 = as many as take the least memory
   Offload offload = Offload::automatic;  // what exact BatchNorm keeps of a share that the device has no room for goes to host memory
 };
 

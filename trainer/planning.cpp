@@ -44,6 +44,8 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("deterministic", static_cast<int>(c.run.deterministic));
   add("frozen", c.batch_norm.frozen ? 1 : 0);
   add("statistics", static_cast<int>(c.batch_norm.mode));
+  add("recompute", static_cast<int>(c.memory.recompute));
+  add("segments", c.memory.segments);
   text += "file " + c.model.path + "\n";
   add("search", static_cast<int>(c.probe.mode));
   add("margin", c.probe.margin);
@@ -67,6 +69,7 @@ ProbeRequest RunPlans::probe_request() const {
   return {.probe = configuration_.probe,
           .fixed_micro_batch = fixed_size_of(batch, control_.rank()),
           .max_size = std::min(batch.global_batch_size, data_.size()),
+          .recompute = configuration_.memory.recompute,
           .identity = identity_of_probe(configuration_, data_),
           .cache_folder = ProbeCache::default_folder()};
 }
@@ -76,7 +79,14 @@ const ClusterProfile& RunPlans::profile() {
   std::string not_kept;
   profile_ = probe_cluster(probe_request(), replica_, data_, reducer_, control_, not_kept);
   if (!not_kept.empty() && control_.rank() == 0) observer_.fallback("probe.cache", "keep nothing: " + not_kept);
-  if (control_.rank() == 0) observer_.profile_measured(*profile_);
+  if (control_.rank() == 0) {
+    for (const RankProfile& rank : profile_->ranks) {
+      if (rank.recomputes)
+        observer_.info("rank " + std::to_string(rank.rank) +
+                       " computes activations again instead of keeping them: not even the least micro-batch fits otherwise");
+    }
+    observer_.profile_measured(*profile_);
+  }
   return *profile_;
 }
 

@@ -35,8 +35,15 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       gradients(model->parameters(), gradient_storage),
       optimizer(configuration.optimizer, gradients),
       has_batch_statistics(!configuration.batch_norm.frozen && !model->batch_norm_layers().empty()) {
-  const BatchNormMode mode = configuration.batch_norm.mode;
-  if (has_batch_statistics && mode != BatchNormMode::local) graph_step = std::make_unique<GraphStep>(mode);
+  const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
+  if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)
+    graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
+}
+
+bool Replica::recompute() {
+  if (graph_step) return false;
+  graph_step = std::make_unique<GraphStep>(GraphOptions{});
+  return true;
 }
 
 Replica::~Replica() = default;

@@ -24,6 +24,9 @@ struct Replica {
           std::byte* gradient_storage);
   ~Replica();
 
+  /// From now on activations are computed again in the backward instead of kept. False where a graph runs the steps already.
+  bool recompute();
+
   ComputeDevice& device;
   at::ScalarType type;
   std::uint64_t seed;
@@ -31,7 +34,7 @@ struct Replica {
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;
-  std::unique_ptr<GraphStep> graph_step;  // where BatchNorm's statistics go over several micro-batches or ranks, else null
+  std::unique_ptr<GraphStep> graph_step;  // where a step is run segment by segment, else null
   bool has_batch_statistics;              // a sample's gradient depends on which others are in its micro-batch
   Timeline* timeline = nullptr;           // where spans go; none: nowhere
 };

@@ -48,12 +48,13 @@ struct Session::State {
     talk.emplace(configuration, *device, world, observer);
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
-    if (configuration.batch_norm.mode != BatchNormMode::local && !replica->graph_step) {
+    if (configuration.batch_norm.mode != BatchNormMode::local && !replica->has_batch_statistics) {
       if (world.control().rank() == 0)
         observer.info("the model has no BatchNorm with statistics of its batch: batch_norm.mode changes nothing");
       configuration.batch_norm.mode = BatchNormMode::local;
     }
-    if (replica->graph_step) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data); });
+    const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
+    if (replica->graph_step || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
     broadcast_tensors(live_tensors(*replica), talk->control());
     reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,

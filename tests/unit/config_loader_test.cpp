@@ -76,9 +76,22 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 TEST(ConfigLoaderTest, what_later_versions_have_is_said) {
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}), HasSubstr("\"vit\" is not in this version; write \"mlp\""));
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=bfloat16"}), HasSubstr("not in this version"));
-  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto"}), HasSubstr("memory.recompute: is not in this version"));
-  EXPECT_THAT(mistakes_of(k_good + "[memory]\nrecompute = 1\n"), HasSubstr("not in this version"));
+  EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=20"}), HasSubstr("memory.max_split_size_mb: is not in this version"));
+  EXPECT_THAT(mistakes_of(k_good + "[memory]\nexpandable_segments = true\n"), HasSubstr("not in this version"));
   EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("not in this version"));
+}
+
+TEST(ConfigLoaderTest, recomputation_is_off_automatic_or_a_number_of_segments) {
+  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=4"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=1"}), HasSubstr("how many segments, from 2"));
+}
+
+TEST(ConfigLoaderTest, batch_norm_has_one_mode) {
+  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.sync_batchnorm=true"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact", "batch_norm.frozen=true"}), HasSubstr("leave one of the two out"));
+  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=global"}), HasSubstr("\"exact\""));
 }
 
 TEST(ConfigLoaderTest, contradictions_are_named) {
@@ -93,6 +106,8 @@ TEST(ConfigLoaderTest, contradictions_are_named) {
   EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.nesterov=true"}), HasSubstr("needs optimizer.momentum"));
   EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.betas=[0.9,0.99]"}), HasSubstr("belongs to"));
   EXPECT_THAT(mistakes_of(k_good, {"model.depth=20"}), HasSubstr("belongs to model.kind = \"resnet\""));
+  EXPECT_THAT(mistakes_of(k_good, {"model.kind=torchscript"}), HasSubstr("model.path: is needed"));
+  EXPECT_THAT(mistakes_of(k_good, {"model.path=x.pt"}), HasSubstr("belongs to model.kind = \"torchscript\""));
   EXPECT_THAT(mistakes_of(k_good, {"schedule.kind=step"}), HasSubstr("schedule.step_size"));
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float64"}), HasSubstr("must be the same"));
 }

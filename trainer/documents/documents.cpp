@@ -59,6 +59,7 @@ Json profile_json(const RankProfile& rank) {
           {"resident_bytes", rank.resident_bytes},
           {"memory", memory_json(rank.memory)},
           {"from_cache", rank.from_cache},
+          {"recomputes", rank.recomputes},
           {"optimizer_seconds", number(rank.optimizer_seconds)},
           {"reduce_seconds", number(rank.reduce_seconds)},
           {"exchange_seconds", number(rank.exchange_seconds)},

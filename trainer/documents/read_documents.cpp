@@ -63,6 +63,7 @@ RankProfile read_rank(const JsonReader& json, int index) {
   rank.peak_bytes = size_or("peak_bytes", 0, 0);
   rank.resident_bytes = size_or("resident_bytes", 0, 0);
   if (json.has("memory")) rank.memory = read_memory(json.field("memory"));
+  if (json.has("recomputes")) rank.recomputes = json.field("recomputes").boolean();
   if (json.has("from_cache")) rank.from_cache = json.field("from_cache").boolean();
   if (json.has("host")) rank.host = json.field("host").text();
   if (json.has("device")) rank.device = json.field("device").text();

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -84,13 +83,13 @@ FlatGradients::~FlatGradients() {
   }
 }
 
-void FlatGradients::add(const at::Tensor& parameter, const std::vector<double>& sum) {
+void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient) {
   const auto found =
       std::find_if(parameters_.begin(), parameters_.end(), [&](const NamedTensor& own) { return own.tensor.is_same(parameter); });
   if (found == parameters_.end()) return;
   const auto index = static_cast<std::size_t>(found - parameters_.begin());
   const at::Tensor view = views_[index].detach();
-  view.add_(at::tensor(sum, at::kDouble).to(view.device(), view.scalar_type()).view(view.sizes()));
+  view.add_(gradient.to(view.device(), view.scalar_type()).view(view.sizes()));
   watched_->touched[index] = 1.0;
   watched_->reached[index] = true;
 }

@@ -47,8 +47,9 @@ class FlatGradients {
   /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the thread that did. None
   /// ends it.
   void set_listener(std::function<void(std::size_t)> listener);
-  /// Adds to a parameter's gradient what no backward will: `sum` in its shape. A tensor that is none of the parameters is left alone.
-  void add(const at::Tensor& parameter, const std::vector<double>& sum);
+  /// Adds to a parameter's gradient what no backward will: a tensor of as many elements. A tensor that is none of the parameters is left
+  /// alone.
+  void add(const at::Tensor& parameter, const at::Tensor& gradient);
   /// Begins to note which parameters a backward reaches.
   void begin_backward();
   /// Parameters, by index, that none has reached since; of `of` alone where it is given.

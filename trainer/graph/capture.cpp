@@ -25,7 +25,8 @@ bool is_optional_tensors(const IValue& value) {
 
 class Recorder {
  public:
-  explicit Recorder(const CaptureRequest& request) : literals_(request.literals == Literals::tensors) {
+  explicit Recorder(const CaptureRequest& request)
+      : literals_(request.literals == Literals::tensors), keeps_graph_(request.graph == AutogradGraph::recorded) {
     for (const auto& [name, tensor] : request.known) {
       const Value value = fresh(tensor);
       tape_.live.emplace(value, tensor);
@@ -60,7 +61,7 @@ class Recorder {
       if (!given[i].isTensor()) refuse(op, "writes to a list of tensors");
       written.push_back(given[i].toTensor());
     }
-    op.callBoxed(stack);
+    run(op, stack);
     for (const at::Tensor& tensor : written) {
       call.writes.push_back(fresh(tensor));
       tape_.values[static_cast<std::size_t>(call.writes.back())].made_by = place(op);
@@ -73,6 +74,7 @@ class Recorder {
     }
     if (is_batch_norm(call) && momentum_of(call) == 1.0 / buffer_number_) call.momentum_buffer = read_buffer_;
     note_origin(call);
+    if (!keeps_graph_) note_gradients(call);
     tape_.calls.push_back(std::move(call));
   }
 
@@ -80,6 +82,23 @@ class Recorder {
   [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) {
     refusal_ = "the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + place(op) + ", " + why;
     throw CannotCapture(refusal_);
+  }
+
+  void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) const {
+    if (keeps_graph_) return op.callBoxed(stack);
+    const c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    op.callBoxed(stack);
+  }
+
+  // What autograd would say of the results.
+  void note_gradients(const TapeCall& call) {
+    bool differentiable = call.with_gradients && !call.op.operator_name().name.starts_with("aten::detach");
+    bool from_one = false;
+    for_each_read(call, [&](Value value) { from_one |= tape_.values[static_cast<std::size_t>(value)].requires_grad; });
+    for_each_made(call, [&](Value value) {
+      TapeValue& made = tape_.values[static_cast<std::size_t>(value)];
+      made.requires_grad = differentiable && from_one && made.floating;
+    });
   }
 
   std::string place(const c10::OperatorHandle& op) const {
@@ -244,6 +263,7 @@ class Recorder {
     auto* impl = tensor.unsafeGetTensorImpl();
     TapeValue made;
     made.requires_grad = tensor.requires_grad();
+    made.floating = tensor.is_floating_point() || tensor.is_complex();
     made.bytes = static_cast<std::int64_t>(tensor.nbytes());
     made.channels = tensor.dim() >= 2 ? tensor.size(1) : 0;
     if (tensor.has_storage()) {
@@ -265,6 +285,7 @@ class Recorder {
   std::set<Value> unfilled_;
   std::set<Value> from_data_;  // follow from the inputs or targets
   bool literals_;
+  bool keeps_graph_;
   std::string last_name_;
   std::string refusal_;
   bool reads_number_ = false;

@@ -3,7 +3,7 @@
 #include "trainer/accumulation.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/formatted.hpp"
-#include "trainer/graph/tape.hpp"
+#include "trainer/graph/graph_step.hpp"
 
 #include <ATen/ops/linalg_vector_norm.h>
 
@@ -42,7 +42,8 @@ Configuration in_float64(Configuration configuration) {
 void check_capture(const Configuration& configuration, const Dataset& data) {
   Host host;
   Replica replica(in_float64(configuration), data, host);
-  if (!replica.graph_step) return;
+  const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
+  replica.graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(k_samples, data.size())));
   std::iota(samples.begin(), samples.end(), std::int64_t{0});
   const Batch batch = data.gather(samples, at::kDouble);

@@ -65,6 +65,7 @@ const Graph& GraphStep::graph_of(Replica& replica, const Dataset& data, Indices 
   request.literals = replica.model->has_literals() ? Literals::tensors : Literals::numbers;
   for (const auto& group : {replica.model->buffers(), replica.loss.constants()})
     request.known.insert(request.known.end(), group.begin(), group.end());
+  request.graph = options_.graph;
   request.inputs = batch.inputs.to(device);
   request.targets = batch.targets.to(device);
   const SavedTensors before(replica.model->buffers());
@@ -73,7 +74,8 @@ const Graph& GraphStep::graph_of(Replica& replica, const Dataset& data, Indices 
     return replica.loss.sum(replica.model->forward(request.inputs, {replica.seed, step, samples}), request.targets);
   });
   before.restore();
-  graph.segments = cut_at_batch_norms(graph.tape);
+  graph.segments =
+      options_.statistics == BatchNormMode::local ? cut_for_memory(graph.tape, options_.segments) : cut_at_batch_norms(graph.tape);
   return graphs_.emplace(size, std::move(graph)).first->second;
 }
 
@@ -81,7 +83,8 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
                                 std::int64_t step, comm::Communicator& ranks) {
   const std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
-  const bool together = mode_ == BatchNormMode::exact;
+  const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
+  const bool together = options_.statistics == BatchNormMode::exact;
   // A rank without samples takes part as well, and has to know in what.
   const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
   StepExchange start(
@@ -93,7 +96,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
       if (!part.empty()) graph_of(replica, data, part, step);
     }
     const Graph& shape = graphs_.empty() ? graph_of(replica, data, some, step) : graphs_.begin()->second;
-    rounds.emplace(replica, shape, together ? Computes::twice : Computes::once, ranks);
+    rounds.emplace(replica, shape, computes, ranks);
   } catch (...) {
     start.report_failure();
     throw;
@@ -147,20 +150,9 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
 }
 
 bool GraphStep::move_to_host() {
-  const bool moves = mode_ == BatchNormMode::exact && place_ == ShelfPlace::device;
+  const bool moves = options_.statistics == BatchNormMode::exact && place_ == ShelfPlace::device;
   if (moves) place_ = ShelfPlace::host;
   return moves;
-}
-
-std::int64_t GraphStep::kept_bytes_per_sample() const {
-  if (graphs_.empty()) return 0;
-  const auto& [size, graph] = *graphs_.rbegin();
-  std::set<Value> kept;
-  for (const Segment& segment : graph.segments) kept.insert(segment.releases.begin(), segment.releases.end());
-  for (const Segment& segment : graph.segments) kept.erase(segment.output);  // made again from its input
-  std::int64_t bytes = 0;
-  for (const Value value : kept) bytes += graph.tape.values[static_cast<std::size_t>(value)].bytes;
-  return bytes / size;
 }
 
 }  // namespace onebatch

@@ -8,6 +8,9 @@
 //
 // Note [Synchronised BatchNorm]. The same with one micro-batch of every rank at a time, which all ranks run in lock-step; nothing is
 // computed twice. A rank that has none takes part with a count of zero.
+//
+// Note [Recomputation]. One micro-batch at a time, cut where little crosses: a forward that keeps what crosses, then, last segment first,
+// each segment again with gradients. The same calls on the same bits give the same gradient; BatchNorms note their running statistics once.
 #pragma once
 
 #include "trainer/accumulation.hpp"
@@ -17,9 +20,16 @@
 
 namespace onebatch {
 
+struct GraphOptions {
+  /// local: each micro-batch and its BatchNorms by themselves, as the model is, but computed again segment by segment.
+  BatchNormMode statistics = BatchNormMode::local;
+  std::int64_t segments = 0;  // local: how many; 0 = as many as take the least memory
+  AutogradGraph graph = AutogradGraph::left_out;
+};
+
 class GraphStep {
  public:
-  explicit GraphStep(BatchNormMode mode) : mode_(mode) {}
+  explicit GraphStep(const GraphOptions& options) : options_(options) {}
 
   /// From now on what micro-batches keep lies in host memory: slower, but a share of any size fits. False where it does already, or where
   /// nothing is kept of more than one micro-batch.
@@ -30,17 +40,15 @@ class GraphStep {
   LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                        const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks);
 
-  [[nodiscard]] bool in_lock_step() const { return mode_ == BatchNormMode::sync; }
+  [[nodiscard]] bool shares_statistics() const { return options_.statistics != BatchNormMode::local; }
+  [[nodiscard]] bool in_lock_step() const { return options_.statistics == BatchNormMode::sync; }
   /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
   double exchange_seconds(comm::Communicator& ranks) const;
-
-  /// What a step keeps of each sample from its forward to its backward. Bytes; 0 before any micro-batch has run.
-  [[nodiscard]] std::int64_t kept_bytes_per_sample() const;
 
  private:
   const Graph& graph_of(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);
 
-  BatchNormMode mode_;
+  GraphOptions options_;
   ShelfPlace place_ = ShelfPlace::device;
   std::map<std::int64_t, Graph> graphs_;  // by micro-batch size
 };

@@ -4,6 +4,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -55,7 +56,17 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   forward(micro_batches);
   for (std::size_t i = shape_.segments.size(); i-- > 0;) backward(micro_batches, i);
+  for (MicroBatch& micro_batch : micro_batches) add_shared_gradients(micro_batch);
   commit();
+}
+
+void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
+  for (const Segment& segment : micro_batch.graph->segments) {
+    for (const Value value : segment.shared) {
+      if (micro_batch.gradients.has(value))
+        replica_.gradients.add(micro_batch.graph->tape.live.at(value), micro_batch.gradients.take(value));
+    }
+  }
 }
 
 std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
@@ -140,7 +151,7 @@ void Rounds::run_once(MicroBatch& micro_batch, std::size_t index) {
   Environment given;
   for (const Value value : segment.takes) given[value] = taken(micro_batch, value);
   // Its BatchNorm's output was made for this segment alone, to write to if it likes.
-  keep(micro_batch, segment, run_segment(micro_batch.graph->tape, segment, given, {segment.output}));
+  keep(micro_batch, segment, run_segment(micro_batch.graph->tape, segment, Playing::first, given, {segment.output}));
 }
 
 Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
@@ -157,9 +168,12 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
     else if (tensor.requires_grad())
       run.leaves[value] = tensor;
   }
+  for (const Value value : segment.shared)
+    given[value] = run.leaves[value] = micro_batch.graph->tape.live.at(value).detach().set_requires_grad(true);
   if (norms_[index] && !run.norm_output.defined())  // later segments alone read it
     run.norm_output = normalised_input(micro_batch, index).set_requires_grad(norms_[index]->has_gradient);
-  run.made = run_segment(micro_batch.graph->tape, segment, given);
+  const bool again = twice_ && index + 1 < norms_.size();  // the last segment runs once
+  run.made = run_segment(micro_batch.graph->tape, segment, again ? Playing::again : Playing::first, given);
   if (!twice_) keep(micro_batch, segment, run.made);
   return run;
 }
@@ -191,8 +205,11 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   std::vector<at::Tensor> gradients;
   for (const Value value : segment.gives) {
     if (!micro_batch.gradients.has(value)) continue;
-    outputs.push_back(value == segment.output ? run.norm_output : run.made.at(value));
-    gradients.push_back(micro_batch.gradients.take(value));
+    const at::Tensor gradient = micro_batch.gradients.take(value);
+    const at::Tensor& output = value == segment.output ? run.norm_output : run.made.at(value);
+    if (!output.requires_grad()) continue;
+    outputs.push_back(output);
+    gradients.push_back(gradient);
   }
   if (!outputs.empty()) torch::autograd::backward(outputs, gradients);
   for (const auto& [value, leaf] : run.leaves) {
@@ -205,8 +222,9 @@ void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_
   const Norm& norm = *norms_[index];
   mine.add({std::vector<double>(norm.channels, 0.0), std::vector<double>(norm.channels, 0.0)});
   // Each rank adds its own part: the ranks' gradients are summed at the step's end.
-  if (!micro_batches.empty() && norm.weight.defined()) replica_.gradients.add(norm.weight, mine.gradient_times_normalised);
-  if (!micro_batches.empty() && norm.bias.defined()) replica_.gradients.add(norm.bias, mine.gradient);
+  if (!micro_batches.empty() && norm.weight.defined())
+    replica_.gradients.add(norm.weight, at::tensor(mine.gradient_times_normalised, at::kDouble));
+  if (!micro_batches.empty() && norm.bias.defined()) replica_.gradients.add(norm.bias, at::tensor(mine.gradient, at::kDouble));
   std::vector<double> numbers = mine.gradient;
   numbers.insert(numbers.end(), mine.gradient_times_normalised.begin(), mine.gradient_times_normalised.end());
   OutputSums total;
@@ -229,7 +247,7 @@ void Rounds::commit() {
     const auto found = versions.find(value);
     return found != versions.end() ? found->second : shape_.tape.live.at(value);
   };
-  for (const TapeCall& call : shape_.tape.buffer_calls) play(call, get, get, versions);
+  for (const TapeCall& call : shape_.tape.buffer_calls) play(call, Playing::first, get, get, versions);
   for (const auto& norm : norms_) {
     if (!norm) continue;
     const Value counter = norm->call.momentum_buffer;

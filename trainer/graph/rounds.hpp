@@ -85,6 +85,7 @@ class Rounds {
   void backward_of(MicroBatch& micro_batch, std::size_t index, Run& run);
   // The gradient at the BatchNorm's output, which each micro-batch has put by, becomes that at its input.
   void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, OutputSums& mine);
+  void add_shared_gradients(MicroBatch& micro_batch);
   // As one batch of the whole round would leave the buffers.
   void commit();
 

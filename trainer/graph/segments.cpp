@@ -1,6 +1,7 @@
 #include "trainer/graph/segments.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace onebatch {
 namespace {
@@ -69,6 +70,22 @@ void find_values(const Tape& tape, const Uses& uses, Segment& segment) {
   segment.gives.assign(gives.begin(), gives.end());
 }
 
+// Their gradients are summed before they are added to what is there, as a whole backward does it: else the bits are others.
+void find_shared(const Tape& tape, std::vector<Segment>& segments) {
+  std::unordered_map<Value, std::set<std::size_t>> readers;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    for (std::size_t i = segments[s].begin; i < segments[s].end; ++i) {
+      for_each_read(tape.calls[i], [&](Value value) {
+        if (tape.live.contains(value) && tape.values[static_cast<std::size_t>(value)].requires_grad) readers[value].insert(s);
+      });
+    }
+  }
+  for (const auto& [value, by] : readers) {
+    if (by.size() < 2) continue;
+    for (const std::size_t s : by) segments[s].shared.push_back(value);
+  }
+}
+
 void find_releases(std::vector<Segment>& segments) {
   std::set<Value> taken;
   for (Segment& segment : segments) {
@@ -114,18 +131,90 @@ void refuse_hidden_writes(const Tape& tape, const Uses& uses, const std::vector<
   }
 }
 
-}  // namespace
-
-std::vector<Segment> cut_at_batch_norms(const Tape& tape) {
-  const Uses uses(tape);
-  std::vector<Segment> segments = cut(tape);
+std::vector<Segment> complete(const Tape& tape, const Uses& uses, std::vector<Segment> segments) {
   for (Segment& segment : segments) find_values(tape, uses, segment);
   find_releases(segments);
+  find_shared(tape, segments);
   refuse_hidden_writes(tape, uses, segments);
   return segments;
 }
 
-Environment run_segment(const Tape& tape, const Segment& segment, const Environment& taken, const std::set<Value>& own) {
+// Bytes, by call: what a cut before it would keep, and what the calls before it have made.
+struct MemoryByCall {
+  std::vector<std::int64_t> crossing;
+  std::vector<std::int64_t> made;
+
+  MemoryByCall(const Tape& tape, const Uses& uses) : crossing(tape.calls.size() + 1, 0), made(tape.calls.size() + 1, 0) {
+    for (std::size_t v = 0; v < tape.values.size(); ++v) {
+      const auto value = static_cast<Value>(v);
+      const std::size_t begin = uses.made_by(value) == k_never ? 0 : uses.made_by(value) + 1;
+      if (tape.live.contains(value)) continue;
+      for (std::size_t i = begin; i <= std::min(uses.last_read_by(value), tape.calls.size()); ++i) crossing[i] += tape.values[v].bytes;
+      if (uses.made_by(value) != k_never) made[begin] += tape.values[v].bytes;
+    }
+    std::partial_sum(made.begin(), made.end(), made.begin());
+  }
+};
+
+// Each cut near its share of what is made, where the least crosses.
+std::vector<std::size_t> cuts_of(const MemoryByCall& memory, std::int64_t num_segments) {
+  std::vector<std::size_t> cuts;
+  const double total = static_cast<double>(memory.made.back());
+  const auto call_at = [&](double share) {
+    return static_cast<std::size_t>(std::lower_bound(memory.made.begin(), memory.made.end(), static_cast<std::int64_t>(share * total)) -
+                                    memory.made.begin());
+  };
+  for (std::int64_t k = 1; k < num_segments; ++k) {
+    const double half = 0.5 / static_cast<double>(num_segments);
+    const double middle = 2.0 * half * static_cast<double>(k);
+    const std::size_t first = std::max<std::size_t>(call_at(middle - half), cuts.empty() ? 1 : cuts.back() + 1);
+    const std::size_t last = std::min(call_at(middle + half), memory.made.size() - 2);
+    if (first > last) continue;
+    const auto least = std::min_element(memory.crossing.begin() + static_cast<std::ptrdiff_t>(first),
+                                        memory.crossing.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    cuts.push_back(static_cast<std::size_t>(least - memory.crossing.begin()));
+  }
+  return cuts;
+}
+
+std::int64_t bytes_needed(const MemoryByCall& memory, const std::vector<std::size_t>& cuts) {
+  std::int64_t kept = 0;
+  std::int64_t largest = 0;
+  std::size_t begin = 0;
+  for (const std::size_t cut_at : cuts) {
+    kept += memory.crossing[cut_at];
+    largest = std::max(largest, memory.made[cut_at] - memory.made[begin]);
+    begin = cut_at;
+  }
+  return kept + std::max(largest, memory.made.back() - memory.made[begin]);
+}
+
+}  // namespace
+
+std::vector<Segment> cut_for_memory(const Tape& tape, std::int64_t num_segments) {
+  constexpr std::int64_t k_most = 64;
+  const Uses uses(tape);
+  const MemoryByCall memory(tape, uses);
+  std::vector<std::size_t> cuts = cuts_of(memory, num_segments);
+  for (std::int64_t n = 2; num_segments == 0 && n <= k_most; ++n) {
+    const auto more = cuts_of(memory, n);
+    if (bytes_needed(memory, more) < bytes_needed(memory, cuts)) cuts = more;
+  }
+  std::vector<Segment> segments;
+  cuts.push_back(tape.calls.size());
+  for (const std::size_t end : cuts) {
+    Segment segment;
+    segment.begin = segments.empty() ? 0 : segments.back().end;
+    segment.end = end;
+    segments.push_back(segment);
+  }
+  return complete(tape, uses, segments);
+}
+
+std::vector<Segment> cut_at_batch_norms(const Tape& tape) {
+  return complete(tape, Uses(tape), cut(tape));
+}
+Environment run_segment(const Tape& tape, const Segment& segment, Playing playing, const Environment& taken, const std::set<Value>& own) {
   Environment made;
   const auto get = [&](Value value) -> at::Tensor {
     if (const auto here = made.find(value); here != made.end()) return here->second;
@@ -137,7 +226,7 @@ Environment run_segment(const Tape& tape, const Segment& segment, const Environm
     return own.contains(value) ? get(value) : get(value).clone();
   };
   for (std::size_t i = segment.begin; i < segment.end; ++i) {
-    play(tape.calls[i], get, get_to_write, made);
+    play(tape.calls[i], playing, get, get_to_write, made);
     for (const Value value : segment.finished[i - segment.begin]) made.erase(value);
   }
   return made;

@@ -18,6 +18,7 @@ struct Segment {
   std::vector<Value> takes;                  // from other segments; its BatchNorm's output too, where it reads it
   std::vector<Value> gives;                  // to later segments; may include its BatchNorm's output
   std::vector<Value> releases;               // what it takes, its BatchNorm's input too, and no earlier segment does
+  std::vector<Value> shared;                 // parameters that it reads and other segments do too
   std::vector<std::vector<Value>> finished;  // by call: values made here that nobody reads after it
 };
 
@@ -25,8 +26,13 @@ struct Segment {
 /// segment reads through another tensor.
 std::vector<Segment> cut_at_batch_norms(const Tape& tape);
 
+/// Cuts where little goes from one side to the other, into about as many segments as are asked for, each of which holds about as much
+/// inside; 0: as many as take the least memory together with what is kept between them. Throws as the other does.
+std::vector<Segment> cut_for_memory(const Tape& tape, std::int64_t num_segments);
+
 /// Runs a segment. `taken` holds what it takes; what it makes, and nothing else, is returned, without what is `finished`. What it would
 /// overwrite of another's is cloned, but for the values in `own`.
-Environment run_segment(const Tape& tape, const Segment& segment, const Environment& taken, const std::set<Value>& own = {});
+Environment run_segment(const Tape& tape, const Segment& segment, Playing playing, const Environment& taken,
+                        const std::set<Value>& own = {});
 
 }  // namespace onebatch

@@ -9,6 +9,8 @@ namespace onebatch {
 namespace {
 
 // aten::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+constexpr std::size_t k_running_mean = 3;
+constexpr std::size_t k_running_var = 4;
 constexpr std::size_t k_training = 5;
 constexpr std::size_t k_momentum = 6;
 constexpr std::size_t k_eps = 7;
@@ -50,8 +52,8 @@ double eps_of(const TapeCall& call) {
   return call.arguments[k_eps].constant.toDouble();
 }
 
-void play(const TapeCall& call, const std::function<at::Tensor(Value)>& get, const std::function<at::Tensor(Value)>& get_to_write,
-          Environment& made) {
+void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(Value)>& get,
+          const std::function<at::Tensor(Value)>& get_to_write, Environment& made) {
   const at::AutoGradMode mode(call.with_gradients && at::GradMode::is_enabled());
   set_random_layer(call.random_layer);
   torch::jit::Stack stack;
@@ -68,6 +70,9 @@ void play(const TapeCall& call, const std::function<at::Tensor(Value)>& get, con
       stack.push_back(get(argument.values.front()));
     }
   }
+  if (playing == Playing::again && is_batch_norm(call)) stack[k_running_mean] = stack[k_running_var] = c10::IValue();
+  if (playing == Playing::first && call.momentum_buffer != k_no_value)
+    stack[k_momentum] = 1.0 / (get(call.momentum_buffer).item<double>() + 1.0);  // its buffer counts this batch after it
   call.op.callBoxed(&stack);
   for (std::size_t i = 0; i < written.size(); ++i) made[call.writes[i]] = written[i];
   for (std::size_t i = 0; i < call.results.size(); ++i) keep(stack[i], call.results[i], made);

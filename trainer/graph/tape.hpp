@@ -68,7 +68,8 @@ void for_each_made(const TapeCall& call, const Visit& visit) {
 }
 
 struct TapeValue {
-  bool requires_grad = false;
+  bool requires_grad = false;  // or may: a tensor that turns out not to is no mistake
+  bool floating = false;
   std::int64_t bytes = 0;
   std::int64_t channels = 0;      // the second dimension
   const void* storage = nullptr;  // equal where two values share memory
@@ -94,21 +95,28 @@ class CannotCapture : public UserError {
 /// Which tensors that nobody has named are taken as constants of the model.
 enum class Literals { numbers, tensors };
 
+/// With a graph of its own a capture takes a forward's whole memory, and sees custom autograd functions.
+enum class AutogradGraph { recorded, left_out };
+
 struct CaptureRequest {
   std::vector<NamedTensor> known;  // parameters, buffers, constants: everything that outlives a call
   Literals literals = Literals::numbers;
+  AutogradGraph graph = AutogradGraph::left_out;
   at::Tensor inputs;
   at::Tensor targets;
 };
 
-/// Runs `loss` once, with gradients enabled, and records it. Whatever it changes in buffers is the caller's to undo. Throws CannotCapture.
+/// Runs `loss` once, in the mode of gradients, and records it. Whatever it changes in buffers is the caller's to undo. Throws
+/// CannotCapture.
 Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& loss);
 
 /// Tensors by value.
 using Environment = std::unordered_map<Value, at::Tensor>;
 
 /// Calls an operator: its tensors come from `get`, those that it writes to from `get_to_write`; what it made is added to `made`.
-void play(const TapeCall& call, const std::function<at::Tensor(Value)>& get, const std::function<at::Tensor(Value)>& get_to_write,
-          Environment& made);
+/// A BatchNorm that is played a second time leaves its running statistics alone.
+enum class Playing { first, again };
+void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(Value)>& get,
+          const std::function<at::Tensor(Value)>& get_to_write, Environment& made);
 
 }  // namespace onebatch

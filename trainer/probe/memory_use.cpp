@@ -68,6 +68,7 @@ std::string too_large_text(const RankProfile& rank, std::int64_t least) {
                      ". What would help: ";
   if (memory.optimizer_bytes > 0)
     text += "optimizer.kind = \"sgd\" without momentum (frees " + amount(static_cast<double>(memory.optimizer_bytes)) + "); ";
+  if (left > 0 && !rank.recomputes) text += "memory.recompute = \"auto\" (activations are computed again instead of kept); ";
   text += 2 * memory.parameters_bytes > left ? "a smaller model; " : "smaller samples or a model with fewer activations; ";
   return text + "a device with more memory";
 }

@@ -44,6 +44,7 @@ struct RankProfile {
   std::vector<TimedSize> step_seconds;
   double times_spread = 0.0;  // of repeated times, as a part of them; above 0.15 something else has used the machine
   std::vector<Trial> trials;
+  bool recomputes = false;         // activations are computed again, since not even the least micro-batch fits otherwise
   bool from_cache = false;         // an earlier probe's answer, confirmed by one trial
   double optimizer_seconds = 0.0;  // one optimizer call
   double reduce_seconds = 0.0;     // one reduction of the whole gradient

@@ -70,6 +70,7 @@ class RankProbe {
   /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where they have changed.
   Confirmed confirm(RankProfile& known) {
     control_.set_activity("confirming what an earlier probe has found");
+    if (known.recomputes) replica_.recompute();
     Trial trial;
     agree(control_, [&] { trial = run_trial(known.largest_micro_batch).trial; });
     const double expected = CostTable(known.step_seconds).seconds(known.largest_micro_batch);
@@ -132,7 +133,11 @@ class RankProbe {
     options.max_size = std::max<std::int64_t>(1, cap);
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
-    const SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
+    SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
+    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && replica_.recompute()) {
+      profile.recomputes = true;
+      found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
+    }
     profile.trials = found.trials;
     profile.min_micro_batch = found.min_micro_batch;
     profile.largest_micro_batch = found.largest_micro_batch;

@@ -14,6 +14,7 @@ struct ProbeRequest {
   ProbeConfiguration probe;
   std::optional<std::int64_t> fixed_micro_batch;  // the user's: tried, not searched
   std::int64_t max_size = 0;                      // the global batch or the data set, whichever is less
+  Recompute recompute = Recompute::off;           // automatic: where not even the least micro-batch fits without
   std::string identity;                           // what of the configuration the answer depends on
   std::filesystem::path cache_folder;
 };

@@ -1,0 +1,89 @@
+// What recomputation costs and saves on a TorchScript model: against the same micro-batch with its activations kept, interleaved.
+//   recompute_bench MODEL.pt SAMPLES ROUNDS SHAPE... ; bench/recompute.py makes the models and calls it.
+#include "trainer/accumulation.hpp"
+#include "trainer/graph/graph_step.hpp"
+#include "trainer/probe/timing.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+namespace {
+
+using namespace onebatch;
+using Clock = std::chrono::steady_clock;
+
+Configuration configuration_of(const char* path, const std::vector<std::int64_t>& shape, std::int64_t samples) {
+  Configuration c;
+  c.data.train.kind = DataKind::synthetic;
+  c.data.train.shape = shape;
+  c.data.train.size = samples;
+  c.model.kind = ModelKind::torchscript;
+  c.model.path = path;
+  c.batch.global_batch_size = samples;
+  c.optimizer.kind = OptimizerKind::sgd;
+  return c;
+}
+
+class Trainee {
+ public:
+  Trainee(const Configuration& configuration, std::int64_t samples)
+      : data_(open_dataset(configuration.data.train, Split::train, 1)), samples_(static_cast<std::size_t>(samples)) {
+    std::iota(samples_.begin(), samples_.end(), std::int64_t{0});
+    DeviceRequest request;
+    request.simulate = {SimulatedDevice{}};
+    device_ = bind_device(request);
+    replica_ = std::make_unique<Replica>(configuration, *data_, *device_);
+  }
+
+  // Above what is held between steps, in `peak`.
+  double seconds(double& peak) {
+    replica_->gradients.begin_step();
+    device_->reset_peak();
+    const auto held = device_->current_bytes();
+    const auto start = Clock::now();
+    accumulate_gradient(*replica_, *data_, samples_, {{static_cast<std::int64_t>(samples_.size()), 1}}, 0);
+    const double taken = std::chrono::duration<double>(Clock::now() - start).count();
+    peak = static_cast<double>(device_->peak_bytes() - held);
+    return taken;
+  }
+
+  Replica& replica() { return *replica_; }
+
+ private:
+  std::unique_ptr<Dataset> data_;
+  std::vector<std::int64_t> samples_;
+  std::unique_ptr<ComputeDevice> device_;
+  std::unique_ptr<Replica> replica_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "recompute_bench MODEL.pt SAMPLES ROUNDS SHAPE...\n");
+    return 2;
+  }
+  const std::int64_t samples = std::atoll(argv[2]);
+  const int rounds = std::atoi(argv[3]);
+  std::vector<std::int64_t> shape;
+  for (int i = 4; i < argc; ++i) shape.push_back(std::atoll(argv[i]));
+  const Configuration configuration = configuration_of(argv[1], shape, samples);
+  Trainee kept(configuration, samples);
+  Trainee again(configuration, samples);
+  again.replica().recompute();
+  std::vector<double> ratios;
+  double kept_peak = 0.0;
+  double again_peak = 0.0;
+  bool same = true;
+  for (int round = -1; round < rounds; ++round) {
+    const double plain = kept.seconds(kept_peak);
+    const double ours = again.seconds(again_peak);
+    same = same && kept.replica().gradients.flat().equal(again.replica().gradients.flat());
+    if (round >= 0) ratios.push_back(ours / plain);  // the first captures
+  }
+  std::printf("%s: gradients %s, peak memory %.2f of %.0f MiB, time %.2f (median of %d)\n", argv[1], same ? "bit-identical" : "DIFFERENT",
+              again_peak / kept_peak, kept_peak / 1048576.0, median(ratios), rounds);
+  return same ? 0 : 1;
+}
