@@ -79,8 +79,9 @@ class Checker {
       complain("model.path", "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
     if (c_.batch_norm.frozen && c_.batch_norm.mode != BatchNormMode::local)
       complain("batch_norm.mode", "has no meaning beside batch_norm.frozen = true: leave one of the two out");
-    if (c_.precision.compute != c_.precision.parameters)
-      complain("precision.compute", "must be the same as precision.parameters in this version");
+    const bool autocast = c_.precision.compute == Precision::bfloat16 && c_.precision.parameters == Precision::float32;
+    if (c_.precision.compute != c_.precision.parameters && !autocast)
+      complain("precision.compute", "must be the same as precision.parameters, or \"bfloat16\" with parameters in \"float32\"");
     if (c_.loss.kind == LossKind::mse && (chosen("loss.label_smoothing") || chosen("loss.class_weights")))
       complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
   }

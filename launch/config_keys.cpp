@@ -223,7 +223,9 @@ std::vector<ConfigKey> optimizer_keys() {
 std::vector<ConfigKey> arithmetic_keys() {
   const std::vector<Choice<Precision>> precisions = {{"float32", Precision::float32}, {"float64", Precision::float64}};
   return {
-      choice_key<Precision>("precision.compute", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.compute)),
+      choice_key<Precision>("precision.compute",
+                            {{"float32", Precision::float32}, {"float64", Precision::float64}, {"bfloat16", Precision::bfloat16}},
+                            {"float16"}, ONEBATCH_FIELD(precision.compute)),
       choice_key<Precision>("precision.parameters", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.parameters)),
       boolean_key("precision.allow_tf32", ONEBATCH_FIELD(precision.allow_tf32)),
       choice_key<BatchNormMode>("batch_norm.mode",

@@ -81,7 +81,7 @@ class Accumulator {
     const Span span(replica_.timeline, "micro-batch", "compute");
     fault_point("model", step_);
     const double weight = replica_.loss.weight(batch.targets);
-    const at::Tensor outputs = replica_.model->forward(batch.inputs.to(device), {replica_.seed, step_, samples});
+    const at::Tensor outputs = replica_.outputs(batch.inputs.to(device), {replica_.seed, step_, samples});
     const at::Tensor loss = replica_.loss.sum(outputs, batch.targets.to(device));
     if (!wanted) {
       loss.backward();

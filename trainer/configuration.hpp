@@ -19,7 +19,7 @@ enum class ResNetStem { imagenet, cifar };
 enum class LossKind { cross_entropy, mse };
 enum class OptimizerKind { adamw, adam, sgd };
 enum class ScheduleKind { constant, linear, cosine, step };
-enum class Precision { float32, float64 };
+enum class Precision { float32, float64, bfloat16 };
 enum class BatchNormMode { local, sync, exact };
 enum class Recompute { off, automatic, on };
 enum class Offload { automatic, never };

@@ -18,7 +18,7 @@ void add_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<cons
   const c10::Device device = replica.device.device();
   const Batch batch = data.gather(samples, replica.type);
   const at::Tensor targets = batch.targets.to(device);
-  const at::Tensor outputs = replica.model->forward(batch.inputs.to(device), {replica.seed, 0, samples});
+  const at::Tensor outputs = replica.outputs(batch.inputs.to(device), {replica.seed, 0, samples});
   sums.loss += replica.loss.sum(outputs, targets).item<double>();
   sums.weight += replica.loss.weight(batch.targets);
   if (!replica.loss.is_classification()) return;

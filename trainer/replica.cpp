@@ -1,10 +1,21 @@
 #include "trainer/replica.hpp"
 
+#include "trainer/device/autocast.hpp"
 #include "trainer/graph/graph_step.hpp"
 
 namespace onebatch {
 at::ScalarType scalar_type(Precision precision) {
-  return precision == Precision::float64 ? at::kDouble : at::kFloat;
+  switch (precision) {
+    case Precision::float32: return at::kFloat;
+    case Precision::float64: return at::kDouble;
+    case Precision::bfloat16: return at::kBFloat16;
+  }
+  return at::kFloat;
+}
+
+std::optional<at::ScalarType> autocast_type(const PrecisionConfiguration& precision) {
+  if (precision.compute == precision.parameters) return std::nullopt;
+  return scalar_type(precision.compute);
 }
 
 std::int64_t num_outputs(const Configuration& configuration, const Dataset& data) {
@@ -29,6 +40,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
                  std::byte* gradient_storage)
     : device(compute_device),
       type(scalar_type(configuration.precision.parameters)),
+      autocast(autocast_type(configuration.precision)),
       seed(configuration.run.seed),
       model(std::move(ready_model)),
       loss(configuration.loss, num_outputs(configuration, data)),
@@ -38,6 +50,11 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
   const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)
     graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
+}
+
+at::Tensor Replica::outputs(const at::Tensor& inputs, const ForwardContext& context) {
+  const AutocastScope scope(autocast, device.device());
+  return model->forward(inputs, context).to(type);
 }
 
 bool Replica::recompute() {

@@ -24,11 +24,15 @@ struct Replica {
           std::byte* gradient_storage);
   ~Replica();
 
+  /// The model's outputs for `inputs`, in the parameters' type.
+  at::Tensor outputs(const at::Tensor& inputs, const ForwardContext& context);
+
   /// From now on activations are computed again in the backward instead of kept. False where a graph runs the steps already.
   bool recompute();
 
   ComputeDevice& device;
   at::ScalarType type;
+  std::optional<at::ScalarType> autocast;  // forwards in a shorter type
   std::uint64_t seed;
   std::unique_ptr<Model> model;
   Loss loss;
@@ -47,5 +51,7 @@ std::int64_t num_outputs(const Configuration& configuration, const Dataset& data
 
 /// A run's element type.
 at::ScalarType scalar_type(Precision precision);
+/// What forwards are computed in where that is not the parameters' type.
+std::optional<at::ScalarType> autocast_type(const PrecisionConfiguration& precision);
 
 }  // namespace onebatch

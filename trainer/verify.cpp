@@ -3,6 +3,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/sample_order.hpp"
+#include "trainer/device/autocast.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/error.hpp"
 #include "trainer/replica_state.hpp"
@@ -55,7 +56,7 @@ Difference total_difference(const Gradient& ours, const Gradient& reference) {
 
 // All samples at once on the CPU, in `type`, from the same weights: written without the trainer's step, on purpose.
 Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::int64_t> samples, at::ScalarType type,
-                               const std::vector<std::vector<std::byte>>& weights) {
+                               const std::optional<at::ScalarType>& autocast, const std::vector<std::vector<std::byte>>& weights) {
   auto model = make_model_for(parts.configuration, parts.data, c10::Device(c10::kCPU), parts.replica.type);
   auto tensors = model->parameters();
   for (const auto& buffer : model->buffers()) tensors.push_back(buffer);
@@ -63,7 +64,12 @@ Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::in
   model->move_to(c10::Device(c10::kCPU), type);
   const Batch batch = parts.data.gather(samples, type);
   const double weight = parts.replica.loss.weight(batch.targets);
-  const at::Tensor loss = parts.replica.loss.sum(model->forward(batch.inputs, {parts.replica.seed, 0, samples}), batch.targets).div(weight);
+  at::Tensor outputs;
+  {
+    const AutocastScope scope(autocast, c10::Device(c10::kCPU));
+    outputs = model->forward(batch.inputs, {parts.replica.seed, 0, samples}).to(type);
+  }
+  const at::Tensor loss = parts.replica.loss.sum(outputs, batch.targets).div(weight);
   loss.backward();
   Gradient gradient;
   for (const auto& [name, tensor] : model->parameters()) {
@@ -165,8 +171,9 @@ VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& opti
   agree(parts.control, [&] {
     if (parts.control.rank() != 0) return;
     const UnlimitedMemory on_the_host(MemoryBudget::install());
-    const Gradient reference = single_batch_gradient(parts, samples, at::kDouble, weights);
+    const Gradient reference = single_batch_gradient(parts, samples, at::kDouble, std::nullopt, weights);
     report.precision = parts.replica.type == at::kDouble ? "float64" : "float32";
+    if (parts.replica.autocast) report.precision = "bfloat16";
     report.reference = "all " + std::to_string(plan.global_batch_size) + " samples at once on the CPU in float64";
     if (plan.global_batch_size < parts.configuration.batch.global_batch_size) {
       report.reference += "; the global batch of " + std::to_string(parts.configuration.batch.global_batch_size) +
@@ -181,7 +188,7 @@ VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& opti
       report.parameters.push_back({ours[i].name, one.relative_l2, one.max_abs});
     }
     report.reference_relative_l2 =
-        total_difference(single_batch_gradient(parts, samples, parts.replica.type, weights), reference).relative_l2;
+        total_difference(single_batch_gradient(parts, samples, parts.replica.type, parts.replica.autocast, weights), reference).relative_l2;
     report.notes = what_makes_a_difference(parts, plan);
     judge(report, options.tolerance);
     if (!options.save_gradient.empty()) save_tensors(options.save_gradient, ours);

@@ -76,6 +76,9 @@ with Scratch(RESNET) as s:
     out = run(2, "verify", s.config, code=5)
     check("BatchNorm is local" in out and "bn1" in out, "verify names what makes the difference", out)
     run(2, "verify", s.config, "--set", "batch_norm.frozen=true")
+    out = run(2, "verify", s.config, "--set", "batch_norm.mode=exact", "--set", "precision.compute=bfloat16")
+    check("bfloat16, BatchNorm exact" in out, "verify says in what it has computed", out)
+    run(1, "verify", s.config, "--set", "memory.recompute=4", "--set", "batch_norm.frozen=true")
 
 # The published cluster, planned without a GPU.
 out = run(1, "plan", "configs/v100-p100.toml", "--profile", "docs/profiles/v100-p100.json")

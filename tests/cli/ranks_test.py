@@ -21,6 +21,18 @@ with Scratch() as s:
         losses[ranks] = read_json(s.path / f"{ranks}.json")["validation_loss"]
     check(abs(losses[3] - losses[1]) / losses[1] <= 1e-4, "dropout is the same on any ranks", str(losses))
 
+    # Exact BatchNorm: the statistics of the whole batch, on any ranks; synchronised: one step of all ranks.
+    batch_norm = ["--set", "model.kind=resnet", "--set", "model.depth=8", "--set", "model.stem=cifar", "--set", "model.hidden=[512, 512]", "--set", "precision.compute=float64", "--set",
+                  "precision.parameters=float64", "--set", "run.epochs=1", "--set", "batch.last_batch=drop"]
+    for mode in ("exact", "sync"):
+        for ranks in (1, 2, 3):
+            micro = ["--set", "batch.gradient_accumulation_steps=1"] if mode == "sync" else ["--set", f"batch.micro_batch_size={90 // ranks}"]
+            run(ranks, "train", s.config, "--quiet", *batch_norm, *micro, "--set", f"batch_norm.mode={mode}", "--set", f"run.name={mode}{ranks}", "--json", s.path / f"{mode}{ranks}.json")
+            losses[ranks] = read_json(s.path / f"{mode}{ranks}.json")["validation_loss"]
+        for ranks in (2, 3):
+            difference = abs(losses[ranks] - losses[1]) / losses[1]
+            check(difference <= 1e-9, f"{mode} BatchNorm on {ranks} ranks: validation loss differs by {difference:.1e} relative", str(losses))
+
     # mpirun's default binding: works, with a word where it wastes cores.
     bound = subprocess.run(["mpirun", "--oversubscribe", "-np", "2", PROGRAM, "train", s.config, "--quiet", "--set", "run.name=bound"], cwd=ROOT, env=ENVIRONMENT,
                            capture_output=True, text=True, timeout=120)

@@ -332,6 +332,27 @@ TEST(GraphStepTest, recomputation_has_the_same_bits) {
   }
 }
 
+TEST(GraphStepTest, autocast_is_as_in_the_model_itself) {
+  comm::LocalCommunicator alone;
+  const Share share = share_of({{8, 8}}, 0);
+  // No weight is used twice here: one that is has its two gradients summed in bfloat16 by autocast itself, and in float32 over segments.
+  using Subject = Trainee<AroundModule, AroundModule::Middle>;
+  const AroundModule::Middle middle = [](const at::Tensor& x) {
+    return at::conv2d(x.relu(), at::full({3, 3, 3, 3}, 0.1, x.options().requires_grad(false)), {}, 1, 1);
+  };
+  Subject plain(BatchNormMode::local, Precision::float32, middle);
+  Subject ours(BatchNormMode::local, Precision::float32, middle);
+  ours.replica->graph_step = std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, 3, AutogradGraph::left_out});
+  for (Subject* one : {&plain, &ours}) {
+    one->replica->autocast = at::kBFloat16;
+    one->accumulate(share.samples, share.runs, alone);
+  }
+  EXPECT_TRUE(ours.replica->gradients.flat().equal(plain.replica->gradients.flat()));
+  Subject full(BatchNormMode::local, Precision::float32, middle);
+  full.accumulate(share.samples, share.runs, alone);
+  EXPECT_GT(relative_l2(plain.replica->gradients.flat(), full.replica->gradients.flat()), 1e-4) << "it did compute in bfloat16";
+}
+
 // Fails when it is asked for one sample.
 class FailingDataset final : public Dataset {
  public:

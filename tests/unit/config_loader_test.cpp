@@ -75,7 +75,7 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 
 TEST(ConfigLoaderTest, what_later_versions_have_is_said) {
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}), HasSubstr("\"vit\" is not in this version; write \"mlp\""));
-  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=bfloat16"}), HasSubstr("not in this version"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16"}), HasSubstr("not in this version"));
   EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=20"}), HasSubstr("memory.max_split_size_mb: is not in this version"));
   EXPECT_THAT(mistakes_of(k_good + "[memory]\nexpandable_segments = true\n"), HasSubstr("not in this version"));
   EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("not in this version"));

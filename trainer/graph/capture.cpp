@@ -1,6 +1,7 @@
 #include "trainer/graph/tape.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -33,6 +34,7 @@ class Recorder {
       outlives_.emplace(value, value);
       names_.emplace(value, name);
     }
+    device_ = request.inputs.device().type();
     tape_.inputs = fresh(request.inputs);
     tape_.targets = fresh(request.targets);
     from_data_ = {tape_.inputs, tape_.targets};
@@ -49,7 +51,7 @@ class Recorder {
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const auto& schema = op.schema();
-    TapeCall call{op, {}, {}, {}, at::GradMode::is_enabled(), random_layers_so_far()};
+    TapeCall call{op, {}, {}, {}, at::GradMode::is_enabled(), at::autocast::is_autocast_enabled(device_), random_layers_so_far()};
     refuse_what_has_no_replay(op);
     std::vector<at::Tensor> written;
     const auto given = torch::jit::last(*stack, schema.arguments().size());
@@ -284,6 +286,7 @@ class Recorder {
   std::unordered_map<Value, Value> outlives_;  // parameters, buffers and constants in any version: their first
   std::set<Value> unfilled_;
   std::set<Value> from_data_;  // follow from the inputs or targets
+  c10::DeviceType device_ = c10::DeviceType::CPU;
   bool literals_;
   bool keeps_graph_;
   std::string last_name_;

@@ -71,7 +71,7 @@ const Graph& GraphStep::graph_of(Replica& replica, const Dataset& data, Indices 
   const SavedTensors before(replica.model->buffers());
   Graph graph;
   graph.tape = capture(request, [&] {
-    return replica.loss.sum(replica.model->forward(request.inputs, {replica.seed, step, samples}), request.targets);
+    return replica.loss.sum(replica.outputs(request.inputs, {replica.seed, step, samples}), request.targets);
   });
   before.restore();
   graph.segments =

@@ -1,5 +1,6 @@
 #include "trainer/graph/rounds.hpp"
 
+#include "trainer/device/autocast.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -148,6 +149,7 @@ at::Tensor Rounds::norm_input(const MicroBatch& micro_batch, std::size_t index) 
 void Rounds::run_once(MicroBatch& micro_batch, std::size_t index) {
   const Segment& segment = micro_batch.segment(index);
   const RandomnessScope scope(micro_batch.context);
+  const AutocastScope autocast(replica_.autocast, replica_.device.device());
   Environment given;
   for (const Value value : segment.takes) given[value] = taken(micro_batch, value);
   // Its BatchNorm's output was made for this segment alone, to write to if it likes.
@@ -158,6 +160,7 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
   const at::AutoGradMode with_gradients(true);
   const Segment& segment = micro_batch.segment(index);
   const RandomnessScope scope(micro_batch.context);
+  const AutocastScope autocast(replica_.autocast, replica_.device.device());
   Run run;
   Environment given;
   for (const Value value : segment.takes) {

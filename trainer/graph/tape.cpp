@@ -2,6 +2,7 @@
 
 #include "trainer/models/keyed_randomness.hpp"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 
@@ -25,6 +26,26 @@ c10::IValue list_of(const TapeArgument& argument, const std::function<at::Tensor
   for (const Value value : argument.values) tensors.push_back(value == k_no_value ? std::optional<at::Tensor>() : get(value));
   return tensors;
 }
+
+// A call that ran outside of the forward's autocast does so again.
+class AsRecorded {
+ public:
+  explicit AsRecorded(const TapeCall& call) {
+    for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+      if (call.autocast || !at::autocast::is_autocast_enabled(device)) continue;
+      at::autocast::set_autocast_enabled(device, false);
+      switched_off_ = device;
+    }
+  }
+  ~AsRecorded() {
+    if (switched_off_) at::autocast::set_autocast_enabled(*switched_off_, true);
+  }
+  AsRecorded(const AsRecorded&) = delete;
+  AsRecorded& operator=(const AsRecorded&) = delete;
+
+ private:
+  std::optional<c10::DeviceType> switched_off_;
+};
 
 void keep(const c10::IValue& item, const std::vector<Value>& values, Environment& made) {
   if (values.empty()) return;
@@ -55,6 +76,7 @@ double eps_of(const TapeCall& call) {
 void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(Value)>& get,
           const std::function<at::Tensor(Value)>& get_to_write, Environment& made) {
   const at::AutoGradMode mode(call.with_gradients && at::GradMode::is_enabled());
+  const AsRecorded autocast(call);
   set_random_layer(call.random_layer);
   torch::jit::Stack stack;
   std::vector<at::Tensor> written;

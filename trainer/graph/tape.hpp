@@ -36,6 +36,7 @@ struct TapeCall {
   std::vector<std::vector<Value>> results;  // by returned item; a list's are its tensors
   std::vector<Value> writes;                // the new versions of the written arguments, in their order
   bool with_gradients = true;               // the mode it ran in
+  bool autocast = false;                    // whether autocast was on
   std::int64_t random_layer = 0;            // how many random layers had run before it
   Value momentum_buffer = k_no_value;       // aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is
 };
