@@ -105,6 +105,8 @@ class Checker {
         if (chosen(key)) complain(key, "belongs to optimizer.kind = \"sgd\"; leave it out");
       }
     }
+    if (optimizer.max_grad_norm && optimizer.max_grad_value)
+      complain("optimizer.max_grad_value", "stands beside optimizer.max_grad_norm: write one of the two");
     if (c_.schedule.kind == ScheduleKind::step && c_.schedule.step_size == 0)
       complain("schedule.step_size", "is needed for schedule.kind = \"step\"");
   }

@@ -208,6 +208,7 @@ std::vector<ConfigKey> optimizer_keys() {
           number_key("optimizer.momentum", {0.0, 1.0}, ONEBATCH_FIELD(optimizer.momentum)),
           boolean_key("optimizer.nesterov", ONEBATCH_FIELD(optimizer.nesterov)),
           number_key("optimizer.max_grad_norm", {0.0, HUGE_VAL, true}, ONEBATCH_FIELD(optimizer.max_grad_norm)),
+          number_key("optimizer.max_grad_value", {0.0, HUGE_VAL, true}, ONEBATCH_FIELD(optimizer.max_grad_value)),
           choice_key<ScheduleKind>("schedule.kind",
                                    {{"constant", ScheduleKind::constant},
                                     {"linear", ScheduleKind::linear},

@@ -88,7 +88,8 @@ struct OptimizerConfiguration {
   double eps = 1e-8;
   double momentum = 0.0;
   bool nesterov = false;
-  std::optional<double> max_grad_norm;  // none = no clipping
+  std::optional<double> max_grad_norm;   // none = no clipping
+  std::optional<double> max_grad_value;  // of each element
 };
 
 struct ScheduleConfiguration {

@@ -64,7 +64,7 @@ TrainResult TrainingLoop::run() {
     warn("the run is complete at step " + std::to_string(step_) +
          ": nothing is left to train; raise run.epochs or run.max_steps to go on, or write checkpoint.resume = \"never\" to begin anew");
   if (step_ < total_steps_) parts_.plans.epoch_plan();
-  training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, c.optimizer.max_grad_norm);
+  training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
   if (parts_.control.rank() == 0) {
     const auto& dir = parts_.options.run_dir;
     const bool kept = !dir.empty();

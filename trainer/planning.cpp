@@ -38,7 +38,7 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("dropout", c.model.dropout);
   add("stem", static_cast<int>(c.model.stem));
   add("loss", static_cast<int>(c.loss.kind));
-  add("clipping", c.optimizer.max_grad_norm ? 1 : 0);
+  add("clipping", c.optimizer.max_grad_norm || c.optimizer.max_grad_value ? 1 : 0);
   add("compute", static_cast<int>(c.precision.compute));
   add("tf32", c.precision.allow_tf32 ? 1 : 0);
   add("deterministic", static_cast<int>(c.run.deterministic));
@@ -269,7 +269,7 @@ void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double fa
 
 void RunPlans::rehearse() {
   const ReplicaSnapshot before(replica_);
-  TrainingStep step(replica_, data_, reducer_, control_, configuration_.optimizer.max_grad_norm);
+  TrainingStep step(replica_, data_, reducer_, control_, clipping_of(configuration_.optimizer));
   for (int attempt = 1; !rehearsal_fits(step, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
     before.restore(replica_);
     if (attempt == k_most_rehearsals)

@@ -30,6 +30,10 @@ void check_step(std::size_t rank, std::int64_t step, std::int64_t step_of_first)
 
 }  // namespace
 
+Clipping clipping_of(const OptimizerConfiguration& optimizer) {
+  return {optimizer.max_grad_norm, optimizer.max_grad_value};
+}
+
 std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global_batch, const Plan& plan, int rank) {
   std::size_t begin = 0;
   for (const RankPlan& share : plan.ranks) {
@@ -41,8 +45,8 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
 }
 
 TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-                           std::optional<double> max_grad_norm)
-    : replica_(replica), data_(data), reducer_(reducer), control_(control), max_grad_norm_(max_grad_norm) {}
+                           const Clipping& clipping)
+    : replica_(replica), data_(data), reducer_(reducer), control_(control), clipping_(clipping) {}
 
 StepTotals TrainingStep::run(const StepRequest& request) {
   StepTotals totals = compute_gradient(request);
@@ -50,7 +54,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   totals.skipped = totals.weight == 0.0;
   if (totals.skipped) return totals;
   const Span span(replica_.timeline, "optimizer", "optimizer");
-  totals.grad_norm = clip_gradient(replica_.gradients.flat(), max_grad_norm_, control_);
+  totals.grad_norm = clip_gradient(replica_.gradients.flat(), clipping_, control_);
   replica_.optimizer.step(request.lr, touched_);
   return totals;
 }

@@ -35,8 +35,7 @@ struct StepRequest {
 
 class TrainingStep {
  public:
-  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-               std::optional<double> max_grad_norm);
+  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, const Clipping& clipping);
 
   /// Collective.
   StepTotals run(const StepRequest& request);
@@ -58,9 +57,11 @@ class TrainingStep {
   const Dataset& data_;
   GradientReducer& reducer_;
   comm::Communicator& control_;
-  std::optional<double> max_grad_norm_;
+  Clipping clipping_;
   std::vector<double> touched_;  // by any rank in this step, one per parameter
 };
+
+Clipping clipping_of(const OptimizerConfiguration& optimizer);
 
 /// This rank's contiguous slice of a global batch.
 std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global_batch, const Plan& plan, int rank);

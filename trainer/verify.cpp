@@ -6,6 +6,8 @@
 #include "trainer/device/autocast.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/error.hpp"
+#include "trainer/graph/capture_check.hpp"
+#include "trainer/graph/tape.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -81,7 +83,7 @@ Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::in
 }
 
 Gradient plan_gradient(const VerifyParts& parts, std::span<const std::int64_t> samples, const Plan& plan) {
-  TrainingStep step(parts.replica, parts.data, parts.reducer, parts.control, std::nullopt);
+  TrainingStep step(parts.replica, parts.data, parts.reducer, parts.control, Clipping());
   if (step.compute_gradient({.global_batch = samples, .plan = plan, .lr = 0.0}).discarded)
     throw AgreedError(ExitCode::does_not_fit, "the plan runs out of memory: is another program using a device? Else raise probe.margin");
   Gradient gradient;
@@ -143,6 +145,13 @@ std::vector<std::string> what_makes_a_difference(const VerifyParts& parts, const
     notes.push_back("BatchNorm is synchronised over ranks: " + which + ", normalise each of the " + std::to_string(rounds) +
                     " accumulation steps by its own statistics, so this is not the gradient of the large batch; batch_norm.mode = "
                     "\"exact\" makes it so");
+  }
+  // Any other reason why a model cannot be taken apart does not touch this gradient.
+  try {
+    check_capture(parts.configuration, parts.data);
+  } catch (const DrawsOtherwise& error) {
+    notes.push_back(std::string(error.what()) + "; dropout in all its forms is keyed");
+  } catch (const CannotCapture&) {
   }
   return notes;
 }

@@ -126,6 +126,16 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.features(x).mean([2, 3]))
 
 
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(SIZE * SIZE, 32), nn.Linear(32, CLASSES)
+
+    def forward(self, x):
+        x = self.first(x.flatten(1))
+        return self.last(torch.relu(x + torch.rand_like(x)))
+
+
 MODELS = {
     "resnet18": lambda: ResNet(Basic, 1, (2, 2, 2, 2)),
     "resnet50": lambda: ResNet(Bottleneck, 4, (3, 4, 6, 3)),
@@ -210,6 +220,17 @@ def main():
     gradient, _statistics, _order = run_case("resnet18", "script", 1, 32, 8, "local")
     failures += gradient < 0.5
     print(f"{'ok  ' if gradient >= 0.5 else 'FAIL'} resnet18, local BatchNorm, four micro-batches: off by {100 * gradient:.0f} %", flush=True)
+    # A model that draws by itself is found, and named.
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        write_data(folder)
+        torch.jit.script(Noisy()).save(str(folder / "model.pt"))
+        config = folder / "c.toml"
+        config.write_text(CONFIG.format(folder=folder, batch=32, micro=8, mode="local", steps=1))
+        out = onebatch(PROGRAM, 2, ["verify", config], expect=(5,))
+        named = "aten::rand_like, after first, draws random numbers" in out
+        failures += not named
+        print(f"{'ok  ' if named else 'FAIL'} verify names what draws otherwise" + ("" if named else out), flush=True)
     return failures
 
 

@@ -1,6 +1,10 @@
 #include "trainer/optim/optimizer.hpp"
 
+#include "comm/local_communicator.hpp"
+#include "trainer/gradients/clipping.hpp"
+
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,6 +90,17 @@ TEST(OptimizerTest, what_was_not_touched_is_not_even_decayed) {
     EXPECT_DOUBLE_EQ(one.step(0.1, 0.0, 0.0), 1.0);
     EXPECT_LT(one.step(0.1, 0.0, 1.0), 1.0) << "a zero gradient that was touched is decayed";
   }
+}
+
+TEST(ClippingTest, by_norm_scales_and_by_value_cuts) {
+  comm::LocalCommunicator alone;
+  at::Tensor gradient = at::tensor({3.0, -4.0, 0.0}, at::kDouble);
+  EXPECT_DOUBLE_EQ(clip_gradient(gradient, {}, alone), 5.0);
+  EXPECT_TRUE(gradient.equal(at::tensor({3.0, -4.0, 0.0}, at::kDouble)));
+  EXPECT_DOUBLE_EQ(clip_gradient(gradient, {{}, 3.5}, alone), 5.0);
+  EXPECT_TRUE(gradient.equal(at::tensor({3.0, -3.5, 0.0}, at::kDouble)));
+  const double norm = clip_gradient(gradient, {1.0, {}}, alone);
+  EXPECT_NEAR(gradient[0].item<double>(), 3.0 / (norm + 1e-6), 1e-15);
 }
 
 }  // namespace

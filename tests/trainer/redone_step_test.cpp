@@ -35,7 +35,7 @@ class Trainee {
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
     reducer_ = std::make_unique<GradientReducer>(alone_, queue_, replica_->gradients, *device_, ReducerOptions{});
-    step_ = std::make_unique<TrainingStep>(*replica_, *data_, *reducer_, alone_, 1.0);
+    step_ = std::make_unique<TrainingStep>(*replica_, *data_, *reducer_, alone_, Clipping{1.0, {}});
     samples_.resize(k_batch);
     std::iota(samples_.begin(), samples_.end(), std::int64_t{11});
   }

@@ -4,11 +4,12 @@
 
 namespace onebatch {
 
-double clip_gradient(const at::Tensor& flat, std::optional<double> max_norm, comm::Communicator& control) {
+double clip_gradient(const at::Tensor& flat, const Clipping& clipping, comm::Communicator& control) {
   double norm = at::linalg_vector_norm(flat).item<double>();
-  if (!max_norm) return norm;
+  if (clipping.max_value) flat.clamp_(-*clipping.max_value, *clipping.max_value);
+  if (!clipping.max_norm) return norm;
   control.broadcast(&norm, sizeof(norm), 0);
-  const double coefficient = *max_norm / (norm + 1e-6);
+  const double coefficient = *clipping.max_norm / (norm + 1e-6);
   if (coefficient < 1.0) flat.mul_(coefficient);
   return norm;
 }

@@ -1,4 +1,4 @@
-// Clipping by the norm of the whole gradient.
+// Clipping of the whole gradient, by its norm or by value.
 #pragma once
 
 #include "comm/communicator.hpp"
@@ -9,8 +9,14 @@
 
 namespace onebatch {
 
-/// Returns the L2 norm of the whole (reduced, divided) gradient, and scales it to at most `max_norm` as PyTorch's clip_grad_norm_ does (by
-/// max_norm / (norm + 1e-6)). The norm is rank 0's on every rank (Note [Replicas are one model]). Collective.
-double clip_gradient(const at::Tensor& flat, std::optional<double> max_norm, comm::Communicator& control);
+struct Clipping {
+  std::optional<double> max_norm;
+  std::optional<double> max_value;
+};
+
+/// Returns the L2 norm of the whole (reduced, divided) gradient. Scales it to at most `max_norm` as PyTorch's clip_grad_norm_ does (by
+/// max_norm / (norm + 1e-6)), or clips each element to ± max_value as clip_grad_value_ does. The norm is rank 0's on every rank
+/// (Note [Replicas are one model]). Collective.
+double clip_gradient(const at::Tensor& flat, const Clipping& clipping, comm::Communicator& control);
 
 }  // namespace onebatch

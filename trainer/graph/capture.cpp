@@ -47,7 +47,7 @@ class Recorder {
   }
 
   /// Why a call was refused: TorchScript makes another exception of the one that says so.
-  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  [[nodiscard]] const std::exception_ptr& refusal() const { return refusal_; }
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const auto& schema = op.schema();
@@ -82,8 +82,14 @@ class Recorder {
 
  private:
   [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) {
-    refusal_ = "the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + place(op) + ", " + why;
-    throw CannotCapture(refusal_);
+    refuse_with(
+        CannotCapture("the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + place(op) + ", " + why));
+  }
+
+  template <typename Error>
+  [[noreturn]] void refuse_with(const Error& error) {
+    refusal_ = std::make_exception_ptr(error);
+    throw error;
   }
 
   void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) const {
@@ -115,7 +121,9 @@ class Recorder {
     reads_number_ = numbers.contains(name);
     if (shapes.contains(name)) refuse(op, "makes a tensor whose shape depends on the data");
     if (op.hasTag(at::Tag::nondeterministic_seeded) && !is_keyed_random(name))
-      refuse(op, "draws random numbers that are not keyed by sample: they would be others when the step computes it again");
+      refuse_with(DrawsOtherwise(
+          place(op) +
+          ", draws random numbers that are not keyed by sample: they are others under another plan, and when they are computed again"));
   }
 
   TapeArgument argument(const c10::OperatorHandle& op, const IValue& value, bool written) {
@@ -290,7 +298,7 @@ class Recorder {
   bool literals_;
   bool keeps_graph_;
   std::string last_name_;
-  std::string refusal_;
+  std::exception_ptr refusal_;
   bool reads_number_ = false;
   double buffer_number_ = 0.0;  // the last that the model has read from a buffer
   Value read_buffer_ = k_no_value;
@@ -332,8 +340,8 @@ Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& l
     const Recording recording(target);
     made = loss();
   } catch (const std::exception&) {
-    if (target.refusal().empty()) throw;
-    throw CannotCapture(target.refusal());
+    if (target.refusal()) std::rethrow_exception(target.refusal());
+    throw;
   }
   return target.finish(made);
 }

@@ -93,6 +93,12 @@ class CannotCapture : public UserError {
   using UserError::UserError;
 };
 
+/// It draws random numbers that depend on the plan.
+class DrawsOtherwise : public CannotCapture {
+ public:
+  using CannotCapture::CannotCapture;
+};
+
 /// Which tensors that nobody has named are taken as constants of the model.
 enum class Literals { numbers, tensors };
 
