@@ -79,6 +79,10 @@ class Checker {
       complain("model.path", "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
     if (c_.batch_norm.frozen && c_.batch_norm.mode != BatchNormMode::local)
       complain("batch_norm.mode", "has no meaning beside batch_norm.frozen = true: leave one of the two out");
+    if (c_.memory.recompute != Recompute::off && c_.batch_norm.mode == BatchNormMode::sync)
+      complain("memory.recompute", "does not go with batch_norm.mode = \"sync\" in this version: write \"off\", or mode = \"exact\"");
+    if (c_.memory.recompute == Recompute::on && c_.batch_norm.mode == BatchNormMode::exact)
+      complain("memory.recompute", "exact BatchNorm computes again from BatchNorm to BatchNorm: leave the number out");
     const bool autocast = c_.precision.compute == Precision::bfloat16 && c_.precision.parameters == Precision::float32;
     if (c_.precision.compute != c_.precision.parameters && !autocast)
       complain("precision.compute", "must be the same as precision.parameters, or \"bfloat16\" with parameters in \"float32\"");

@@ -84,6 +84,8 @@ TEST(ConfigLoaderTest, what_later_versions_have_is_said) {
 TEST(ConfigLoaderTest, recomputation_is_off_automatic_or_a_number_of_segments) {
   EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto"}), IsEmpty());
   EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=4"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=4", "batch_norm.mode=exact"}), HasSubstr("leave the number out"));
+  EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto", "batch_norm.mode=sync"}), HasSubstr("does not go with"));
   EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=1"}), HasSubstr("how many segments, from 2"));
 }
 
