@@ -56,7 +56,7 @@ class Trainee {
     for (std::size_t begin = 0; begin < samples_.size(); begin += k_micro_batch) {
       const auto part = std::span<const std::int64_t>(samples_).subspan(begin, k_micro_batch);
       const Batch batch = data_->gather(part, at::kFloat);
-      const at::Tensor loss = replica_->loss.sum(replica_->model->forward(batch.inputs, {1, 0, part}), batch.targets);
+      const at::Tensor loss = replica_->loss.sum(replica_->model->forward(batch.inputs[0], {1, 0, part}), batch.targets);
     }
     return std::chrono::duration<double>(Clock::now() - start).count();
   }

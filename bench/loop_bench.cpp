@@ -46,7 +46,7 @@ class ByHand {
   void step(const std::vector<std::int64_t>& samples) {
     const Batch batch = data_.gather(samples, at::kFloat);
     optimizer_.zero_grad();
-    const at::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(batch.inputs, {1, 0, samples}), batch.targets);
+    const at::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(batch.inputs[0], {1, 0, samples}), batch.targets);
     loss.backward();
     optimizer_.step();
     last_loss_ = loss.item<double>();
@@ -84,7 +84,7 @@ void compare(const char* name, ModelKind kind, int steps) {
   comm::LocalCommunicator alone;
   comm::CollectiveQueue queue(comm::CollectiveQueue::Thread::callers);
   GradientReducer reducer(alone, queue, replica.gradients, *device, {});
-  TrainingStep step(replica, *data, reducer, alone, std::nullopt);
+  TrainingStep step(replica, *data, reducer, alone, Clipping());
   const auto metrics = std::filesystem::temp_directory_path() / "onebatch-loop-bench.jsonl";
   StepWriter writer(metrics, "", 0);
   Plan plan;

@@ -5,13 +5,13 @@
 #include "comm/world.hpp"
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
+#include "launch/dataset_size.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
 #include "launch/terminal.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
-#include "trainer/data/idx.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 
@@ -201,23 +201,13 @@ class Program {
     return code(ExitCode::done);
   }
 
-  // The size of the training data without opening it on any device; none where it is not here.
-  std::optional<std::int64_t> dataset_size() const {
-    const DatasetConfiguration& data = loaded_.configuration.data.train;
-    if (data.kind == DataKind::synthetic) return data.size;
-    try {
-      return read_idx(find_idx(data.path, "train-labels-idx1-ubyte"), 1).shape[0];
-    } catch (const UserError&) {
-      return std::nullopt;
-    }
-  }
-
   // Planning needs no other rank: the first does it.
   int plan_from_profile() {
     RunObserver observer = make_observer();
     std::string document;
-    agree_on_rank_0(world_.control(),
-                    [&] { document = plan_without_devices(arguments_, loaded_.configuration, dataset_size(), observer); });
+    agree_on_rank_0(world_.control(), [&] {
+      document = plan_without_devices(arguments_, loaded_.configuration, dataset_size(loaded_.configuration.data.train), observer);
+    });
     write_json(document);
     return code(ExitCode::done);
   }

@@ -14,8 +14,10 @@ class Checker {
 
   std::vector<ConfigMistake> run() {
     check_required();
+    check_data();
     check_batch();
     check_model();
+    check_loss();
     check_optimizer();
     check_devices();
     return mistakes_;
@@ -40,12 +42,35 @@ class Checker {
   void check_required() {
     if (!given("batch.global_batch_size"))
       complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
-    if (!given("data.kind")) complain("data.kind", "is needed: write \"idx\" with a path, or \"synthetic\"");
+    if (!given("data.kind")) complain("data.kind", "is needed: write \"idx\" or \"safetensors\" with a path, or \"synthetic\"");
     if (!given("model.kind")) complain("model.kind", "is needed: write \"mlp\", \"resnet\" or \"torchscript\"");
     if (c_.run.epochs && c_.run.max_steps) complain("run.max_steps", "stands beside run.epochs: write one of the two");
     if (!c_.run.epochs && !c_.run.max_steps) complain("run.epochs", "is needed, or run.max_steps: how long to train");
     if (c_.data.train.kind == DataKind::idx && given("data.kind") && c_.data.train.path.empty())
       complain("data.path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
+  }
+
+  void check_data() {
+    const DatasetConfiguration& train = c_.data.train;
+    const bool from_file = train.kind == DataKind::safetensors;
+    if (from_file && train.path.empty()) complain("data.path", "is needed for data.kind = \"safetensors\": the file");
+    if (from_file && c_.data.validation && c_.data.validation->kind == DataKind::safetensors && c_.data.validation->path == train.path)
+      complain("data.validation.path", "is the training data's file: write another, or leave [data.validation] out");
+    for (const char* key : {"data.inputs", "data.target", "data.weights", "data.lengths"}) {
+      if (!from_file && given("data.kind") && chosen(key)) complain(key, "belongs to data.kind = \"safetensors\"; leave it out");
+    }
+    if (from_file && train.target.empty() && !train.weights.empty()) complain("data.weights", "are the target's: write data.target");
+  }
+
+  void check_loss() {
+    const LossConfiguration& loss = c_.loss;
+    const bool smoothed = chosen("loss.label_smoothing") || chosen("loss.class_weights");
+    if (loss.kind == LossKind::mse && smoothed) complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
+    if (loss.kind != LossKind::model) return;
+    if (smoothed || chosen("loss.ignore_index") || chosen("loss.normalize_by"))
+      complain("loss.kind", "\"model\" takes no other key of [loss]: the model computes its loss and its weight");
+    if (c_.model.kind != ModelKind::torchscript)
+      complain("loss.kind", "\"model\" belongs to model.kind = \"torchscript\": its forward returns the loss's sum and its weight");
   }
 
   void check_batch() {
@@ -86,8 +111,6 @@ class Checker {
     const bool autocast = c_.precision.compute == Precision::bfloat16 && c_.precision.parameters == Precision::float32;
     if (c_.precision.compute != c_.precision.parameters && !autocast)
       complain("precision.compute", "must be the same as precision.parameters, or \"bfloat16\" with parameters in \"float32\"");
-    if (c_.loss.kind == LossKind::mse && (chosen("loss.label_smoothing") || chosen("loss.class_weights")))
-      complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
   }
 
   void check_belongs(ModelKind kind, const std::string& name, std::initializer_list<const char*> keys) {

@@ -3,6 +3,7 @@
 
 #include "launch/config_keys.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -151,6 +152,27 @@ ConfigKey integers_key(std::string path, std::int64_t least, Field field) {
             return {};
           },
           [=](const Configuration& c) { return integers_text(field(const_cast<Configuration&>(c))); }};
+}
+
+/// A list of names, at least one.
+template <typename Field>
+ConfigKey names_key(std::string path, Field field) {
+  return {path, "a list of names",
+          [=](const toml::node& node, Configuration& c) -> Complaint {
+            const toml::array* list = node.as_array();
+            std::vector<std::string> names;
+            if (list != nullptr) {
+              for (const toml::node& item : *list) names.push_back(item.value_exact<std::string>().value_or(""));
+            }
+            if (names.empty() || std::find(names.begin(), names.end(), "") != names.end()) return "write a list of names, as [\"x\"]";
+            field(c) = names;
+            return {};
+          },
+          [=](const Configuration& c) {
+            std::string text = "[";
+            for (const std::string& name : field(const_cast<Configuration&>(c))) text += (text.size() > 1 ? ", " : "") + quoted(name);
+            return text + "]";
+          }};
 }
 
 }  // namespace onebatch::launch

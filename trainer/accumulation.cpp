@@ -8,6 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -33,7 +34,8 @@ class Accumulator {
         step_(step),
         options_(options),
         // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.
-        loss_sum_(at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {}
+        loss_sum_(at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))),
+        weight_sum_(at::zeros_like(loss_sum_)) {}
 
   void micro_batch(Indices samples, bool last) {
     if (last && options_.before_last) options_.before_last();
@@ -42,6 +44,7 @@ class Accumulator {
 
   LocalSums finish() {
     sums_.loss = loss_sum_.item<double>();
+    if (replica_.loss.is_the_models()) sums_.weight = weight_sum_.item<double>();
     return sums_;
   }
 
@@ -76,13 +79,11 @@ class Accumulator {
   }
 
   void attempt(Indices samples, const Wanted& wanted) {
-    const c10::Device device = replica_.device.device();
-    const Batch batch = load(samples);
+    const auto [batch, weight] = load(samples);
     const Span span(replica_.timeline, "micro-batch", "compute");
     fault_point("model", step_);
-    const double weight = replica_.loss.weight(batch.targets);
-    const at::Tensor outputs = replica_.outputs(batch.inputs.to(device), {replica_.seed, step_, samples});
-    const at::Tensor loss = replica_.loss.sum(outputs, batch.targets.to(device));
+    const Replica::Forward made = replica_.forward(batch, {replica_.seed, step_, samples});
+    const at::Tensor& loss = made.loss;
     if (!wanted) {
       loss.backward();
     } else if (!wanted->empty()) {
@@ -91,13 +92,14 @@ class Accumulator {
       torch::autograd::backward({loss}, {}, std::nullopt, false, inputs);
     }
     loss_sum_.add_(loss.detach());
+    if (made.weight.defined()) weight_sum_.add_(made.weight);
     sums_.weight += weight;
   }
 
-  Batch load(Indices samples) const {
+  Replica::Loaded load(Indices samples) const {
     const Span span(replica_.timeline, "load", "data");
     fault_point("loader", step_);
-    return data_.gather(samples, replica_.type);
+    return replica_.load(data_, samples);
   }
 
   Replica& replica_;
@@ -105,6 +107,7 @@ class Accumulator {
   std::int64_t step_;
   const AccumulationOptions& options_;
   at::Tensor loss_sum_;
+  at::Tensor weight_sum_;  // where the model tells it
   LocalSums sums_;
 };
 

@@ -13,10 +13,11 @@ enum class DeviceChoice { automatic, cuda, cpu };
 enum class Determinism { off, on };
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
-enum class DataKind { idx, synthetic };
+enum class DataKind { idx, safetensors, synthetic };
 enum class ModelKind { mlp, resnet, torchscript };
 enum class ResNetStem { imagenet, cifar };
-enum class LossKind { cross_entropy, mse };
+enum class LossKind { cross_entropy, mse, model };
+enum class NormalizeBy { samples, tokens };
 enum class OptimizerKind { adamw, adam, sgd };
 enum class ScheduleKind { constant, linear, cosine, step };
 enum class Precision { float32, float64, bfloat16 };
@@ -50,7 +51,11 @@ struct BatchConfiguration {
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
   DataKind kind = DataKind::idx;
-  std::string path;                                 // idx: folder with train-*/t10k-* files
+  std::string path;                                 // idx: folder with train-*/t10k-* files; safetensors: the file
+  std::vector<std::string> inputs = {"x"};          // safetensors: names of tensors [samples, ...]
+  std::string target = "y";                         // safetensors: likewise; empty = none
+  std::string weights;                              // safetensors: of the target's shape, what each counts; empty = 1
+  std::string lengths;                              // safetensors: [samples], of sequences that are padded; empty = all alike
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
@@ -78,6 +83,7 @@ struct LossConfiguration {
   double label_smoothing = 0.0;
   std::int64_t ignore_index = -100;
   std::vector<double> class_weights;
+  NormalizeBy normalize_by = NormalizeBy::tokens;  // what the sum is divided by: labels that count, or samples that have one
 };
 
 struct OptimizerConfiguration {

@@ -15,14 +15,12 @@ struct Sums {
 };
 
 void add_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
-  const c10::Device device = replica.device.device();
-  const Batch batch = data.gather(samples, replica.type);
-  const at::Tensor targets = batch.targets.to(device);
-  const at::Tensor outputs = replica.outputs(batch.inputs.to(device), {replica.seed, 0, samples});
-  sums.loss += replica.loss.sum(outputs, targets).item<double>();
-  sums.weight += replica.loss.weight(batch.targets);
+  const auto [batch, weight] = replica.load(data, samples);
+  const Replica::Forward made = replica.forward(batch, {replica.seed, 0, samples});
+  sums.loss += made.loss.item<double>();
+  sums.weight += made.weight.defined() ? made.weight.item<double>() : weight;
   if (!replica.loss.is_classification()) return;
-  const auto [correct, counted] = replica.loss.count_correct(outputs, targets);
+  const auto [correct, counted] = replica.loss.count_correct(made.outputs, batch.targets);
   sums.correct += correct;
   sums.counted += counted;
 }

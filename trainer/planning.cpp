@@ -281,15 +281,16 @@ void RunPlans::rehearse() {
 }
 
 bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(plan_->full.global_batch_size));
-  for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % data_.size();
   const RankPlan& share = plan_->full.ranks.at(static_cast<std::size_t>(control_.rank()));
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(plan_->full.global_batch_size));
+  const auto mine = slice_of_rank(samples, plan_->full, control_.rank());
+  std::ranges::copy(data_.costliest(share.samples), samples.begin() + (mine.data() - samples.data()));
   // This rank's part first and alone: a rank that runs out of memory must not leave the others in a collective.
   std::int64_t failed_size = 0;
   agree(control_, [&] {
     try {
       replica_.gradients.begin_step();
-      accumulate_gradient(replica_, data_, slice_of_rank(samples, plan_->full, control_.rank()), share.micro_batches, 0);
+      accumulate_gradient(replica_, data_, mine, share.micro_batches, 0);
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
       for (const MicroBatchRun& run : share.micro_batches) failed_size = std::max(failed_size, run.size);

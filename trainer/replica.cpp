@@ -1,6 +1,7 @@
 #include "trainer/replica.hpp"
 
 #include "trainer/device/autocast.hpp"
+#include "trainer/error.hpp"
 #include "trainer/graph/graph_step.hpp"
 
 namespace onebatch {
@@ -27,6 +28,7 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
                            .sample_shape = data.sample_shape(),
                            .num_classes = data.num_classes(),
                            .freeze_batch_norm = configuration.batch_norm.frozen,
+                           .returns_loss = configuration.loss.kind == LossKind::model,
                            .seed = configuration.run.seed});
   model->move_to(device, type);
   return model;
@@ -40,6 +42,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
                  std::byte* gradient_storage)
     : device(compute_device),
       type(scalar_type(configuration.precision.parameters)),
+      loss_type(type == at::kDouble ? at::kDouble : at::kFloat),
       autocast(autocast_type(configuration.precision)),
       seed(configuration.run.seed),
       model(std::move(ready_model)),
@@ -52,9 +55,32 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
     graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
 }
 
-at::Tensor Replica::outputs(const at::Tensor& inputs, const ForwardContext& context) {
-  const AutocastScope scope(autocast, device.device());
-  return model->forward(inputs, context).to(type);
+Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples) const {
+  Batch batch = data.gather(samples, loss_type);
+  if (!batch.targets.defined() && !loss.is_the_models())
+    throw UserError("the data has no targets: name them in data.target, or write loss.kind = \"model\"");
+  const double weight = loss.is_the_models() ? 0.0 : loss.weight(batch.targets, batch.weights);
+  for (at::Tensor& input : batch.inputs) {
+    if (input.is_floating_point()) input = input.to(type);
+  }
+  return {batch.on(device.device()), weight};
+}
+
+Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& context) {
+  std::vector<at::Tensor> inputs = batch.inputs;
+  if (loss.is_the_models()) {
+    for (const at::Tensor& tensor : {batch.targets, batch.weights}) {
+      if (tensor.defined()) inputs.push_back(tensor);
+    }
+  }
+  std::vector<at::Tensor> returned;
+  {
+    const AutocastScope scope(autocast, device.device());
+    returned = model->run(inputs, context);
+  }
+  if (loss.is_the_models()) return {returned[0].to(loss_type), returned[1].detach().to(loss_type), {}};
+  const at::Tensor outputs = returned.front().to(loss_type);
+  return {loss.sum(outputs, batch.targets, batch.weights), {}, outputs};
 }
 
 bool Replica::recompute() {

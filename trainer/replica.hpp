@@ -24,14 +24,26 @@ struct Replica {
           std::byte* gradient_storage);
   ~Replica();
 
-  /// The model's outputs for `inputs`, in the parameters' type.
-  at::Tensor outputs(const at::Tensor& inputs, const ForwardContext& context);
+  /// A micro-batch on the device and its weight, which is 0 where the model tells it.
+  struct Loaded {
+    Batch batch;
+    double weight = 0.0;
+  };
+  Loaded load(const Dataset& data, std::span<const std::int64_t> samples) const;
+
+  struct Forward {
+    at::Tensor loss;     // the sum, a scalar on the graph
+    at::Tensor weight;   // a scalar, where the model tells it; else undefined
+    at::Tensor outputs;  // undefined where the model returns its loss
+  };
+  Forward forward(const Batch& batch, const ForwardContext& context);
 
   /// From now on activations are computed again in the backward instead of kept. False where a graph runs the steps already.
   bool recompute();
 
   ComputeDevice& device;
-  at::ScalarType type;
+  at::ScalarType type;                     // the parameters'
+  at::ScalarType loss_type;                // what outputs are widened to
   std::optional<at::ScalarType> autocast;  // forwards in a shorter type
   std::uint64_t seed;
   std::unique_ptr<Model> model;

@@ -65,14 +65,17 @@ Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::in
   for (std::size_t i = 0; i < tensors.size(); ++i) copy_from_bytes(tensors[i].tensor, weights.at(i));
   model->move_to(c10::Device(c10::kCPU), type);
   const Batch batch = parts.data.gather(samples, type);
-  const double weight = parts.replica.loss.weight(batch.targets);
-  at::Tensor outputs;
+  const Loss& loss = parts.replica.loss;
+  std::vector<at::Tensor> inputs = loss.is_the_models() ? batch.tensors() : batch.inputs;
+  std::vector<at::Tensor> returned;
   {
     const AutocastScope scope(autocast, c10::Device(c10::kCPU));
-    outputs = model->forward(batch.inputs, {parts.replica.seed, 0, samples}).to(type);
+    returned = model->run(inputs, {parts.replica.seed, 0, samples});
   }
-  const at::Tensor loss = parts.replica.loss.sum(outputs, batch.targets).div(weight);
-  loss.backward();
+  if (loss.is_the_models())
+    returned[0].div(returned[1].detach()).backward();
+  else
+    loss.sum(returned[0].to(type), batch.targets, batch.weights).div(loss.weight(batch.targets, batch.weights)).backward();
   Gradient gradient;
   for (const auto& [name, tensor] : model->parameters()) {
     if (!tensor.requires_grad()) continue;

@@ -1,7 +1,13 @@
 #include "trainer/data/dataset.hpp"
 
+#include "tests/unit/scratch_folder.hpp"
+#include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/error.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -33,8 +39,8 @@ TEST(DatasetsTest, digits_lie_between_0_and_1_in_both_splits) {
     EXPECT_EQ(data->sample_shape(), (std::vector<std::int64_t>{1, 8, 8}));
     EXPECT_EQ(data->num_classes(), 10);
     const Batch batch = data->gather(first(data->size()), at::kFloat);
-    EXPECT_EQ(batch.inputs.min().item<float>(), 0.0F);
-    EXPECT_EQ(batch.inputs.max().item<float>(), 1.0F);
+    EXPECT_EQ(batch.inputs[0].min().item<float>(), 0.0F);
+    EXPECT_EQ(batch.inputs[0].max().item<float>(), 1.0F);
   }
 }
 
@@ -44,31 +50,72 @@ TEST(DatasetsTest, a_sample_is_a_function_of_its_index_alone) {
   const Batch batch = data->gather(some, at::kDouble);
   for (std::size_t i = 0; i < some.size(); ++i) {
     const Batch one = data->gather(std::span(some).subspan(i, 1), at::kDouble);
-    EXPECT_TRUE(one.inputs[0].equal(batch.inputs[static_cast<std::int64_t>(i)]));
+    EXPECT_TRUE(one.inputs[0][0].equal(batch.inputs[0][static_cast<std::int64_t>(i)]));
     EXPECT_TRUE(one.targets[0].equal(batch.targets[static_cast<std::int64_t>(i)]));
   }
-  EXPECT_TRUE(data->gather(some, at::kFloat).inputs.equal(batch.inputs.to(at::kFloat)));
+  EXPECT_TRUE(data->gather(some, at::kFloat).inputs[0].equal(batch.inputs[0].to(at::kFloat)));
 }
 
 TEST(DatasetsTest, synthetic_values_have_mean_0_variance_1_and_all_labels) {
   const Batch batch = open_dataset(synthetic(), Split::train, 3)->gather(first(2000), at::kDouble);
-  EXPECT_NEAR(batch.inputs.mean().item<double>(), 0.0, 0.02);
-  EXPECT_NEAR(batch.inputs.var().item<double>(), 1.0, 0.02);
+  EXPECT_NEAR(batch.inputs[0].mean().item<double>(), 0.0, 0.02);
+  EXPECT_NEAR(batch.inputs[0].var().item<double>(), 1.0, 0.02);
   EXPECT_EQ(batch.targets.min().item<std::int64_t>(), 0);
   EXPECT_EQ(batch.targets.max().item<std::int64_t>(), 6);
 }
 
 TEST(DatasetsTest, seed_and_split_change_the_samples) {
-  const auto one = open_dataset(synthetic(), Split::train, 3)->gather(first(4), at::kFloat).inputs;
-  EXPECT_FALSE(one.equal(open_dataset(synthetic(), Split::train, 4)->gather(first(4), at::kFloat).inputs));
-  EXPECT_FALSE(one.equal(open_dataset(synthetic(), Split::validation, 3)->gather(first(4), at::kFloat).inputs));
+  const auto one = open_dataset(synthetic(), Split::train, 3)->gather(first(4), at::kFloat).inputs[0];
+  EXPECT_FALSE(one.equal(open_dataset(synthetic(), Split::train, 4)->gather(first(4), at::kFloat).inputs[0]));
+  EXPECT_FALSE(one.equal(open_dataset(synthetic(), Split::validation, 3)->gather(first(4), at::kFloat).inputs[0]));
 }
 
 TEST(DatasetsTest, samples_outside_are_refused) {
   const auto data = open_dataset(synthetic(), Split::train, 3);
   EXPECT_THROW(data->gather(std::vector<std::int64_t>{2000}, at::kFloat), std::out_of_range);
   EXPECT_THROW(data->gather(std::vector<std::int64_t>{-1}, at::kFloat), std::out_of_range);
-  EXPECT_EQ(data->gather({}, at::kFloat).inputs.size(0), 0);
+  EXPECT_EQ(data->gather({}, at::kFloat).inputs[0].size(0), 0);
+}
+
+TEST(DatasetsTest, tensors_of_a_file_are_samples_cut_to_the_longest_among_them) {
+  const testing::ScratchFolder folder;
+  save_tensors(folder / "data", {{"words", at::arange(12, at::kInt).view({3, 4})},
+                                 {"lengths", at::tensor({2, 4, 1}, at::kLong)},
+                                 {"labels", at::arange(-5, 7, at::kLong).view({3, 4})},
+                                 {"weights", at::ones({3, 4})},
+                                 {"image", at::zeros({3, 2, 2}, at::kHalf)}});
+  DatasetConfiguration configuration;
+  configuration.kind = DataKind::safetensors;
+  configuration.path = (folder / "data").string();
+  configuration.inputs = {"words", "image"};
+  configuration.target = "labels";
+  configuration.weights = "weights";
+  configuration.lengths = "lengths";
+  const auto data = open_dataset(configuration, Split::train, 1);
+  EXPECT_EQ(data->size(), 3);
+  EXPECT_EQ(data->num_classes(), 7);
+  EXPECT_EQ(data->costliest(4), (std::vector<std::int64_t>{1, 0, 2, 1}));
+  const Batch batch = data->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
+  EXPECT_TRUE(batch.inputs[0].equal(at::tensor({8, 9, 0, 1}, at::kLong).view({2, 2})));
+  EXPECT_EQ(batch.inputs[1].sizes(), (std::vector<std::int64_t>{2, 2, 2}));
+  EXPECT_EQ(batch.inputs[1].scalar_type(), at::kDouble);
+  EXPECT_TRUE(batch.targets.equal(at::tensor({3, 4, -5, -4}, at::kLong).view({2, 2})));
+  EXPECT_EQ(batch.weights.scalar_type(), at::kDouble);
+
+  const auto refusal = [&](auto change) {
+    DatasetConfiguration other = configuration;
+    change(other);
+    try {
+      open_dataset(other, Split::train, 1);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_NE(refusal([](auto& c) { c.target = "label"; }).find("no tensor \"label\": write one of"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.lengths = "labels"; }).find("one whole number per sample"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.weights = "lengths"; }).find("of the target's shape"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.path = "/nonexistent"; }).find("/nonexistent"), std::string::npos);
 }
 
 TEST(DatasetsTest, a_missing_folder_is_named) {

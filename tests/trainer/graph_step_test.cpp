@@ -135,7 +135,7 @@ class Trainee {
   // All samples in one ordinary batch, on this rank alone.
   double one_batch(std::span<const std::int64_t> samples) {
     const Batch batch = data->gather(samples, replica->type);
-    const at::Tensor loss = replica->loss.sum(replica->model->forward(batch.inputs, {replica->seed, k_step, samples}), batch.targets);
+    const at::Tensor loss = replica->loss.sum(replica->model->forward(batch.inputs[0], {replica->seed, k_step, samples}), batch.targets);
     loss.backward();
     return loss.item<double>();
   }

@@ -2,6 +2,7 @@
 
 #include "trainer/error.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -46,6 +47,31 @@ TEST(LossTest, class_weights_weigh_loss_and_batch_alike) {
               1e-14);
   EXPECT_DOUBLE_EQ(loss.weight(labels({1, 2})), 4.5);
   EXPECT_THROW(Loss(configuration, 4), UserError);
+}
+
+TEST(LossTest, tokens_weigh_by_themselves) {
+  const Loss loss({}, 3);
+  const at::Tensor tokens = labels({1, 2, -100, 0}).view({2, 2});
+  const at::Tensor weights = at::tensor({0.5, 2.0, 7.0, 1.0}, at::kDouble).view({2, 2});
+  const at::Tensor last = at::cat({outputs(), outputs()}).view({2, 2, 3});
+  const double expected = 0.5 * negative_log_softmax(0, 1) + 2.0 * negative_log_softmax(1, 2) + negative_log_softmax(1, 0);
+  EXPECT_NEAR(loss.sum(last, tokens, weights).item<double>(), expected, 1e-14);
+  EXPECT_NEAR(loss.sum(last.movedim(2, 1), tokens, weights).item<double>(), expected, 1e-14) << "classes second";
+  EXPECT_NEAR(loss.sum(last.flatten(0, 1), tokens, weights).item<double>(), expected, 1e-14) << "flattened by the model";
+  EXPECT_DOUBLE_EQ(loss.weight(tokens, weights), 3.5);
+  EXPECT_DOUBLE_EQ(loss.count_correct(last, tokens).counted, 3.0);
+  EXPECT_THROW(static_cast<void>(loss.sum(outputs(), tokens)), UserError);
+}
+
+TEST(LossTest, samples_count_where_a_label_of_theirs_does) {
+  LossConfiguration configuration;
+  configuration.normalize_by = NormalizeBy::samples;
+  const at::Tensor tokens = labels({1, 2, -100, 0, -100, -100}).view({3, 2});
+  EXPECT_DOUBLE_EQ(Loss(configuration, 3).weight(tokens), 2.0);
+}
+
+TEST(LossTest, more_classes_than_outputs_is_the_users_to_mend) {
+  EXPECT_THROW(static_cast<void>(Loss({}, 4).sum(outputs(), labels({1, 2}))), UserError);
 }
 
 TEST(LossTest, a_label_without_a_class_is_the_users_to_mend) {

@@ -33,13 +33,6 @@ std::string dtype_name(at::ScalarType type) {
   throw UserError(std::string("a tensor of type ") + c10::toString(type) + " cannot be saved");
 }
 
-std::optional<at::ScalarType> type_of_dtype(const std::string& name) {
-  for (const auto& dtype : k_dtypes) {
-    if (name == dtype.name) return dtype.type;
-  }
-  return std::nullopt;
-}
-
 std::string shape_text(at::IntArrayRef shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
@@ -77,6 +70,13 @@ std::string differences(const std::map<std::string, const SafetensorsEntry*>& in
 }
 
 }  // namespace
+
+std::optional<at::ScalarType> type_of_dtype(const std::string& name) {
+  for (const auto& dtype : k_dtypes) {
+    if (name == dtype.name) return dtype.type;
+  }
+  return std::nullopt;
+}
 
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                   const std::map<std::string, std::string>& metadata) {

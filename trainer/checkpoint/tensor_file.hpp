@@ -4,7 +4,12 @@
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/model.hpp"
 
+#include <optional>
+
 namespace onebatch {
+
+/// The type of the format's word; none where it is not supported.
+std::optional<at::ScalarType> type_of_dtype(const std::string& name);
 
 /// Writes live tensors, wherever they are, under their names. Throws std::system_error.
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,

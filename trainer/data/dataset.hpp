@@ -10,10 +10,15 @@
 
 namespace onebatch {
 
-/// inputs [N, ...sample shape], targets [N] (int64 class indices, or the inputs' type for regression). On the CPU.
+/// A batch of N samples.
 struct Batch {
-  at::Tensor inputs;
-  at::Tensor targets;
+  std::vector<at::Tensor> inputs;  // [N, ...] each, as the model takes them
+  at::Tensor targets;              // [N, ...] class indices (int64) or numbers; undefined where the data has none
+  at::Tensor weights;              // of the targets' shape, what each counts; undefined: 1
+
+  /// All that are there: inputs, targets, weights.
+  [[nodiscard]] std::vector<at::Tensor> tensors() const;
+  [[nodiscard]] Batch on(c10::Device device) const;
 };
 
 class Dataset {
@@ -24,10 +29,14 @@ class Dataset {
   virtual ~Dataset() = default;
 
   [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// Of the first input.
   [[nodiscard]] virtual std::vector<std::int64_t> sample_shape() const = 0;
+  /// 0 where targets are no class indices.
   [[nodiscard]] virtual std::int64_t num_classes() const = 0;
-  /// The samples at `indices`, in that order; inputs of type `type` (float32 or float64). The values depend on the index alone.
+  /// The samples at `indices`, in that order, on the CPU; whatever is no integer of type `type`. The values depend on the index alone.
   [[nodiscard]] virtual Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const = 0;
+  /// So many samples (with repetition where there are fewer) that take the most memory and time: of unlike lengths the longest.
+  [[nodiscard]] virtual std::vector<std::int64_t> costliest(std::int64_t count) const;
 };
 
 enum class Split { train, validation };

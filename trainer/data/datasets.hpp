@@ -7,8 +7,16 @@
 
 namespace onebatch {
 
+/// What values are computed in before they become `type`.
+inline at::ScalarType filled_as(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 /// Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].
 std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split);
+
+/// Tensors of a file, by name; see DatasetConfiguration. Throws UserError that names the file and the tensor.
+std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration);
 
 /// Like torchvision's FakeData: inputs of mean 0 and variance 1 and labels, both a pure function of seed, split and index. Nothing is
 /// stored.

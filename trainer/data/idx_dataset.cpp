@@ -43,16 +43,16 @@ class IdxDataset final : public Dataset {
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     const auto count = static_cast<std::int64_t>(indices.size());
-    Batch batch{at::empty({count, 1, data_.images.shape[1], data_.images.shape[2]}, at::TensorOptions().dtype(type)),
-                at::empty({count}, at::TensorOptions().dtype(at::kLong))};
+    const at::Tensor inputs = at::empty({count, 1, data_.images.shape[1], data_.images.shape[2]}, filled_as(type));
+    const at::Tensor targets = at::empty({count}, at::TensorOptions().dtype(at::kLong));
     if (type == at::kDouble) {
-      fill(indices, batch.inputs.mutable_data_ptr<double>());
+      fill(indices, inputs.mutable_data_ptr<double>());
     } else {
-      fill(indices, batch.inputs.mutable_data_ptr<float>());
+      fill(indices, inputs.mutable_data_ptr<float>());
     }
-    std::int64_t* label = batch.targets.mutable_data_ptr<std::int64_t>();
+    std::int64_t* label = targets.mutable_data_ptr<std::int64_t>();
     for (const std::int64_t index : indices) *label++ = data_.labels.values.at(static_cast<std::size_t>(index));
-    return batch;
+    return {{inputs.to(type)}, targets, {}};
   }
 
  private:

@@ -27,16 +27,17 @@ class SyntheticDataset final : public Dataset {
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     std::vector<std::int64_t> shape = {static_cast<std::int64_t>(indices.size())};
     shape.insert(shape.end(), configuration_.shape.begin(), configuration_.shape.end());
-    Batch batch{at::empty(shape, at::TensorOptions().dtype(type)), at::empty({shape[0]}, at::TensorOptions().dtype(at::kLong))};
+    const at::Tensor inputs = at::empty(shape, filled_as(type));
+    const at::Tensor targets = at::empty({shape[0]}, at::TensorOptions().dtype(at::kLong));
     if (type == at::kDouble) {
-      fill(indices, batch.inputs.mutable_data_ptr<double>());
+      fill(indices, inputs.mutable_data_ptr<double>());
     } else {
-      fill(indices, batch.inputs.mutable_data_ptr<float>());
+      fill(indices, inputs.mutable_data_ptr<float>());
     }
-    std::int64_t* label = batch.targets.mutable_data_ptr<std::int64_t>();
+    std::int64_t* label = targets.mutable_data_ptr<std::int64_t>();
     for (const std::int64_t index : indices)
       *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) % static_cast<std::uint64_t>(configuration_.num_classes));
-    return batch;
+    return {{inputs.to(type)}, targets, {}};
   }
 
  private:
@@ -82,14 +83,6 @@ std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& conf
     width *= extent;
   }
   return std::make_unique<SyntheticDataset>(configuration, mix_bits(mix_bits(seed) + (split == Split::train ? 1 : 2)));
-}
-
-std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
-  switch (configuration.kind) {
-    case DataKind::idx: return open_idx_dataset(configuration.path, split);
-    case DataKind::synthetic: return make_synthetic_dataset(configuration, split, seed);
-  }
-  throw UserError("data.kind is not one that this program knows");
 }
 
 }  // namespace onebatch

@@ -34,10 +34,9 @@ class Recorder {
       outlives_.emplace(value, value);
       names_.emplace(value, name);
     }
-    device_ = request.inputs.device().type();
-    tape_.inputs = fresh(request.inputs);
-    tape_.targets = fresh(request.targets);
-    from_data_ = {tape_.inputs, tape_.targets};
+    device_ = request.data.front().device().type();
+    for (const at::Tensor& tensor : request.data) tape_.data.push_back(fresh(tensor));
+    from_data_ = {tape_.data.begin(), tape_.data.end()};
   }
 
   Tape finish(const at::Tensor& loss) {

@@ -46,9 +46,8 @@ void check_capture(const Configuration& configuration, const Dataset& data) {
   replica.graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(k_samples, data.size())));
   std::iota(samples.begin(), samples.end(), std::int64_t{0});
-  const Batch batch = data.gather(samples, at::kDouble);
   replica.gradients.begin_step();
-  replica.loss.sum(replica.model->forward(batch.inputs, {replica.seed, 0, samples}), batch.targets).backward();
+  replica.forward(replica.load(data, samples).batch, {replica.seed, 0, samples}).loss.backward();
   const at::Tensor expected = replica.gradients.flat().clone();
   replica.gradients.begin_step();
   accumulate_gradient(replica, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, 0);

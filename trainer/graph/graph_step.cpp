@@ -3,6 +3,8 @@
 #include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
 
+#include <ATen/ops/stack.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Indices = std::span<const std::int64_t>;
+
+constexpr std::size_t k_most_graphs = 64;  // of other sizes and lengths
 
 std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBatchRun>& runs) {
   std::vector<Indices> parts;
@@ -25,19 +29,6 @@ std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBa
   }
   if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
   return parts;
-}
-
-MicroBatch load(const Graph& graph, Replica& replica, const Dataset& data, Indices samples, std::int64_t step, ShelfPlace place,
-                LocalSums& sums) {
-  fault_point("loader", step);
-  const Span span(replica.timeline, "load", "data");
-  const c10::Device device = replica.device.device();
-  const Batch batch = data.gather(samples, replica.type);
-  sums.weight += replica.loss.weight(batch.targets);
-  MicroBatch micro_batch{{replica.seed, step, samples}, &graph, {place, device}, {place, device}, {}};
-  micro_batch.kept.put(graph.tape.inputs, batch.inputs.to(device));
-  micro_batch.kept.put(graph.tape.targets, batch.targets.to(device));
-  return micro_batch;
 }
 
 // The most rounds that any rank has. Collective.
@@ -55,28 +46,39 @@ std::size_t expect_rounds(Rounds& rounds, std::size_t mine, StepExchange& start)
 
 }  // namespace
 
-const Graph& GraphStep::graph_of(Replica& replica, const Dataset& data, Indices samples, std::int64_t step) {
-  const auto size = static_cast<std::int64_t>(samples.size());
-  if (const auto found = graphs_.find(size); found != graphs_.end()) return found->second;
-  const c10::Device device = replica.device.device();
-  const Batch batch = data.gather(samples, replica.type);
+const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices samples, std::int64_t step) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const at::Tensor& tensor : batch.tensors()) shapes.push_back(tensor.sizes().vec());
+  if (const auto found = graphs_.find(shapes); found != graphs_.end()) return found->second;
   CaptureRequest request;
   request.known = replica.model->parameters();
   request.literals = replica.model->has_literals() ? Literals::tensors : Literals::numbers;
   for (const auto& group : {replica.model->buffers(), replica.loss.constants()})
     request.known.insert(request.known.end(), group.begin(), group.end());
   request.graph = options_.graph;
-  request.inputs = batch.inputs.to(device);
-  request.targets = batch.targets.to(device);
+  request.data = batch.tensors();
   const SavedTensors before(replica.model->buffers());
   Graph graph;
   graph.tape = capture(request, [&] {
-    return replica.loss.sum(replica.outputs(request.inputs, {replica.seed, step, samples}), request.targets);
+    const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
+    return made.weight.defined() ? at::stack({made.loss, made.weight}) : made.loss;
   });
   before.restore();
   graph.segments =
       options_.statistics == BatchNormMode::local ? cut_for_memory(graph.tape, options_.segments) : cut_at_batch_norms(graph.tape);
-  return graphs_.emplace(size, std::move(graph)).first->second;
+  return graphs_.emplace(std::move(shapes), std::move(graph)).first->second;
+}
+
+MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, LocalSums& sums) {
+  fault_point("loader", step);
+  const Span span(replica.timeline, "load", "data");
+  const auto [batch, weight] = replica.load(data, samples);
+  sums.weight += weight;
+  const Shelf empty{place_, replica.device.device()};
+  MicroBatch micro_batch{{replica.seed, step, samples}, &graph_of(replica, batch, samples, step), empty, empty, {}};
+  const std::vector<at::Tensor> tensors = batch.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) micro_batch.kept.put(micro_batch.graph->tape.data[i], tensors[i]);
+  return micro_batch;
 }
 
 LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
@@ -92,11 +94,13 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
   start.expect({2});
   std::optional<Rounds> rounds;
   try {
-    for (const Indices part : parts) {
-      if (!part.empty()) graph_of(replica, data, part, step);
+    if (graphs_.size() > k_most_graphs) graphs_.clear();
+    if (graphs_.empty()) {
+      const auto found = std::ranges::find_if(parts, [](const Indices part) { return !part.empty(); });
+      const Indices first = found == parts.end() ? Indices(some) : *found;
+      graph_of(replica, replica.load(data, first).batch, first, step);
     }
-    const Graph& shape = graphs_.empty() ? graph_of(replica, data, some, step) : graphs_.begin()->second;
-    rounds.emplace(replica, shape, computes, ranks);
+    rounds.emplace(replica, graphs_.begin()->second, computes, ranks);
   } catch (...) {
     start.report_failure();
     throw;
@@ -110,7 +114,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
       std::vector<MicroBatch> group;
       for (std::size_t k = begin; k < end; ++k) {
         if (parts[k].empty()) continue;  // in lock-step: others have some in this round
-        group.push_back(load(graph_of(replica, data, parts[k], step), replica, data, parts[k], step, place_, sums));
+        group.push_back(load(replica, data, parts[k], step, sums));
       }
       fault_point("model", step);
       rounds->run(group);

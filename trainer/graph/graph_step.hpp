@@ -46,11 +46,12 @@ class GraphStep {
   double exchange_seconds(comm::Communicator& ranks) const;
 
  private:
-  const Graph& graph_of(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);
+  const Graph& graph_of(Replica& replica, const Batch& batch, std::span<const std::int64_t> samples, std::int64_t step);
+  MicroBatch load(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step, LocalSums& sums);
 
   GraphOptions options_;
   ShelfPlace place_ = ShelfPlace::device;
-  std::map<std::int64_t, Graph> graphs_;  // by micro-batch size
+  std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
 
 }  // namespace onebatch

@@ -48,7 +48,7 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
       twice_(computes == Computes::twice),
       exchange_(
           ranks, [this] { stop_clock(); }, [this] { begun_ = Clock::now(); }),
-      loss_sum_(at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
+      loss_sum_(at::zeros({replica.loss.is_the_models() ? 2 : 1}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
   for (const Segment& segment : shape.segments) {
     norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
   }
@@ -82,7 +82,8 @@ std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
 }
 
 void Rounds::finish(LocalSums& sums) {
-  sums.loss = loss_sum_.item<double>();
+  sums.loss = loss_sum_[0].item<double>();
+  if (replica_.loss.is_the_models()) sums.weight = loss_sum_[1].item<double>();
   stop_clock();
   sums.compute_seconds = compute_seconds_;
 }
@@ -200,9 +201,12 @@ void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index)
 void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   const Segment& segment = micro_batch.segment(index);
   const Value loss = micro_batch.graph->tape.loss;
+  const bool returns_weight = replica_.loss.is_the_models();
   if (const auto made = run.made.find(loss); made != run.made.end()) {
     loss_sum_.add_(made->second.detach());
-    micro_batch.gradients.put(loss, at::ones_like(made->second));
+    at::Tensor gradient = at::ones_like(made->second);
+    if (returns_weight) gradient[1].zero_();
+    micro_batch.gradients.put(loss, gradient);
   }
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gradients;

@@ -93,7 +93,7 @@ class Rounds {
   const Graph& shape_;  // any size's: they are cut alike
   bool twice_;
   StepExchange exchange_;
-  at::Tensor loss_sum_;
+  at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
   Clock::time_point begun_ = Clock::now();
   double compute_seconds_ = 0.0;

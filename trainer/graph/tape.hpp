@@ -82,8 +82,7 @@ struct Tape {
   std::vector<TapeCall> buffer_calls;  // of no use to the loss: they only change buffers, and run once per step
   std::vector<TapeValue> values;
   std::unordered_map<Value, at::Tensor> live;  // parameters, buffers and constants
-  Value inputs = k_no_value;
-  Value targets = k_no_value;
+  std::vector<Value> data;                     // a batch's tensors, in their order
   Value loss = k_no_value;
 };
 
@@ -109,8 +108,7 @@ struct CaptureRequest {
   std::vector<NamedTensor> known;  // parameters, buffers, constants: everything that outlives a call
   Literals literals = Literals::numbers;
   AutogradGraph graph = AutogradGraph::left_out;
-  at::Tensor inputs;
-  at::Tensor targets;
+  std::vector<at::Tensor> data;  // a batch's tensors
 };
 
 /// Runs `loss` once, in the mode of gradients, and records it. Whatever it changes in buffers is the caller's to undo. Throws

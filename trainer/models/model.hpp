@@ -34,8 +34,11 @@ class Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
-  /// inputs [N, ...sample shape] on the model's device; returns [N, num_classes].
-  virtual at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) = 0;
+  /// Inputs [N, ...] on the model's device, as many as it takes; returns what it returns: outputs [N, ..., num_classes] alone, or, where it
+  /// computes its loss itself, the loss's sum and weight.
+  virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) = 0;
+  /// Of one input, one output.
+  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) { return run({inputs}, context).front(); }
   /// The live tensors, in one order that is the same on every rank.
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
@@ -52,7 +55,8 @@ struct ModelRequest {
   std::vector<std::int64_t> sample_shape;  // of the data: [C, H, W] or [D]
   std::int64_t num_classes = 0;            // of the data; the configuration's wins where it is larger
   bool freeze_batch_norm = false;
-  std::uint64_t seed = 1;  // of the initial weights
+  bool returns_loss = false;  // torchscript: the loss's sum and weight
+  std::uint64_t seed = 1;     // of the initial weights
 };
 
 /// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit together.

@@ -46,7 +46,7 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
 std::unique_ptr<Model> make_model(const ModelRequest& request) {
   at::manual_seed(request.seed);
   auto model = request.configuration.kind == ModelKind::torchscript
-                   ? load_torchscript(request.configuration.path, request.freeze_batch_norm)
+                   ? load_torchscript({request.configuration.path, request.freeze_batch_norm, request.returns_loss})
                    : wrap_module(make_module(request), request.freeze_batch_norm);
   if (!request.configuration.weights.empty()) load_weights(*model, request.configuration.weights);
   return model;

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace onebatch {
@@ -29,19 +30,25 @@ void keep_operators_visible() {
 
 class TorchScriptModel final : public Model {
  public:
-  TorchScriptModel(torch::jit::Module module, std::string file, bool freeze_batch_norm)
-      : module_(std::move(module)), file_(std::move(file)), freeze_(freeze_batch_norm) {
+  TorchScriptModel(torch::jit::Module module, const TorchScriptRequest& request)
+      : module_(std::move(module)), file_(request.file), freeze_(request.freeze_batch_norm), returns_loss_(request.returns_loss) {
     keep_operators_visible();
     set_phase(Phase::training);
   }
 
-  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) override {
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
     torch::jit::setGraphExecutorOptimize(false);  // of this thread
     const RandomnessScope scope(context);
-    const c10::IValue outputs = module_.forward({inputs});
-    if (outputs.isTensor()) return outputs.toTensor();
-    throw UserError(file_ + ": the model returns " + outputs.type()->annotation_str() +
-                    ", not a tensor: wrap it in a module whose forward returns the outputs alone");
+    check_takes(inputs.size());
+    const c10::IValue outputs = module_.forward({inputs.begin(), inputs.end()});
+    if (outputs.isTensor()) return {outputs.toTensor()};
+    if (returns_loss_ && outputs.isTuple() && outputs.toTupleRef().elements().size() == 2) {
+      const auto& pair = outputs.toTupleRef().elements();
+      if (pair[0].isTensor() && pair[1].isTensor()) return {pair[0].toTensor(), pair[1].toTensor()};
+    }
+    throw UserError(file_ + ": the model returns " + outputs.type()->annotation_str() + ", not " +
+                    (returns_loss_ ? "two tensors: for loss.kind = \"model\" its forward returns the loss's sum and its weight"
+                                   : "a tensor: wrap it in a module whose forward returns the outputs alone"));
   }
 
   std::vector<NamedTensor> parameters() const override { return named(module_.named_parameters()); }
@@ -74,6 +81,17 @@ class TorchScriptModel final : public Model {
   }
 
  private:
+  void check_takes(std::size_t given) const {
+    const auto& schema = module_.get_method("forward").function().getSchema();
+    const std::size_t takes = schema.arguments().size() - 1;  // but for itself
+    const auto needs = static_cast<std::size_t>(std::count_if(schema.arguments().begin() + 1, schema.arguments().end(),
+                                                              [](const c10::Argument& argument) { return !argument.default_value(); }));
+    if (given >= needs && given <= takes) return;
+    throw UserError(file_ + ": the model's forward takes " + std::to_string(takes) + " tensor(s), but is given " + std::to_string(given) +
+                    (returns_loss_ ? " (data.inputs, and the target last)" : " (data.inputs)") +
+                    ": name the tensors that it takes in data.inputs, in its order");
+  }
+
   template <typename List>
   static std::vector<NamedTensor> named(const List& list) {
     std::vector<NamedTensor> tensors;
@@ -84,6 +102,7 @@ class TorchScriptModel final : public Model {
   mutable torch::jit::Module module_;
   std::string file_;
   bool freeze_;
+  bool returns_loss_;
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
@@ -100,7 +119,8 @@ torch::jit::Module load(const std::string& file) {
 
 }  // namespace
 
-std::unique_ptr<Model> load_torchscript(const std::string& file, bool freeze_batch_norm) {
+std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
+  const std::string& file = request.file;
   torch::jit::Module module = load(file);
   if (!module.find_method("forward")) throw UserError(file + ": the module has no forward method");
   if (!module.hasattr("training") || module.parameters().size() == 0) {
@@ -113,7 +133,7 @@ std::unique_ptr<Model> load_torchscript(const std::string& file, bool freeze_bat
   for (const at::Tensor& parameter : module.parameters()) trains = trains || parameter.requires_grad();
   if (!trains)
     throw UserError(file + ": no parameter of the module requires a gradient: call requires_grad_() on those to train before saving it");
-  return std::make_unique<TorchScriptModel>(std::move(module), file, freeze_batch_norm);
+  return std::make_unique<TorchScriptModel>(std::move(module), request);
 }
 
 }  // namespace onebatch

@@ -1,5 +1,6 @@
 #include "trainer/models/trainable_module.hpp"
 
+#include "trainer/error.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <torch/nn/modules/batchnorm.h>
@@ -18,9 +19,12 @@ class ModuleModel final : public Model {
     set_phase(Phase::training);
   }
 
-  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) override {
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
+    if (inputs.size() != 1)
+      throw UserError("the model takes one input, data.inputs names " + std::to_string(inputs.size()) +
+                      ": write one, or model.kind = \"torchscript\" for a model of several");
     const RandomnessScope scope(context);
-    return module_->forward(inputs, context);
+    return {module_->forward(inputs.front(), context)};
   }
   std::vector<NamedTensor> parameters() const override { return named_tensors(module_->named_parameters()); }
   std::vector<NamedTensor> buffers() const override { return named_tensors(module_->named_buffers()); }

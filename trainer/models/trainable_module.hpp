@@ -21,7 +21,12 @@ std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
 }
 
 /// The module that a file holds, saved from Python by torch.jit.script or torch.jit.trace. Throws UserError where it cannot be trained.
-std::unique_ptr<Model> load_torchscript(const std::string& file, bool freeze_batch_norm);
+struct TorchScriptRequest {
+  std::string file;
+  bool freeze_batch_norm = false;
+  bool returns_loss = false;  // two tensors, its loss's sum and weight
+};
+std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request);
 
 /// `freeze_batch_norm`: BatchNorm layers keep to their running statistics also in training.
 std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm);

@@ -25,7 +25,7 @@ class RandomSamples final : public Dataset {
       shape.insert(shape.begin(), static_cast<std::int64_t>(indices.size()));
       return at::rand(shape, at::TensorOptions().dtype(type));
     };
-    return {draw(request_.input_shape), draw(request_.output_shape)};
+    return {{draw(request_.input_shape)}, draw(request_.output_shape), {}};
   }
 
  private:
@@ -37,7 +37,9 @@ class UsersModel final : public Model {
  public:
   explicit UsersModel(const BatchSizeRequest& request) : request_(request) {}
 
-  at::Tensor forward(const at::Tensor& inputs, const ForwardContext& /*context*/) override { return request_.forward(inputs); }
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& /*context*/) override {
+    return {request_.forward(inputs.front())};
+  }
   std::vector<NamedTensor> parameters() const override {
     auto named = named_tensors(request_.module.named_parameters());
     std::erase_if(named, [](const NamedTensor& parameter) { return !parameter.tensor.requires_grad(); });

@@ -27,10 +27,7 @@ SearchOptions SizeProbe::search_options() const {
 }
 
 double SizeProbe::micro_step(std::int64_t size) {
-  // What the samples are does not matter to memory or time, that they are real ones does.
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
-  for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % data_.size();
-  return accumulate_gradient(replica_, data_, samples, {{size, 1}}, 0).compute_seconds;
+  return accumulate_gradient(replica_, data_, data_.costliest(size), {{size, 1}}, 0).compute_seconds;
 }
 
 void SizeProbe::update() {

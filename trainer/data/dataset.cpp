@@ -1,0 +1,39 @@
+#include "trainer/data/dataset.hpp"
+
+#include "trainer/data/datasets.hpp"
+#include "trainer/error.hpp"
+
+namespace onebatch {
+
+std::vector<at::Tensor> Batch::tensors() const {
+  std::vector<at::Tensor> all = inputs;
+  for (const at::Tensor& tensor : {targets, weights}) {
+    if (tensor.defined()) all.push_back(tensor);
+  }
+  return all;
+}
+
+Batch Batch::on(c10::Device device) const {
+  Batch moved = *this;
+  for (at::Tensor& input : moved.inputs) input = input.to(device);
+  if (targets.defined()) moved.targets = targets.to(device);
+  if (weights.defined()) moved.weights = weights.to(device);
+  return moved;
+}
+
+std::vector<std::int64_t> Dataset::costliest(std::int64_t count) const {
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % size();
+  return samples;
+}
+
+std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
+  switch (configuration.kind) {
+    case DataKind::idx: return open_idx_dataset(configuration.path, split);
+    case DataKind::safetensors: return open_safetensors_dataset(configuration);
+    case DataKind::synthetic: return make_synthetic_dataset(configuration, split, seed);
+  }
+  throw UserError("data.kind is not one that this program knows");
+}
+
+}  // namespace onebatch

@@ -1,0 +1,175 @@
+// Tensors of a safetensors file as samples: the first dimension counts them. Any number of inputs, targets of any shape, a weight for each
+// target, and sequences of unlike lengths in tensors that are padded to the longest.
+#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/data/datasets.hpp"
+#include "trainer/error.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+// Rows in plain memory, outside of the device's budget.
+class Column {
+ public:
+  Column(const std::filesystem::path& file, const SafetensorsHeader& header, const std::string& name, const char* key) {
+    const auto found =
+        std::find_if(header.entries.begin(), header.entries.end(), [&](const SafetensorsEntry& entry) { return entry.name == name; });
+    if (found == header.entries.end()) {
+      std::string names;
+      for (const auto& entry : header.entries) names += (names.empty() ? "" : ", ") + entry.name;
+      throw UserError(file.string() + " holds no tensor \"" + name + "\": write one of " + names + " for " + key);
+    }
+    const auto type = type_of_dtype(found->dtype);
+    if (!type) throw UserError(file.string() + ": tensor " + name + " has the type " + found->dtype + ", which is not supported");
+    if (found->shape.empty() || found->shape[0] == 0)
+      throw UserError(file.string() + ": tensor " + name + " holds no samples: its first dimension must count them");
+    name_ = name;
+    type_ = *type;
+    shape_ = found->shape;
+    bytes_ = read_safetensors_entry(file, header, *found);
+    row_bytes_ = bytes_.size() / static_cast<std::size_t>(shape_[0]);
+  }
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::vector<std::int64_t>& shape() const { return shape_; }
+  [[nodiscard]] bool floating() const { return at::isFloatingType(type_); }
+
+  /// Rows, of a sequence that is `longest` long the first `length` elements; whatever is no integer as `type`.
+  [[nodiscard]] at::Tensor rows(std::span<const std::int64_t> indices, std::int64_t longest, std::int64_t length,
+                                at::ScalarType type) const {
+    std::vector<std::int64_t> shape = shape_;
+    shape[0] = static_cast<std::int64_t>(indices.size());
+    std::size_t bytes = row_bytes_;
+    if (shape.size() > 1 && shape[1] == longest && length < longest) {
+      bytes = bytes / static_cast<std::size_t>(longest) * static_cast<std::size_t>(length);
+      shape[1] = length;
+    }
+    const at::Tensor rows = at::empty(shape, at::TensorOptions().dtype(type_));
+    auto* to = static_cast<std::byte*>(rows.mutable_data_ptr());
+    for (const std::int64_t index : indices) {
+      if (index < 0 || index >= shape_[0])
+        throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(shape_[0]));
+      std::memcpy(to, bytes_.data() + static_cast<std::size_t>(index) * row_bytes_, bytes);
+      to += bytes;
+    }
+    return rows.to(floating() ? type : at::kLong);
+  }
+
+  /// All values of a column of integers.
+  [[nodiscard]] std::vector<std::int64_t> integers() const {
+    std::vector<std::int64_t> values;
+    for (std::int64_t row = 0; row < shape_[0]; ++row) {
+      const at::Tensor one = rows(std::span(&row, 1), 0, 0, at::kLong);
+      values.insert(values.end(), one.const_data_ptr<std::int64_t>(), one.const_data_ptr<std::int64_t>() + one.numel());
+    }
+    return values;
+  }
+
+ private:
+  std::string name_;
+  at::ScalarType type_ = at::kFloat;
+  std::vector<std::int64_t> shape_;
+  std::vector<std::byte> bytes_;
+  std::size_t row_bytes_ = 0;
+};
+
+class SafetensorsDataset final : public Dataset {
+ public:
+  explicit SafetensorsDataset(const DatasetConfiguration& configuration) : file_(configuration.path) {
+    const SafetensorsHeader header = read_safetensors_header(file_);
+    for (const std::string& name : configuration.inputs) inputs_.emplace_back(file_, header, name, "data.inputs");
+    for (const Column& input : inputs_) check_count(input);
+    if (!configuration.target.empty()) add(targets_, header, configuration.target, "data.target");
+    if (!configuration.weights.empty()) add(weights_, header, configuration.weights, "data.weights");
+    if (!configuration.lengths.empty()) read_lengths(header, configuration.lengths);
+    if (!targets_.empty() && !targets_.front().floating()) count_classes();
+    if (weights_.empty()) return;
+    if (targets_.empty() || weights_.front().shape() != targets_.front().shape() || !weights_.front().floating())
+      throw UserError(file_.string() + ": data.weights = \"" + configuration.weights +
+                      "\" must be floating-point numbers of the target's shape");
+  }
+
+  std::int64_t size() const override { return inputs_.front().shape()[0]; }
+  std::vector<std::int64_t> sample_shape() const override { return {inputs_.front().shape().begin() + 1, inputs_.front().shape().end()}; }
+  std::int64_t num_classes() const override { return num_classes_; }
+
+  Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    std::int64_t length = longest_;
+    if (!lengths_.empty() && !indices.empty()) {
+      length = 1;
+      for (const std::int64_t index : indices) length = std::max(length, lengths_.at(static_cast<std::size_t>(index)));
+    }
+    Batch batch;
+    for (const Column& input : inputs_) batch.inputs.push_back(input.rows(indices, longest_, length, type));
+    if (!targets_.empty()) batch.targets = targets_.front().rows(indices, longest_, length, type);
+    if (!weights_.empty()) batch.weights = weights_.front().rows(indices, longest_, length, type);
+    return batch;
+  }
+
+  std::vector<std::int64_t> costliest(std::int64_t count) const override {
+    if (lengths_.empty()) return Dataset::costliest(count);
+    std::vector<std::int64_t> order(lengths_.size());
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return lengths_[static_cast<std::size_t>(a)] > lengths_[static_cast<std::size_t>(b)];
+    });
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = order[i % order.size()];
+    return samples;
+  }
+
+ private:
+  void check_count(const Column& column) const {
+    if (column.shape()[0] == size()) return;
+    throw UserError(file_.string() + ": tensor " + column.name() + " has " + std::to_string(column.shape()[0]) + " samples, " +
+                    inputs_.front().name() + " has " + std::to_string(size()));
+  }
+
+  void add(std::vector<Column>& to, const SafetensorsHeader& header, const std::string& name, const char* key) const {
+    to.emplace_back(file_, header, name, key);
+    check_count(to.front());
+  }
+
+  void read_lengths(const SafetensorsHeader& header, const std::string& name) {
+    const Column column(file_, header, name, "data.lengths");
+    check_count(column);
+    if (column.floating() || column.shape().size() != 1 || inputs_.front().shape().size() < 2)
+      throw UserError(file_.string() + ": data.lengths = \"" + name +
+                      "\" must be one whole number per sample, and the first input [samples, longest, ...]");
+    lengths_ = column.integers();
+    longest_ = inputs_.front().shape()[1];
+    for (const std::int64_t length : lengths_) {
+      if (length < 1 || length > longest_)
+        throw UserError(file_.string() + ": " + name + " holds the length " + std::to_string(length) + ", but " + inputs_.front().name() +
+                        " has room for 1 to " + std::to_string(longest_));
+    }
+  }
+
+  void count_classes() {
+    const auto labels = targets_.front().integers();
+    num_classes_ = std::max<std::int64_t>(1, *std::max_element(labels.begin(), labels.end()) + 1);
+  }
+
+  std::filesystem::path file_;
+  std::vector<Column> inputs_;
+  std::vector<Column> targets_;  // one or none
+  std::vector<Column> weights_;  // one or none
+  std::vector<std::int64_t> lengths_;
+  std::int64_t longest_ = 0;
+  std::int64_t num_classes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration) {
+  return std::make_unique<SafetensorsDataset>(configuration);
+}
+
+}  // namespace onebatch
