@@ -197,7 +197,8 @@ class Program {
     write_json(to_json(made));
     const ClusterProfile& profile = session.probe();
     const BatchConfiguration& batch = loaded_.configuration.batch;
-    if (first()) write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, batch), observer);
+    if (first())
+      write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration), observer);
     return code(ExitCode::done);
   }
 

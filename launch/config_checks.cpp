@@ -18,6 +18,8 @@ class Checker {
     check_batch();
     check_model();
     check_loss();
+    check_precision();
+    check_bitwise();
     check_optimizer();
     check_devices();
     return mistakes_;
@@ -73,6 +75,34 @@ class Checker {
       complain("loss.kind", "\"model\" belongs to model.kind = \"torchscript\": its forward returns the loss's sum and its weight");
   }
 
+  void check_bitwise() {
+    if (c_.run.deterministic != Determinism::bitwise) return;
+    if (c_.batch.micro_batch_size.size() != 1)
+      complain("run.deterministic", "\"bitwise\" needs batch.micro_batch_size = n: the samples of every kernel call, on every rank");
+    if (c_.batch.gradient_accumulation_steps)
+      complain("batch.gradient_accumulation_steps", "stands beside run.deterministic = \"bitwise\", which plans by the call: leave it out");
+    if (c_.comm.reduce_dtype != ReduceType::parameters)
+      complain("comm.reduce_dtype", "run.deterministic = \"bitwise\" reduces exact sums; leave it out");
+  }
+
+  void check_precision() {
+    const PrecisionConfiguration& precision = c_.precision;
+    const auto is_short = [](Precision one) { return one == Precision::bfloat16 || one == Precision::float16; };
+    const bool autocast = is_short(precision.compute) && precision.parameters == Precision::float32;
+    if (precision.compute != precision.parameters && !autocast)
+      complain("precision.compute",
+               "must be the same as precision.parameters, or \"bfloat16\" or \"float16\" with parameters in \"float32\" (autocast)");
+    if (chosen("precision.master_weights") && !is_short(precision.parameters))
+      complain("precision.master_weights", "belongs to precision.parameters = \"float16\" or \"bfloat16\"; leave it out");
+    const bool float16 = precision.compute == Precision::float16 || precision.parameters == Precision::float16;
+    for (const char* key : {"precision.loss_scale", "precision.loss_scale_growth_steps"}) {
+      if (chosen(key) && !float16) complain(key, "belongs to \"float16\"; leave it out");
+    }
+    const bool narrows = is_short(precision.parameters) && !precision.master_weights;
+    if (narrows && c_.comm.reduce_dtype != ReduceType::parameters)
+      complain("comm.reduce_dtype", "gradients without master weights are summed over ranks in float32; leave it out");
+  }
+
   void check_batch() {
     const auto& batch = c_.batch;
     const auto listed = static_cast<int>(batch.micro_batch_size.size());
@@ -108,9 +138,6 @@ class Checker {
       complain("memory.recompute", "does not go with batch_norm.mode = \"sync\" in this version: write \"off\", or mode = \"exact\"");
     if (c_.memory.recompute == Recompute::on && c_.batch_norm.mode == BatchNormMode::exact)
       complain("memory.recompute", "exact BatchNorm computes again from BatchNorm to BatchNorm: leave the number out");
-    const bool autocast = c_.precision.compute == Precision::bfloat16 && c_.precision.parameters == Precision::float32;
-    if (c_.precision.compute != c_.precision.parameters && !autocast)
-      complain("precision.compute", "must be the same as precision.parameters, or \"bfloat16\" with parameters in \"float32\"");
   }
 
   void check_belongs(ModelKind kind, const std::string& name, std::initializer_list<const char*> keys) {

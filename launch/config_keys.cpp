@@ -117,12 +117,14 @@ std::vector<ConfigKey> optimizer_keys() {
 }
 
 std::vector<ConfigKey> arithmetic_keys() {
-  const std::vector<Choice<Precision>> precisions = {{"float32", Precision::float32}, {"float64", Precision::float64}};
+  const std::vector<Choice<Precision>> precisions = {
+      {"float32", Precision::float32}, {"float64", Precision::float64}, {"bfloat16", Precision::bfloat16}, {"float16", Precision::float16}};
   return {
-      choice_key<Precision>("precision.compute",
-                            {{"float32", Precision::float32}, {"float64", Precision::float64}, {"bfloat16", Precision::bfloat16}},
-                            {"float16"}, ONEBATCH_FIELD(precision.compute)),
-      choice_key<Precision>("precision.parameters", precisions, {"bfloat16", "float16"}, ONEBATCH_FIELD(precision.parameters)),
+      choice_key<Precision>("precision.compute", precisions, {}, ONEBATCH_FIELD(precision.compute)),
+      choice_key<Precision>("precision.parameters", precisions, {}, ONEBATCH_FIELD(precision.parameters)),
+      boolean_key("precision.master_weights", ONEBATCH_FIELD(precision.master_weights)),
+      loss_scale_key(),
+      integer_key("precision.loss_scale_growth_steps", 1, k_any, ONEBATCH_FIELD(precision.loss_scale_growth_steps)),
       boolean_key("precision.allow_tf32", ONEBATCH_FIELD(precision.allow_tf32)),
       choice_key<BatchNormMode>("batch_norm.mode",
                                 {{"local", BatchNormMode::local}, {"sync", BatchNormMode::sync}, {"exact", BatchNormMode::exact}}, {},
@@ -194,7 +196,6 @@ const std::vector<std::string>& future_keys() {
                                                 "model.n_embd",
                                                 "model.block_size",
                                                 "model.vocab_size",
-                                                "precision.loss_scale",
                                                 "memory.max_split_size_mb",
                                                 "memory.expandable_segments",
                                                 "log.tensorboard"};

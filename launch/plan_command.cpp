@@ -47,12 +47,12 @@ double gradient_bytes(const Arguments& arguments, const ClusterProfile& cluster)
   return bytes;
 }
 
-Candidate make_candidate(const Arguments& arguments, const BatchConfiguration& batch, const std::string& devices,
+Candidate make_candidate(const Arguments& arguments, const Configuration& configuration, const std::string& devices,
                          const DeviceProfiles& known, Observer& observer) {
   Candidate candidate{devices, make_cluster(parse_devices(devices), known), {}};
   // What a profile says of reducing was another cluster's.
   for (RankProfile& rank : candidate.profile.ranks) rank.reduce_seconds = 0.0;
-  candidate.options = planner_options(candidate.profile, batch);
+  candidate.options = planner_options(candidate.profile, configuration);
   const double bytes = gradient_bytes(arguments, candidate.profile);
   if (bytes == 0.0)
     observer.warn("the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
@@ -65,17 +65,18 @@ Candidate make_candidate(const Arguments& arguments, const BatchConfiguration& b
   return candidate;
 }
 
-std::vector<Candidate> make_candidates(const Arguments& arguments, const BatchConfiguration& batch, Observer& observer) {
+std::vector<Candidate> make_candidates(const Arguments& arguments, const Configuration& configuration, Observer& observer) {
   if (arguments.devices.empty()) {
     if (arguments.profile_file.empty())
       throw UserError("--global-batches needs --profile FILE or --devices LIST: it compares without measuring");
     Candidate candidate{arguments.profile_file, parse_profile(read_file(arguments.profile_file), arguments.profile_file), {}};
-    candidate.options = planner_options(candidate.profile, batch);
+    candidate.options = planner_options(candidate.profile, configuration);
     return {candidate};
   }
   const DeviceProfiles known = read_profiles(arguments.profiles_folder);
   std::vector<Candidate> candidates;
-  for (const std::string& devices : arguments.devices) candidates.push_back(make_candidate(arguments, batch, devices, known, observer));
+  for (const std::string& devices : arguments.devices)
+    candidates.push_back(make_candidate(arguments, configuration, devices, known, observer));
   return candidates;
 }
 
@@ -129,7 +130,7 @@ std::string plan_without_devices(const Arguments& arguments, const Configuration
   const fs::path folder = fs::path(arguments.svg_file).parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
     throw UserError("--svg " + arguments.svg_file + ": there is no folder " + folder.string());
-  const auto candidates = make_candidates(arguments, batch, observer);
+  const auto candidates = make_candidates(arguments, configuration, observer);
   const bool comparison = candidates.size() > 1 || !arguments.global_batches.empty() || !arguments.prices.empty();
   if (comparison) return sweep(arguments, candidates, batch, dataset_size, observer);
   const Candidate& candidate = candidates.front();

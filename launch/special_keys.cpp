@@ -5,15 +5,31 @@
 namespace onebatch::launch {
 
 ConfigKey deterministic_key() {
-  return {"run.deterministic", "true or false",
+  return {"run.deterministic", "true, false or \"bitwise\"",
           [](const toml::node& node, Configuration& c) -> Complaint {
-            if (node.value_exact<std::string>() == "bitwise") return "\"bitwise\" is not in this version; write true or false";
+            const bool bitwise = node.value_exact<std::string>() == "bitwise";
             const auto value = node.value_exact<bool>();
-            if (!value) return "write true or false";
-            c.run.deterministic = *value ? Determinism::on : Determinism::off;
+            if (!value && !bitwise) return "write true, false or \"bitwise\"";
+            c.run.deterministic = bitwise ? Determinism::bitwise : (*value ? Determinism::on : Determinism::off);
             return {};
           },
-          [](const Configuration& c) { return std::string(c.run.deterministic == Determinism::on ? "true" : "false"); }};
+          [](const Configuration& c) {
+            if (c.run.deterministic == Determinism::bitwise) return std::string("\"bitwise\"");
+            return std::string(c.run.deterministic == Determinism::on ? "true" : "false");
+          }};
+}
+
+ConfigKey loss_scale_key() {
+  return {
+      "precision.loss_scale", "\"dynamic\" or a number above 0",
+      [](const toml::node& node, Configuration& c) -> Complaint {
+        const auto number = node.value<double>();
+        const bool good = number && node.is_number() && std::isfinite(*number) && *number > 0.0;
+        if (!good && node.value_exact<std::string>() != "dynamic") return "write \"dynamic\" or a number above 0";
+        c.precision.loss_scale = good ? number : std::nullopt;
+        return {};
+      },
+      [](const Configuration& c) { return c.precision.loss_scale ? number_text(*c.precision.loss_scale) : std::string("\"dynamic\""); }};
 }
 
 ConfigKey micro_batch_key() {

@@ -6,6 +6,7 @@
 namespace onebatch::launch {
 
 ConfigKey deterministic_key();
+ConfigKey loss_scale_key();
 ConfigKey micro_batch_key();
 /// So many numbers; 0: any.
 ConfigKey numbers_key(std::string path, std::size_t count, Range range, std::function<std::vector<double>(const Configuration&)> get,

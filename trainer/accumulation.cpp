@@ -7,6 +7,7 @@
 #include "trainer/graph/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -54,7 +55,8 @@ class Accumulator {
     if (fits(samples, wanted)) return;
     recover_from_out_of_memory(replica_.device);
     const auto size = static_cast<std::int64_t>(samples.size());
-    if (replica_.has_batch_statistics) throw MicroBatchDoesNotFit(size);
+    // Halves would have other statistics, or other bits.
+    if (replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr) throw MicroBatchDoesNotFit(size);
     if (size == 1) throw DoesNotFitError("not even one sample fits on " + replica_.device.name() + " any more");
     ++sums_.out_of_memory_events;
     sums_.failed_size = sums_.failed_size == 0 ? size : std::min(sums_.failed_size, size);
@@ -84,12 +86,13 @@ class Accumulator {
     fault_point("model", step_);
     const Replica::Forward made = replica_.forward(batch, {replica_.seed, step_, samples});
     const at::Tensor& loss = made.loss;
+    const at::Tensor gradient = at::full_like(loss, replica_.loss_scale.factor());
     if (!wanted) {
-      loss.backward();
+      loss.backward(gradient);
     } else if (!wanted->empty()) {
       std::vector<at::Tensor> inputs;
       for (const std::size_t index : *wanted) inputs.push_back(replica_.gradients.parameters()[index].tensor);
-      torch::autograd::backward({loss}, {}, std::nullopt, false, inputs);
+      torch::autograd::backward({loss}, {gradient}, std::nullopt, false, inputs);
     }
     loss_sum_.add_(loss.detach());
     if (made.weight.defined()) weight_sum_.add_(made.weight);

@@ -10,7 +10,7 @@
 namespace onebatch {
 
 enum class DeviceChoice { automatic, cuda, cpu };
-enum class Determinism { off, on };
+enum class Determinism { off, on, bitwise };
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
 enum class DataKind { idx, safetensors, synthetic };
@@ -20,7 +20,7 @@ enum class LossKind { cross_entropy, mse, model };
 enum class NormalizeBy { samples, tokens };
 enum class OptimizerKind { adamw, adam, sgd };
 enum class ScheduleKind { constant, linear, cosine, step };
-enum class Precision { float32, float64, bfloat16 };
+enum class Precision { float32, float64, bfloat16, float16 };
 enum class BatchNormMode { local, sync, exact };
 enum class Recompute { off, automatic, on };
 enum class Offload { automatic, never };
@@ -109,6 +109,10 @@ struct ScheduleConfiguration {
 struct PrecisionConfiguration {
   Precision compute = Precision::float32;
   Precision parameters = Precision::float32;
+  bool master_weights =
+      true;  // bfloat16, float16 parameters: float32 copies are what the optimizer updates, and gradients are summed in float32
+  std::optional<double> loss_scale;             // float16: a fixed one; none = dynamic
+  std::int64_t loss_scale_growth_steps = 2000;  // good steps in a row after which a dynamic one doubles
   bool allow_tf32 = false;
 };
 

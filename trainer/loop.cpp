@@ -4,6 +4,8 @@
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
+#include "trainer/formatted.hpp"
+#include "trainer/not_finite.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica_check.hpp"
 
@@ -40,7 +42,7 @@ std::map<std::string, std::string> run_identity(const Configuration& configurati
       {"data.shape", joined(data.sample_shape())},
       {"model.kind", model.kind == ModelKind::mlp ? "mlp" : (model.kind == ModelKind::resnet ? "resnet" : "torchscript")},
       {"optimizer.kind", std::to_string(static_cast<int>(configuration.optimizer.kind))},
-      {"precision.parameters", configuration.precision.parameters == Precision::float64 ? "float64" : "float32"},
+      {"precision.parameters", c10::toString(scalar_type(configuration.precision.parameters))},
   };
   if (model.kind == ModelKind::mlp) {
     identity["model.hidden"] = joined(model.hidden);
@@ -80,6 +82,7 @@ TrainResult TrainingLoop::run() {
 }
 
 StepRecord TrainingLoop::run_step() {
+  const OrderPosition before = order_->position();
   const std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
   parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
@@ -87,10 +90,14 @@ StepRecord TrainingLoop::run_step() {
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;
   stopping_ = totals.stop_requested;
   if (totals.skipped)
     warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
+  if (totals.overflowed && parts_.control.rank() == 0)
+    parts_.observer.info("step " + std::to_string(step_) + " was skipped: its gradient overflows float16 at the loss scale " +
+                         formatted("%g", totals.loss_scale) + "; the next is " + formatted("%g", parts_.replica.loss_scale.scale()));
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
@@ -104,6 +111,8 @@ StepRecord TrainingLoop::run_step() {
   record.loss = last_loss_;
   record.lr = lr;
   record.grad_norm = totals.grad_norm;
+  if (parts_.replica.loss_scale.is_active()) record.loss_scale = totals.loss_scale;
+  record.skipped = totals.skipped || totals.overflowed;
   record.step_seconds = seconds;
   record.compute_seconds = totals.compute_seconds;
   record.exposed_comm_seconds = totals.exposed_comm_seconds;
@@ -139,6 +148,26 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                             " runs out of memory, and its micro-batches cannot be made smaller: leave batch.gradient_accumulation_steps to "
                             "\"auto\", or raise probe.margin");
   }
+}
+
+// The weights are still those of the last good step: they are saved before the run ends.
+void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before) {
+  const Plan& plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+  const int rank = parts_.control.rank();
+  const std::string where = first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
+                                             plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
+  const Configuration& c = parts_.configuration;
+  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, before);
+  if (step_ > 0) save();
+  const bool float16 = parts_.replica.loss_scale.is_active();
+  throw AgreedError(ExitCode::failed,
+                    "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
+                        (float16 ? " at any loss scale down to " + formatted("%g", parts_.replica.loss_scale.scale()) : "") + ": " + where +
+                        ". Nothing was updated; the weights are those of step " + std::to_string(step_) +
+                        (step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "") + ". Try " +
+                        (float16 ? (c.precision.master_weights ? "precision.compute = \"bfloat16\"" : "precision.master_weights = true")
+                                 : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm") +
+                        ", and look at that batch's data");
 }
 
 void TrainingLoop::after_step(const StepRecord& record, bool last) {
@@ -195,6 +224,11 @@ void TrainingLoop::save() {
   state.world_size = parts_.control.size();
   state.devices = devices_;
   state.plan = parts_.plans.epoch_plan();
+  if (const LossScale& scale = parts_.replica.loss_scale; scale.is_active()) {
+    state.loss_scale = scale.scale();
+    state.loss_scale_steps = scale.steps_since_change();
+  }
+  if (const ReproducibleSum* sum = parts_.replica.gradients.reproducible()) state.bases = sum->bases();
   state.identity = run_identity(parts_.configuration, parts_.data);
   const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep,
                                parts_.control);
@@ -219,6 +253,8 @@ void TrainingLoop::resume() {
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   load_replica(checkpoint, parts_.replica, parts_.control);
+  if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
+  if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty()) sum->set_bases(saved.bases);
   step_ = saved.step;
   saved_step_ = saved.step;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, saved.position);

@@ -34,6 +34,7 @@ class TrainingLoop {
   StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, double lr);
   void after_step(const StepRecord& record, bool last);
   void check_replicas();
+  [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
   void validate();
   void save();
   void warn(const std::string& line) const;

@@ -127,14 +127,15 @@ EpochPlan RunPlans::make_epoch_plan() {
   const bool drop = batch.last_batch == LastBatch::drop;
   return plan_on_rank_0([&] {
     return to_json(
-        plan_epoch(batch.global_batch_size, data_.size(), drop, rank_costs(*profile_, batch), planner_options(*profile_, batch)));
+        plan_epoch(batch.global_batch_size, data_.size(), drop, rank_costs(*profile_, batch), planner_options(*profile_, configuration_)));
   });
 }
 
 Plan RunPlans::make_plan(std::int64_t batch_size) {
   const BatchConfiguration& batch = configuration_.batch;
-  return plan_on_rank_0(
-             [&] { return to_json(plan_global_batch(batch_size, rank_costs(*profile_, batch), planner_options(*profile_, batch))); })
+  return plan_on_rank_0([&] {
+           return to_json(plan_global_batch(batch_size, rank_costs(*profile_, batch), planner_options(*profile_, configuration_)));
+         })
       .full;
 }
 
@@ -183,7 +184,7 @@ RunPlans::Gain RunPlans::gain_of_a_new_plan(const DriftWatch::Drift& drift, cons
       if (std::abs(std::log(drift.typical[r])) > std::abs(std::log(drift.typical[gain.rank]))) gain.rank = r;
     }
     gain.factor = drift.typical[gain.rank];
-    const Plan then = plan_global_batch(batch.global_batch_size, costs, planner_options(*profile_, batch));
+    const Plan then = plan_global_batch(batch.global_batch_size, costs, planner_options(*profile_, configuration_));
     gain.worth = !known || worth_a_new_plan(seconds_under(plan_->full, costs), seconds_under(then, costs), recent, window);
   });
   control_.broadcast(&gain, sizeof(gain), 0);

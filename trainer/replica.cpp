@@ -10,6 +10,7 @@ at::ScalarType scalar_type(Precision precision) {
     case Precision::float32: return at::kFloat;
     case Precision::float64: return at::kDouble;
     case Precision::bfloat16: return at::kBFloat16;
+    case Precision::float16: return at::kHalf;
   }
   return at::kFloat;
 }
@@ -30,8 +31,15 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
                            .freeze_batch_norm = configuration.batch_norm.frozen,
                            .returns_loss = configuration.loss.kind == LossKind::model,
                            .seed = configuration.run.seed});
-  model->move_to(device, type);
+  const bool reduced = type == at::kHalf || type == at::kBFloat16;
+  model->move_to(device, type, reduced && configuration.precision.master_weights ? at::kFloat : type);
   return model;
+}
+
+GradientOptions gradient_options(const Configuration& configuration, std::byte* storage) {
+  const at::ScalarType type = scalar_type(configuration.precision.parameters);
+  const bool wider = (type == at::kHalf || type == at::kBFloat16) && configuration.precision.master_weights;
+  return {wider ? at::kFloat : type, configuration.run.deterministic == Determinism::bitwise, storage};
 }
 
 Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device)
@@ -47,8 +55,9 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       seed(configuration.run.seed),
       model(std::move(ready_model)),
       loss(configuration.loss, num_outputs(configuration, data)),
-      gradients(model->parameters(), gradient_storage),
+      gradients(model->parameters(), gradient_options(configuration, gradient_storage)),
       optimizer(configuration.optimizer, gradients),
+      loss_scale(configuration.precision, configuration.batch.global_batch_size),
       has_batch_statistics(!configuration.batch_norm.frozen && !model->batch_norm_layers().empty()) {
   const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)

@@ -4,6 +4,7 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
+#include "trainer/gradients/loss_scale.hpp"
 #include "trainer/loss.hpp"
 #include "trainer/metrics/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
@@ -50,13 +51,18 @@ struct Replica {
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;
+  LossScale loss_scale;
   std::unique_ptr<GraphStep> graph_step;  // where a step is run segment by segment, else null
   bool has_batch_statistics;              // a sample's gradient depends on which others are in its micro-batch
   Timeline* timeline = nullptr;           // where spans go; none: nowhere
 };
 
-/// The model of a configuration for this data, on a device, in a type.
+/// The model of a configuration for this data, on a device, in a type. With `float16` and `bfloat16` masters its BatchNorms stay in
+/// float32.
 std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device, at::ScalarType type);
+
+/// How a run sums its gradient.
+GradientOptions gradient_options(const Configuration& configuration, std::byte* storage);
 
 /// Outputs of the model: the configuration's number of classes, or the data's.
 std::int64_t num_outputs(const Configuration& configuration, const Dataset& data);

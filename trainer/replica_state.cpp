@@ -120,12 +120,16 @@ std::string to_text(const Digest& digest) {
   return text.data();
 }
 
-ReplicaSnapshot::ReplicaSnapshot(const Replica& replica) : tensors_(live_tensors(replica)), digest_(digest_of(replica)) {
+ReplicaSnapshot::ReplicaSnapshot(Replica& replica)
+    : tensors_(live_tensors(replica)), loss_scale_(replica.loss_scale), digest_(digest_of(replica)) {
+  if (const ReproducibleSum* sum = replica.gradients.reproducible()) bases_ = sum->bases();
   for (at::Generator& generator : generators_of(replica)) generators_.push_back(generator_bytes(generator));
 }
 
 void ReplicaSnapshot::restore(Replica& replica) const {
   tensors_.restore();
+  replica.loss_scale = loss_scale_;
+  if (ReproducibleSum* sum = replica.gradients.reproducible()) sum->set_bases(bases_);
   auto generators = generators_of(replica);
   for (std::size_t i = 0; i < generators.size(); ++i) {
     const std::scoped_lock lock(generators[i].mutex());

@@ -42,13 +42,15 @@ std::string to_text(const Digest& digest);
 /// Holds the state as it was; `restore` puts it back bit for bit, the generators included. See Note [A probe leaves nothing behind].
 class ReplicaSnapshot {
  public:
-  explicit ReplicaSnapshot(const Replica& replica);
+  explicit ReplicaSnapshot(Replica& replica);
   /// Throws std::logic_error where the digest afterwards is not the digest before.
   void restore(Replica& replica) const;
 
  private:
   SavedTensors tensors_;
   std::vector<std::vector<std::byte>> generators_;
+  LossScale loss_scale_;
+  std::vector<std::int64_t> bases_;
   Digest digest_;
 };
 

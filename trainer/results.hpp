@@ -15,7 +15,9 @@ struct StepRecord {
   std::int64_t consumed_samples = 0;
   double loss = 0.0;  // mean over the global batch's true weight
   double lr = 0.0;
-  double grad_norm = 0.0;  // of the whole gradient, before clipping
+  double grad_norm = 0.0;            // of the whole gradient, before clipping; not finite where it overflowed
+  bool skipped = false;              // nothing was updated
+  std::optional<double> loss_scale;  // float16 only
   double step_seconds = 0.0;
   std::vector<double> compute_seconds;  // per rank
   double exposed_comm_seconds = 0.0;

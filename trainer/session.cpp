@@ -14,6 +14,7 @@
 #include "trainer/verify.hpp"
 #include "trainer/version.hpp"
 
+#include <ATen/Parallel.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -44,7 +45,9 @@ struct Session::State {
     world.set_activity("opening data and device");
     agree(world.control(), [&] { open(); });
     check_same(world.control(), common_ground());
-    place_threads(*device, world.control());
+    place_threads(configuration, *device, world.control());
+    if (configuration.run.deterministic == Determinism::bitwise)
+      check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", std::to_string(at::get_num_threads())}});
     talk.emplace(configuration, *device, world, observer);
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
@@ -53,6 +56,19 @@ struct Session::State {
         observer.info("the model has no BatchNorm with statistics of its batch: batch_norm.mode changes nothing");
       configuration.batch_norm.mode = BatchNormMode::local;
     }
+    if (!configuration.precision.master_weights && world.control().rank() == 0)
+      observer.warn(
+          std::string("16-bit parameters without master weights are likely to end in NaN: an update below ") +
+          (configuration.precision.parameters == Precision::float16
+               ? "1/2048 of a weight is lost, a square below 6e-8 becomes 0 in Adam's second moment, which then divides, and a sum "
+                 "over a batch ends at 65504"
+               : "1/256 of a weight is lost, in the sums of gradients and moments too") +
+          ": write precision.master_weights = true, unless that is what is to be seen");
+    const bool bitwise = configuration.run.deterministic == Determinism::bitwise;
+    if (bitwise && replica->has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::exact)
+      throw AgreedError(ExitCode::user_error,
+                        "run.deterministic = \"bitwise\": local and synchronised BatchNorm's running statistics depend on who computes "
+                        "what: write batch_norm.mode = \"exact\", or batch_norm.frozen = true");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
     if (replica->graph_step || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
@@ -141,16 +157,25 @@ struct Session::State {
     observer.info("the timeline is in " + options.timeline_file.string() + ": open it in https://ui.perfetto.dev");
   }
 
-  at::ScalarType wire_type() const {
-    const at::ScalarType type = scalar_type(configuration.precision.parameters);
-    return type == at::kFloat && configuration.comm.reduce_dtype == ReduceType::bfloat16 ? at::kBFloat16 : type;
+  // What ranks sum.
+  at::ScalarType summed_type() const {
+    const GradientOptions gradient = gradient_options(configuration, nullptr);
+    return gradient.reproducible ? at::kDouble : gradient.type;
   }
+
+  // What travels: sixteen bits are too few to sum ranks in, but as the user asks.
+  at::ScalarType wire_type() const {
+    const at::ScalarType type = summed_type();
+    if (type == at::kFloat && configuration.comm.reduce_dtype == ReduceType::bfloat16) return at::kBFloat16;
+    return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+  }
+
+  std::size_t summed_bytes() const { return FlatGradients::bytes_needed(model->parameters(), gradient_options(configuration, nullptr)); }
 
   // Host memory in which the ranks of a node sum each other's gradients where they lie; none where the gradient itself does not travel.
   std::byte* gradient_storage() {
-    const bool travels = wire_type() == scalar_type(configuration.precision.parameters);
-    if (device->device().is_cuda() || world.size() == 1 || !travels) return nullptr;
-    std::byte* storage = talk->control().allocate(FlatGradients::bytes_needed(model->parameters()));
+    if (device->device().is_cuda() || world.size() == 1 || wire_type() != summed_type()) return nullptr;
+    std::byte* storage = talk->control().allocate(summed_bytes());
     if (!world.why_not_shared().empty() && world.rank() == 0)
       observer.fallback("reducing gradients in shared memory", "copies: " + world.why_not_shared());
     return storage;
@@ -158,7 +183,7 @@ struct Session::State {
 
   void make_replica(std::byte* storage) {
     or_does_not_fit([&] {
-      const auto bytes = static_cast<std::int64_t>(FlatGradients::bytes_needed(model->parameters()));
+      const auto bytes = static_cast<std::int64_t>(summed_bytes());
       if (storage != nullptr) {
         device->charge(bytes);
         charged_bytes = bytes;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 
 namespace onebatch {
@@ -54,7 +55,12 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   totals.skipped = totals.weight == 0.0;
   if (totals.skipped) return totals;
   const Span span(replica_.timeline, "optimizer", "optimizer");
-  totals.grad_norm = clip_gradient(replica_.gradients.flat(), clipping_, control_);
+  totals.grad_norm = gradient_norm(replica_.gradients.flat(), control_);
+  totals.overflowed = !std::isfinite(totals.grad_norm);
+  totals.loss_scale = replica_.loss_scale.scale();
+  totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
+  if (totals.overflowed) return totals;
+  clip_gradient(replica_.gradients.flat(), totals.grad_norm, clipping_);
   replica_.optimizer.step(request.lr, touched_);
   return totals;
 }
@@ -64,11 +70,35 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
     throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
                            std::to_string(request.global_batch.size()));
   }
+  // What forwards change besides the gradient: a pass that is of no use must leave it as it was.
+  const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
+  StepTotals totals = add_up(request);
+  while (!totals.discarded && !is_reproducible()) {
+    running_statistics.restore();
+    totals = add_up(request);
+  }
+  if (totals.discarded) {
+    running_statistics.restore();
+    return totals;
+  }
+  control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
+  replica_.gradients.finish_sum();
+  if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight * replica_.loss_scale.factor());
+  return totals;
+}
+
+bool TrainingStep::is_reproducible() {
+  ReproducibleSum* sum = replica_.gradients.reproducible();
+  if (sum == nullptr) return true;
+  std::vector<double> largest = sum->largest();
+  control_.all_reduce(largest.data(), largest.size(), comm::ScalarType::float64, comm::ReduceOp::max);
+  return sum->follow(largest);
+}
+
+StepTotals TrainingStep::add_up(const StepRequest& request) {
   control_.set_activity("micro-batches of step " + std::to_string(request.step + 1));
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
   Local local;
-  // What forwards change besides the gradient: a step that is discarded must leave it as it was.
-  const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a flag.
   try {
     replica_.gradients.begin_step();
@@ -94,11 +124,7 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
   }
   local.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
-  const StepTotals totals = combine(local, request);
-  if (totals.discarded) running_statistics.restore();
-  control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
-  if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight);
-  return totals;
+  return combine(local, request);
 }
 
 StepTotals TrainingStep::combine(const Local& local, const StepRequest& request) {

@@ -20,6 +20,9 @@ struct StepTotals {
   double grad_norm = 0.0;
   std::int64_t reduced_bytes = 0;         // that each rank handed to the communicator: the gradient and the sums beside it
   bool skipped = false;                   // the global weight was zero
+  bool overflowed = false;                // the gradient is not finite: nothing was updated
+  bool can_go_on = true;                  // false where no loss scale helps against that
+  double loss_scale = 1.0;                // in this step
   bool discarded = false;                 // a rank ran out of memory and could not split: nothing was updated, the step is to be done again
   std::int64_t out_of_memory_events = 0;  // of all ranks
   std::vector<std::int64_t> failed_sizes;  // per rank: the smallest micro-batch that ran out of memory, or 0
@@ -49,6 +52,10 @@ class TrainingStep {
     std::exception_ptr failure;  // of this rank's micro-batches
     bool discard = false;
   };
+  // One pass over the step's samples and its reduction.
+  StepTotals add_up(const StepRequest& request);
+  // Where the sum is to be reproducible: whether it is. Collective.
+  bool is_reproducible();
   StepTotals combine(const Local& local, const StepRequest& request);
   // Collective; every rank throws what the first that failed has said.
   void throw_failure(const std::exception_ptr& mine);

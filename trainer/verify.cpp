@@ -63,8 +63,12 @@ Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::in
   auto tensors = model->parameters();
   for (const auto& buffer : model->buffers()) tensors.push_back(buffer);
   for (std::size_t i = 0; i < tensors.size(); ++i) copy_from_bytes(tensors[i].tensor, weights.at(i));
-  model->move_to(c10::Device(c10::kCPU), type);
-  const Batch batch = parts.data.gather(samples, type);
+  model->move_to(c10::Device(c10::kCPU), type, type);
+  const bool reference = type == at::kDouble;
+  const double scale = reference ? 1.0 : parts.replica.loss_scale.scale();
+  const at::ScalarType loss_type = reference ? type : parts.replica.loss_type;
+  Batch batch = parts.data.gather(samples, loss_type);
+  for (at::Tensor& input : batch.inputs) input = input.is_floating_point() ? input.to(type) : input;
   const Loss& loss = parts.replica.loss;
   std::vector<at::Tensor> inputs = loss.is_the_models() ? batch.tensors() : batch.inputs;
   std::vector<at::Tensor> returned;
@@ -73,14 +77,14 @@ Gradient single_batch_gradient(const VerifyParts& parts, std::span<const std::in
     returned = model->run(inputs, {parts.replica.seed, 0, samples});
   }
   if (loss.is_the_models())
-    returned[0].div(returned[1].detach()).backward();
+    returned[0].to(loss_type).div(returned[1].detach()).mul(scale).backward();
   else
-    loss.sum(returned[0].to(type), batch.targets, batch.weights).div(loss.weight(batch.targets, batch.weights)).backward();
+    loss.sum(returned[0].to(loss_type), batch.targets, batch.weights).div(loss.weight(batch.targets, batch.weights)).mul(scale).backward();
   Gradient gradient;
   for (const auto& [name, tensor] : model->parameters()) {
     if (!tensor.requires_grad()) continue;
     const at::Tensor grad = tensor.grad().defined() ? tensor.grad() : at::zeros_like(tensor);
-    gradient.push_back({name, grad.to(at::kDouble)});
+    gradient.push_back({name, grad.to(at::kDouble).div_(scale)});
   }
   return gradient;
 }
@@ -159,6 +163,15 @@ std::vector<std::string> what_makes_a_difference(const VerifyParts& parts, const
   return notes;
 }
 
+std::string precision_text(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return "float64";
+    case at::kHalf: return "float16";
+    case at::kBFloat16: return "bfloat16";
+    default: return "float32";
+  }
+}
+
 void judge(VerifyReport& report, double tolerance) {
   const double allowed =
       tolerance > 0.0 ? tolerance
@@ -184,8 +197,7 @@ VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& opti
     if (parts.control.rank() != 0) return;
     const UnlimitedMemory on_the_host(MemoryBudget::install());
     const Gradient reference = single_batch_gradient(parts, samples, at::kDouble, std::nullopt, weights);
-    report.precision = parts.replica.type == at::kDouble ? "float64" : "float32";
-    if (parts.replica.autocast) report.precision = "bfloat16";
+    report.precision = precision_text(parts.replica.autocast.value_or(parts.replica.type));
     report.reference = "all " + std::to_string(plan.global_batch_size) + " samples at once on the CPU in float64";
     if (plan.global_batch_size < parts.configuration.batch.global_batch_size) {
       report.reference += "; the global batch of " + std::to_string(parts.configuration.batch.global_batch_size) +

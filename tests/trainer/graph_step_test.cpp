@@ -123,7 +123,7 @@ class Trainee {
     device_ = bind_device(request);
     at::manual_seed(3);
     auto model = wrap_module(std::make_shared<Module>(arguments...), false);
-    model->move_to(c10::Device(c10::kCPU), scalar_type(precision));
+    model->move_to(c10::Device(c10::kCPU), scalar_type(precision), scalar_type(precision));
     replica = std::make_unique<Replica>(configuration_, *data, *device_, std::move(model), nullptr);
     replica->gradients.begin_step();
   }

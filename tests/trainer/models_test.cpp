@@ -67,7 +67,7 @@ TEST(ModelsTest, frozen_batch_norm_keeps_its_statistics) {
 
 TEST(ModelsTest, counters_stay_integers_in_another_precision) {
   const auto model = make_model(resnet(8, ResNetStem::cifar));
-  model->move_to(c10::Device(c10::kCPU), at::kDouble);
+  model->move_to(c10::Device(c10::kCPU), at::kDouble, at::kDouble);
   for (const auto& [name, tensor] : model->buffers())
     EXPECT_EQ(tensor.scalar_type(), name.ends_with("num_batches_tracked") ? at::kLong : at::kDouble) << name;
 }

@@ -95,12 +95,37 @@ TEST(OptimizerTest, what_was_not_touched_is_not_even_decayed) {
 TEST(ClippingTest, by_norm_scales_and_by_value_cuts) {
   comm::LocalCommunicator alone;
   at::Tensor gradient = at::tensor({3.0, -4.0, 0.0}, at::kDouble);
-  EXPECT_DOUBLE_EQ(clip_gradient(gradient, {}, alone), 5.0);
+  EXPECT_DOUBLE_EQ(gradient_norm(gradient, alone), 5.0);
+  clip_gradient(gradient, 5.0, {});
   EXPECT_TRUE(gradient.equal(at::tensor({3.0, -4.0, 0.0}, at::kDouble)));
-  EXPECT_DOUBLE_EQ(clip_gradient(gradient, {{}, 3.5}, alone), 5.0);
+  clip_gradient(gradient, 5.0, {{}, 3.5});
   EXPECT_TRUE(gradient.equal(at::tensor({3.0, -3.5, 0.0}, at::kDouble)));
-  const double norm = clip_gradient(gradient, {1.0, {}}, alone);
+  const double norm = gradient_norm(gradient, alone);
+  clip_gradient(gradient, norm, {1.0, {}});
   EXPECT_NEAR(gradient[0].item<double>(), 3.0 / (norm + 1e-6), 1e-15);
+}
+
+TEST(ClippingTest, a_norm_is_finite_where_every_element_is) {
+  comm::LocalCommunicator alone;
+  EXPECT_NEAR(gradient_norm(at::full({4}, 1e30, at::kFloat), alone), 2e30, 1e24);
+  EXPECT_FALSE(std::isfinite(gradient_norm(at::tensor({1.0, NAN}, at::kFloat), alone)));
+}
+
+TEST(OptimizerTest, short_parameters_follow_masters) {
+  const at::Tensor weight = at::full({3}, 1.0, at::kHalf).requires_grad_(true);
+  FlatGradients gradients({{"w", weight}}, {.type = at::kFloat});
+  Optimizer optimizer(of(OptimizerKind::sgd, 0.0), gradients);
+  for (int i = 0; i < 100; ++i) {
+    gradients.begin_step();
+    // What the half would lose of each step, the sum and the master keep.
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) weight.mul(1e-3F).sum().backward();
+    EXPECT_FALSE(weight.grad().defined());
+    EXPECT_EQ(gradients.flat().scalar_type(), at::kFloat);
+    optimizer.step(0.1, gradients.touched());
+  }
+  EXPECT_NEAR(weight[0].item<float>(), 1.0 - 100 * 0.1 * 2e-3, 1e-3);
+  ASSERT_EQ(optimizer.state().back().name, "master.w");
+  EXPECT_NEAR(optimizer.state().back().tensor[0].item<float>(), 0.98, 1e-5);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_P(ReducerTest, every_rank_gets_the_sum_bit_for_bit) {
   comm::CollectiveQueue queue(GetParam().thread);
   const auto device = cpu_device();
   Parameters parameters;
-  std::byte* storage = control().allocate(FlatGradients::bytes_needed(parameters.all));
+  std::byte* storage = control().allocate(FlatGradients::bytes_needed(parameters.all, {}));
   FlatGradients gradients(parameters.all, storage);
   GradientReducer reducer(control(), queue, gradients, *device, {.bucket_cap_bytes = GetParam().bucket_bytes, .overlap = true});
   const at::Tensor expected = expected_sum();

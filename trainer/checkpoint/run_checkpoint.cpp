@@ -36,6 +36,8 @@ std::string state_text(const RunState& state) {
                {"world_size", state.world_size},
                {"devices", state.devices},
                {"configuration", state.identity}};
+  if (state.loss_scale > 0.0) json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
+  if (!state.bases.empty()) json["bases"] = state.bases;
   if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
   return json.dump(2) + "\n";
 }
@@ -53,6 +55,11 @@ RunState parse_state(const std::string& text, const std::string& origin) {
     state.world_size = json.at("world_size").get<int>();
     state.devices = json.at("devices").get<std::vector<std::string>>();
     state.identity = json.at("configuration").get<std::map<std::string, std::string>>();
+    if (json.contains("loss_scale")) {
+      state.loss_scale = json.at("loss_scale").at("scale").get<double>();
+      state.loss_scale_steps = json.at("loss_scale").at("steps_since_change").get<std::int64_t>();
+    }
+    if (json.contains("bases")) state.bases = json.at("bases").get<std::vector<std::int64_t>>();
     if (json.contains("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin);
     return state;
   } catch (const Json::exception& error) {

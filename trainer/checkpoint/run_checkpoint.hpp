@@ -17,6 +17,9 @@ struct RunState {
   int world_size = 1;
   std::vector<std::string> devices;             // per rank
   std::optional<EpochPlan> plan;                // goes on unchanged where ranks, devices and batch are the same
+  double loss_scale = 0.0;                      // 0 = none was kept
+  std::int64_t loss_scale_steps = 0;            // since it has changed
+  std::vector<std::int64_t> bases;              // of a reproducible sum, per parameter
   std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
 };
 

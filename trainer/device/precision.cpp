@@ -20,10 +20,10 @@ namespace onebatch {
 void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setAllowTF32CuBLAS(configuration.precision.allow_tf32);
   at::globalContext().setAllowTF32CuDNN(configuration.precision.allow_tf32);
-  if (configuration.run.deterministic == Determinism::on) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (configuration.run.deterministic != Determinism::off) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
 }
 
-void place_threads(const ComputeDevice& device, comm::Communicator& control) {
+void place_threads(const Configuration& configuration, const ComputeDevice& device, comm::Communicator& control) {
   const std::vector<int> near = Topology::here().processors_near(device.pci_bus_id());
   // Ranks that see the same processors share them; a launcher that has bound each rank has done so already.
   const std::string host = comm::host_name() + "\n";
@@ -40,7 +40,10 @@ void place_threads(const ComputeDevice& device, comm::Communicator& control) {
   }
   const std::vector<int> part = part_of_rank(near_of_ranks, local_rank);
   if (!device.pci_bus_id().empty()) bind_process(part);
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(std::max(1, static_cast<int>(part.size())));
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  // How a kernel's threads share its work may change its last bits, and ranks that share a host have fewer.
+  const bool bitwise = configuration.run.deterministic == Determinism::bitwise;
+  at::set_num_threads(bitwise ? 1 : std::max(1, static_cast<int>(part.size())));
 }
 
 std::vector<std::string> describe_build_and_host() {

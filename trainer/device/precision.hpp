@@ -12,6 +12,6 @@ void set_up_arithmetic(const Configuration& configuration);
 
 /// This rank's part of the processors that its node's ranks share: as many threads, and bound to those near its GPU where it has one. What
 /// OMP_NUM_THREADS says stays. Collective.
-void place_threads(const ComputeDevice& device, comm::Communicator& control);
+void place_threads(const Configuration& configuration, const ComputeDevice& device, comm::Communicator& control);
 
 }  // namespace onebatch

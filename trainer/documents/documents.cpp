@@ -152,20 +152,22 @@ std::string to_json(const EvaluationResult& result) {
 std::string to_json_line(const StepRecord& record) {
   Json compute = Json::array();
   for (const double seconds : record.compute_seconds) compute.push_back(number(seconds));
-  return dump({{"step", record.step},
+  Json line = {{"step", record.step},
                {"epoch", record.epoch},
                {"consumed_samples", record.consumed_samples},
                {"loss", number(record.loss)},
                {"lr", number(record.lr)},
                {"grad_norm", number(record.grad_norm)},
+               {"skipped", record.skipped},
                {"step_seconds", number(record.step_seconds)},
                {"compute_seconds", compute},
                {"exposed_comm_seconds", number(record.exposed_comm_seconds)},
                {"samples_per_second", number(record.samples_per_second)},
                {"memory_peak_bytes", record.memory_peak_bytes},
                {"reduced_bytes", record.reduced_bytes},
-               {"plan", record.plan}},
-              -1);
+               {"plan", record.plan}};
+  if (record.loss_scale) line["loss_scale"] = number(*record.loss_scale);
+  return dump(line, -1);
 }
 
 std::string samples_json_line(std::int64_t step, const std::vector<std::int64_t>& indices) {

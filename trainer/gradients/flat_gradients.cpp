@@ -1,5 +1,6 @@
 #include "trainer/gradients/flat_gradients.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -27,6 +28,14 @@ std::int64_t aligned(std::int64_t count, std::int64_t element_bytes) {
   return (count + step - 1) / step * step;
 }
 
+std::int64_t num_elements(const std::vector<NamedTensor>& parameters, std::int64_t element_bytes) {
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.requires_grad()) count += aligned(tensor.numel(), element_bytes);
+  }
+  return count;
+}
+
 }  // namespace
 
 std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes) {
@@ -36,40 +45,64 @@ std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element
   return buckets;
 }
 
-std::size_t FlatGradients::bytes_needed(const std::vector<NamedTensor>& parameters) {
-  std::int64_t bytes = 0;
-  for (const auto& [name, tensor] : parameters) {
-    const auto element = static_cast<std::int64_t>(tensor.element_size());
-    if (tensor.requires_grad()) bytes += aligned(tensor.numel(), element) * element;
-  }
-  return static_cast<std::size_t>(bytes);
+std::size_t FlatGradients::bytes_needed(const std::vector<NamedTensor>& parameters, const GradientOptions& options) {
+  const auto element = static_cast<std::int64_t>(c10::elementSize(options.type));
+  const std::int64_t count = num_elements(parameters, element);
+  return static_cast<std::size_t>(
+      options.reproducible ? ReproducibleSum::length(count, options.type) * static_cast<std::int64_t>(sizeof(double)) : count * element);
 }
 
-FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage) : watched_(std::make_shared<Watched>()) {
+FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage)
+    : FlatGradients(parameters, {.type = parameters.empty() ? at::kFloat : parameters.front().tensor.scalar_type(), .storage = storage}) {}
+
+FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const GradientOptions& options)
+    : watched_(std::make_shared<Watched>()) {
   for (const auto& parameter : parameters) {
     if (parameter.tensor.requires_grad()) parameters_.push_back(parameter);
   }
   if (parameters_.empty()) throw std::invalid_argument("the model has no parameter that requires a gradient");
   watched_->touched.assign(parameters_.size(), 0.0);
   watched_->reached.assign(parameters_.size(), false);
-  const auto options = parameters_.front().tensor.options().requires_grad(false);
-  const auto element = static_cast<std::int64_t>(parameters_.front().tensor.element_size());
-  const std::int64_t total = static_cast<std::int64_t>(bytes_needed(parameters_)) / element;
-  flat_ = storage != nullptr ? at::from_blob(storage, {total}, options) : at::empty({total}, options);
-  flat_.zero_();
+  const auto element = static_cast<std::int64_t>(c10::elementSize(options.type));
+  const std::int64_t total = num_elements(parameters_, element);
+  const auto zeros = [&](std::int64_t count, at::ScalarType type, std::byte* storage) {
+    const auto made = parameters_.front().tensor.options().requires_grad(false).dtype(type);
+    const at::Tensor tensor = storage != nullptr ? at::from_blob(storage, {count}, made) : at::empty({count}, made);
+    return tensor.zero_();
+  };
+  flat_ = zeros(total, options.type, options.reproducible ? nullptr : options.storage);
   std::int64_t begin = 0;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& tensor = parameters_[i].tensor;
+  for (const auto& [name, tensor] : parameters_) {
     views_.push_back(flat_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
     extents_.push_back({begin, tensor.numel()});
     begin += aligned(tensor.numel(), element);
-    tensor.mutable_grad() = views_.back();
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>([watched = watched_, i] {
-                                                     watched->touched[i] = 1.0;
-                                                     watched->reached[i] = true;
-                                                     if (watched->listener && watched->unheard == 0) watched->listener(i);
+  }
+  if (options.reproducible)
+    reproducible_.emplace(extents_, zeros(ReproducibleSum::length(total, options.type), at::kDouble, options.storage), total);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i].tensor;
+    if (is_view(i)) tensor.mutable_grad() = views_[i];
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>([this, i] {
+                                                     if (!is_view(i)) take(i);
+                                                     watched_->touched[i] = 1.0;
+                                                     watched_->reached[i] = true;
+                                                     if (watched_->listener && watched_->unheard == 0) watched_->listener(i);
                                                    }));
   }
+}
+
+bool FlatGradients::is_view(std::size_t index) const {
+  return !reproducible_ && parameters_[index].tensor.scalar_type() == flat_.scalar_type();
+}
+
+void FlatGradients::take(std::size_t index) {
+  at::Tensor& arrived = parameters_[index].tensor.mutable_grad();
+  const at::NoGradGuard no_grad;
+  if (reproducible_)
+    reproducible_->add(index, arrived);
+  else
+    views_[index].detach().add_(arrived.to(flat_.scalar_type()));
+  arrived = at::Tensor();
 }
 
 void FlatGradients::set_listener(std::function<void(std::size_t)> listener) {
@@ -89,7 +122,11 @@ void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient)
   if (found == parameters_.end()) return;
   const auto index = static_cast<std::size_t>(found - parameters_.begin());
   const at::Tensor view = views_[index].detach();
-  view.add_(gradient.to(view.device(), view.scalar_type()).view(view.sizes()));
+  const at::Tensor summand = gradient.to(view.device(), view.scalar_type()).view(view.sizes());
+  if (reproducible_)
+    reproducible_->add(index, summand);
+  else
+    view.add_(summand);
   watched_->touched[index] = 1.0;
   watched_->reached[index] = true;
 }
@@ -113,13 +150,19 @@ const std::vector<double>& FlatGradients::touched() const {
 
 void FlatGradients::begin_step() {
   check_views();
+  if (reproducible_) reproducible_->begin_step();
   flat_.zero_();
   std::fill(watched_->touched.begin(), watched_->touched.end(), 0.0);
+}
+
+void FlatGradients::finish_sum() {
+  if (reproducible_) reproducible_->write_to(flat_);
 }
 
 void FlatGradients::check_views() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& grad = parameters_[i].tensor.grad();
+    if (!is_view(i)) continue;
     if (!grad.defined() || grad.const_data_ptr() != views_[i].const_data_ptr()) {
       throw std::logic_error("the gradient of " + parameters_[i].name + " left the flat buffer: something replaced or dropped its .grad");
     }

@@ -1,6 +1,7 @@
-// The gradient of all parameters in one flat buffer, of which every parameter's `.grad` is a view.
+// The gradient of all parameters in one flat buffer, of which every parameter's `.grad` is a view, or to which it is added as it arrives.
 #pragma once
 
+#include "trainer/gradients/reproducible_sum.hpp"
 #include "trainer/models/model.hpp"
 
 #include <functional>
@@ -9,15 +10,15 @@
 
 namespace onebatch {
 
-/// A stretch of the flat buffer, in elements, that is reduced in one call.
-struct Bucket {
-  std::int64_t begin = 0;
-  std::int64_t count = 0;
-};
-
 /// Buckets of at most `cap_bytes` (at least one element) that cover `num_elements`. Their bounds change no result: a sum over ranks is by
 /// element.
 std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes);
+
+struct GradientOptions {
+  at::ScalarType type = at::kFloat;  // of the sum
+  bool reproducible = false;         // see Note [Bitwise]
+  std::byte* storage = nullptr;      // host memory in which what the ranks sum lies (bytes_needed()); null: on the parameters' device
+};
 
 class FlatGradients {
   struct Watched {
@@ -29,16 +30,22 @@ class FlatGradients {
 
  public:
   /// Gives every parameter a `.grad` in the flat buffer (each begins at a multiple of 64 bytes) and a hook that notes when it was touched.
-  /// The buffer lies in `storage` (bytes_needed() of host memory that outlives this), or is allocated on the parameters' device. All
-  /// parameters must have one type.
+  /// A parameter of another type than the sum's, and every one where the sum is reproducible, has no `.grad` between backwards: the hook
+  /// adds what has arrived.
+  FlatGradients(const std::vector<NamedTensor>& parameters, const GradientOptions& options);
+  /// Of parameters of one type, in that type.
   explicit FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage = nullptr);
   ~FlatGradients();
   FlatGradients(const FlatGradients&) = delete;
   FlatGradients& operator=(const FlatGradients&) = delete;
 
-  static std::size_t bytes_needed(const std::vector<NamedTensor>& parameters);
+  static std::size_t bytes_needed(const std::vector<NamedTensor>& parameters, const GradientOptions& options);
 
   [[nodiscard]] const at::Tensor& flat() const { return flat_; }
+  /// What ranks sum: the flat buffer itself, or what it is made of.
+  [[nodiscard]] const at::Tensor& summed() const { return reproducible_ ? reproducible_->sums() : flat_; }
+  /// Null where the sum is an ordinary one.
+  [[nodiscard]] ReproducibleSum* reproducible() { return reproducible_ ? &*reproducible_ : nullptr; }
   [[nodiscard]] const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// The views, in the order of the parameters.
   [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
@@ -70,16 +77,22 @@ class FlatGradients {
   /// One flag per parameter: 1.0 once a backward of this step has reached it. A sum over ranks says whether any has.
   [[nodiscard]] const std::vector<double>& touched() const;
 
+  /// After the ranks have summed: flat() is the sum.
+  void finish_sum();
+
   /// Zeroes buffer and flags, and throws std::logic_error where a parameter's `.grad` is no longer its view.
   void begin_step();
 
  private:
   void check_views() const;
+  void take(std::size_t index);
+  [[nodiscard]] bool is_view(std::size_t index) const;
 
   std::vector<NamedTensor> parameters_;
   at::Tensor flat_;
   std::vector<at::Tensor> views_;
   std::vector<Bucket> extents_;
+  std::optional<ReproducibleSum> reproducible_;
   std::shared_ptr<Watched> watched_;
 };
 

@@ -36,9 +36,10 @@ GradientReducer::GradientReducer(comm::Communicator& communicator, comm::Collect
       gradients_(gradients),
       device_(device),
       timeline_(options.timeline),
-      through_host_(!gradients.flat().is_cpu() && communicator.backend() != "nccl"),
-      overlap_(options.overlap && queue.in_background() && communicator.size() > 1 && !through_host_) {
-  const at::Tensor& flat = gradients.flat();
+      through_host_(!gradients.summed().is_cpu() && communicator.backend() != "nccl"),
+      overlap_(options.overlap && queue.in_background() && communicator.size() > 1 && !through_host_ &&
+               gradients.summed().numel() == gradients.flat().numel()) {
+  const at::Tensor& flat = gradients.summed();
   const at::ScalarType type = options.wire_type;
   if (communicator.size() > 1 && (through_host_ || type != flat.scalar_type())) {
     const auto bytes = static_cast<std::size_t>(flat.numel()) * c10::elementSize(type);
@@ -83,7 +84,7 @@ void GradientReducer::send_next() {
   const Bucket& bucket = buckets_[next_++];
   const at::Tensor& travels = wire();
   if (wire_.defined() && !through_host_)
-    wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.flat().narrow(0, bucket.begin, bucket.count));
+    wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.summed().narrow(0, bucket.begin, bucket.count));
   auto* data = static_cast<std::byte*>(travels.mutable_data_ptr()) + bucket.begin * static_cast<std::int64_t>(travels.element_size());
   const int ready = communicator_.mark_ready(device_.current_stream());
   reduced_bytes_ += bucket.count * static_cast<std::int64_t>(travels.element_size());
@@ -96,12 +97,12 @@ void GradientReducer::send_next() {
 void GradientReducer::finish() {
   listening_ = false;
   if (communicator_.size() == 1) return;
-  if (through_host_) wire_.copy_(gradients_.flat());
+  if (through_host_) wire_.copy_(gradients_.summed());
   while (next_ < buckets_.size()) send_next();
   next_ = 0;
   queue_.post([this, stream = device_.current_stream()] { communicator_.finish_on(stream); });
   queue_.wait();
-  if (wire_.defined()) gradients_.flat().copy_(wire_);
+  if (wire_.defined()) gradients_.summed().copy_(wire_);
 }
 
 }  // namespace onebatch

@@ -39,7 +39,7 @@ class GradientReducer {
  private:
   void parameter_is_final(std::size_t index);
   void send_next();
-  [[nodiscard]] const at::Tensor& wire() const { return wire_.defined() ? wire_ : gradients_.flat(); }
+  [[nodiscard]] const at::Tensor& wire() const { return wire_.defined() ? wire_ : gradients_.summed(); }
 
   comm::Communicator& communicator_;
   comm::CollectiveQueue& queue_;

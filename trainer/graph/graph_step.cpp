@@ -31,8 +31,8 @@ std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBa
   return parts;
 }
 
-// The most rounds that any rank has. Collective.
-std::size_t expect_rounds(Rounds& rounds, std::size_t mine, StepExchange& start) {
+// The most micro-batches that any rank has. Collective.
+std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExchange& start) {
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
   const auto total = static_cast<double>(std::accumulate(schedule.begin(), schedule.end(), std::size_t{0}));
   std::size_t most = 0;
@@ -40,7 +40,6 @@ std::size_t expect_rounds(Rounds& rounds, std::size_t mine, StepExchange& start)
     most = std::max(most, static_cast<std::size_t>(numbers[0]));
     if (numbers[1] != total) throw std::logic_error("the ranks' models have other BatchNorms");
   }
-  for (std::size_t i = 0; i < most; ++i) rounds.exchange().expect(schedule);
   return most;
 }
 
@@ -105,7 +104,10 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
     start.report_failure();
     throw;
   }
-  const std::size_t num_rounds = expect_rounds(*rounds, together ? 1 : parts.size(), start);
+  const std::size_t most = most_micro_batches(*rounds, parts.size(), start);
+  const std::size_t num_rounds = together ? 1 : most;
+  if (together && replica.gradients.reproducible() != nullptr) rounds->send_apart(most);
+  for (std::size_t i = 0; i < num_rounds; ++i) rounds->exchange().expect(rounds->exchanges_of_a_round());
   LocalSums sums;
   try {
     for (std::size_t round = 0; round < num_rounds; ++round) {

@@ -4,7 +4,7 @@
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/ones_like.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -73,10 +73,10 @@ void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
 std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
   std::vector<std::size_t> counts;
   for (const auto& norm : norms_) {
-    if (norm) counts.push_back(1 + 2 * norm->channels);
+    if (norm) counts.push_back(slots_ * (1 + 2 * norm->channels));
   }
   for (auto norm = norms_.rbegin(); norm != norms_.rend(); ++norm) {
-    if (*norm && (*norm)->has_gradient) counts.push_back(2 * (*norm)->channels);
+    if (*norm && (*norm)->has_gradient) counts.push_back(slots_ * 2 * (*norm)->channels);
   }
   return counts;
 }
@@ -112,17 +112,23 @@ void Rounds::forward(std::vector<MicroBatch>& micro_batches) {
 
 void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index) {
   Norm& norm = *norms_[index];
-  Moments mine;
-  for (const MicroBatch& micro_batch : micro_batches) mine.add(moments_of(norm_input(micro_batch, index)));
-  std::vector<double> numbers = {mine.count};
-  for (auto* part : {&mine.mean, &mine.squares}) {
-    part->resize(norm.channels, 0.0);
-    numbers.insert(numbers.end(), part->begin(), part->end());
+  std::vector<Moments> mine(slots_);
+  for (std::size_t k = 0; k < micro_batches.size(); ++k) mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batches[k], index)));
+  std::vector<double> numbers;
+  for (Moments& moments : mine) {
+    numbers.push_back(moments.count);
+    for (auto* part : {&moments.mean, &moments.squares}) {
+      part->resize(norm.channels, 0.0);
+      numbers.insert(numbers.end(), part->begin(), part->end());
+    }
   }
   norm.moments = Moments();
+  const auto channels = static_cast<std::ptrdiff_t>(norm.channels);
   for (const auto& theirs : exchange_.gather(numbers)) {
-    const auto middle = theirs.begin() + 1 + static_cast<std::ptrdiff_t>(norm.channels);
-    norm.moments.add({theirs[0], {theirs.begin() + 1, middle}, {middle, theirs.end()}});
+    for (auto slot = theirs.begin(); slot != theirs.end(); slot += 1 + 2 * channels) {
+      const auto middle = slot + 1 + channels;
+      norm.moments.add({*slot, {slot + 1, middle}, {middle, middle + channels}});
+    }
   }
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
   const auto like = norm.weight.defined() ? norm.weight.options().requires_grad(false)
@@ -183,13 +189,14 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
 }
 
 void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index) {
-  OutputSums sums;
-  for (MicroBatch& micro_batch : micro_batches) {
+  std::vector<OutputSums> sums(slots_);
+  for (std::size_t k = 0; k < micro_batches.size(); ++k) {
+    MicroBatch& micro_batch = micro_batches[k];
     Run run = twice_ ? run_with_gradients(micro_batch, index) : std::move(micro_batch.runs[index]);
     backward_of(micro_batch, index, run);
     if (!norms_[index] || !norms_[index]->has_gradient) continue;
     const at::Tensor gradient = run.norm_output.grad().defined() ? run.norm_output.grad() : at::zeros_like(run.norm_output);
-    sums.add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
+    sums[std::min(k, slots_ - 1)].add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
     micro_batch.gradients.put(micro_batch.segment(index).output, gradient);
   }
   if (norms_[index] && norms_[index]->has_gradient) backward_of_norm(micro_batches, index, sums);
@@ -204,7 +211,7 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   const bool returns_weight = replica_.loss.is_the_models();
   if (const auto made = run.made.find(loss); made != run.made.end()) {
     loss_sum_.add_(made->second.detach());
-    at::Tensor gradient = at::ones_like(made->second);
+    at::Tensor gradient = at::full_like(made->second, replica_.loss_scale.factor());
     if (returns_weight) gradient[1].zero_();
     micro_batch.gradients.put(loss, gradient);
   }
@@ -224,20 +231,25 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   }
 }
 
-void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, OutputSums& mine) {
+void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, std::vector<OutputSums>& mine) {
   const at::NoGradGuard no_grad;
   const Norm& norm = *norms_[index];
-  mine.add({std::vector<double>(norm.channels, 0.0), std::vector<double>(norm.channels, 0.0)});
-  // Each rank adds its own part: the ranks' gradients are summed at the step's end.
-  if (!micro_batches.empty() && norm.weight.defined())
-    replica_.gradients.add(norm.weight, at::tensor(mine.gradient_times_normalised, at::kDouble));
-  if (!micro_batches.empty() && norm.bias.defined()) replica_.gradients.add(norm.bias, at::tensor(mine.gradient, at::kDouble));
-  std::vector<double> numbers = mine.gradient;
-  numbers.insert(numbers.end(), mine.gradient_times_normalised.begin(), mine.gradient_times_normalised.end());
+  std::vector<double> numbers;
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    OutputSums& own = mine[slot];
+    own.add({std::vector<double>(norm.channels, 0.0), std::vector<double>(norm.channels, 0.0)});
+    // Each rank adds its own part: the ranks' gradients are summed at the step's end.
+    const bool has_any = slot < micro_batches.size();
+    if (has_any && norm.weight.defined()) replica_.gradients.add(norm.weight, at::tensor(own.gradient_times_normalised, at::kDouble));
+    if (has_any && norm.bias.defined()) replica_.gradients.add(norm.bias, at::tensor(own.gradient, at::kDouble));
+    numbers.insert(numbers.end(), own.gradient.begin(), own.gradient.end());
+    numbers.insert(numbers.end(), own.gradient_times_normalised.begin(), own.gradient_times_normalised.end());
+  }
   OutputSums total;
+  const auto channels = static_cast<std::ptrdiff_t>(norm.channels);
   for (const auto& theirs : exchange_.gather(numbers)) {
-    const auto middle = theirs.begin() + static_cast<std::ptrdiff_t>(norm.channels);
-    total.add({{theirs.begin(), middle}, {middle, theirs.end()}});
+    for (auto slot = theirs.begin(); slot != theirs.end(); slot += 2 * channels)
+      total.add({{slot, slot + channels}, {slot + channels, slot + 2 * channels}});
   }
   for (MicroBatch& micro_batch : micro_batches) {
     const Segment& segment = micro_batch.segment(index);

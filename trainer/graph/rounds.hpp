@@ -60,6 +60,9 @@ class Rounds {
   /// Forward and backward of micro-batches that share their statistics. Collective.
   void run(std::vector<MicroBatch>& micro_batches);
 
+  /// How many micro-batches' statistics each rank sends apart, for all to merge in their order, so that who computed which changes no bit
+  /// (Note [Bitwise]); 1: merged. To be set before anything else.
+  void send_apart(std::size_t slots) { slots_ = slots; }
   /// The counts of a round's exchanges.
   [[nodiscard]] std::vector<std::size_t> exchanges_of_a_round() const;
 
@@ -84,7 +87,7 @@ class Rounds {
   void backward(std::vector<MicroBatch>& micro_batches, std::size_t index);
   void backward_of(MicroBatch& micro_batch, std::size_t index, Run& run);
   // The gradient at the BatchNorm's output, which each micro-batch has put by, becomes that at its input.
-  void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, OutputSums& mine);
+  void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, std::vector<OutputSums>& mine);
   void add_shared_gradients(MicroBatch& micro_batch);
   // As one batch of the whole round would leave the buffers.
   void commit();
@@ -92,6 +95,7 @@ class Rounds {
   Replica& replica_;
   const Graph& shape_;  // any size's: they are cut alike
   bool twice_;
+  std::size_t slots_ = 1;
   StepExchange exchange_;
   at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none

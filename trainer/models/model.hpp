@@ -45,7 +45,8 @@ class Model {
   /// Whether its code holds tensors of its own that never change, as TorchScript's does.
   [[nodiscard]] virtual bool has_literals() const { return false; }
   virtual void set_phase(Phase phase) = 0;
-  virtual void move_to(c10::Device device, at::ScalarType type) = 0;
+  /// What is floating-point becomes `type`, in BatchNorm layers `batch_norm_type`.
+  virtual void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) = 0;
   /// Names of BatchNorm layers that use the statistics of each micro-batch when training.
   [[nodiscard]] virtual std::vector<std::string> batch_norm_layers() const = 0;
 };

@@ -63,13 +63,16 @@ class TorchScriptModel final : public Model {
     }
   }
 
-  void move_to(c10::Device device, at::ScalarType type) override {
-    const auto move = [&](const at::Tensor& tensor) {
-      tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
-      at::Tensor(tensor).set_data(tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type()));
-    };
-    for (const at::Tensor& parameter : module_.parameters()) move(parameter);
-    for (const at::Tensor& buffer : module_.buffers()) move(buffer);
+  void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
+    for (const torch::jit::Module& part : module_.modules()) {
+      const auto move = [&](const at::Tensor& tensor) {
+        const at::ScalarType floating = is_batch_norm(part) ? batch_norm_type : type;
+        tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+        at::Tensor(tensor).set_data(tensor.to(device, tensor.is_floating_point() ? floating : tensor.scalar_type()));
+      };
+      for (const at::Tensor& parameter : part.parameters(/*recurse=*/false)) move(parameter);
+      for (const at::Tensor& buffer : part.buffers(/*recurse=*/false)) move(buffer);
+    }
   }
 
   std::vector<std::string> batch_norm_layers() const override {

@@ -38,12 +38,15 @@ class ModuleModel final : public Model {
   }
 
   // Module::to would make floats of integer buffers (num_batches_tracked) too.
-  void move_to(c10::Device device, at::ScalarType type) override {
-    const auto move = [&](at::Tensor& tensor) {
-      tensor.set_data(tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type()));
-    };
-    for (auto& parameter : module_->parameters()) move(parameter);
-    for (auto& buffer : module_->buffers()) move(buffer);
+  void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
+    for (const auto& part : module_->modules()) {
+      const auto move = [&](at::Tensor& tensor) {
+        const at::ScalarType floating = is_batch_norm(*part) ? batch_norm_type : type;
+        tensor.set_data(tensor.to(device, tensor.is_floating_point() ? floating : tensor.scalar_type()));
+      };
+      for (auto& parameter : part->parameters(/*recurse=*/false)) move(parameter);
+      for (auto& buffer : part->buffers(/*recurse=*/false)) move(buffer);
+    }
   }
 
   std::vector<std::string> batch_norm_layers() const override {

@@ -23,12 +23,15 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
   const bool momentum = configuration.kind == OptimizerKind::sgd && configuration.momentum != 0.0;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [name, tensor] = gradients.parameters()[i];
+    const at::Tensor& gradient = gradients.views()[i];
+    const bool is_copy = tensor.scalar_type() != gradient.scalar_type();
     names_.push_back(name);
-    all_.parameters.push_back(tensor);
-    all_.gradients.push_back(gradients.views()[i]);
-    if (moments || momentum) all_.first.push_back(at::zeros_like(tensor, tensor.options().requires_grad(false)));
+    copies_.push_back(is_copy ? tensor : at::Tensor());
+    all_.parameters.push_back(is_copy ? tensor.detach().to(gradient.scalar_type()) : tensor);
+    all_.gradients.push_back(gradient);
+    if (moments || momentum) all_.first.push_back(at::zeros_like(gradient));
     if (!moments) continue;
-    all_.second.push_back(at::zeros_like(tensor, tensor.options().requires_grad(false)));
+    all_.second.push_back(at::zeros_like(gradient));
     all_.steps.push_back(at::zeros({}, tensor.options().requires_grad(false).dtype(at::kFloat)));
   }
 }
@@ -71,6 +74,13 @@ void Optimizer::step(double lr, const std::vector<double>& touched) {
                       /*is_first_step=*/false);
       break;
   }
+  copy_masters(touched);
+}
+
+void Optimizer::copy_masters(const std::vector<double>& touched) {
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    if (copies_[i].defined() && touched[i] != 0.0) copies_[i].copy_(all_.parameters[i]);
+  }
 }
 
 std::vector<NamedTensor> Optimizer::state() const {
@@ -82,6 +92,9 @@ std::vector<NamedTensor> Optimizer::state() const {
   add(moments ? "exp_avg." : "momentum_buffer.", all_.first);
   add("exp_avg_sq.", all_.second);
   add("step.", all_.steps);
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    if (copies_[i].defined()) named.push_back({"master." + names_[i], all_.parameters[i]});
+  }
   return named;
 }
 

@@ -7,14 +7,15 @@ namespace onebatch {
 
 class Optimizer {
  public:
-  /// Allocates its state at once, so that a probe counts it.
+  /// Allocates its state at once, so that a probe counts it. Parameters of another type than their gradient have masters of the gradient's
+  /// type: those are updated, and copied to the parameters.
   Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients);
 
   /// Updates the parameters from the views of the flat gradient. A parameter whose `touched` is 0 keeps its value and state: a zero
   /// gradient would still be decayed. `touched` has one entry per parameter.
   void step(double lr, const std::vector<double>& touched);
 
-  /// Live tensors: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME" or "momentum_buffer.NAME".
+  /// Live tensors: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME" or "momentum_buffer.NAME", and "master.NAME".
   [[nodiscard]] std::vector<NamedTensor> state() const;
 
  private:
@@ -24,7 +25,10 @@ class Optimizer {
   [[nodiscard]] Tensors select(const std::vector<double>& touched) const;
 
   OptimizerConfiguration configuration_;
+  void copy_masters(const std::vector<double>& touched);
+
   std::vector<std::string> names_;
+  std::vector<at::Tensor> copies_;  // the model's own, of those that have masters; else undefined
   Tensors all_;
 };
 

@@ -27,8 +27,10 @@ std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfi
   return costs;
 }
 
-PlannerOptions planner_options(const ClusterProfile& profile, const BatchConfiguration& batch) {
+PlannerOptions planner_options(const ClusterProfile& profile, const Configuration& configuration) {
+  const BatchConfiguration& batch = configuration.batch;
   PlannerOptions options;
+  if (configuration.run.deterministic == Determinism::bitwise) options.grain = batch.micro_batch_size.at(0);
   options.gradient_accumulation_steps = batch.gradient_accumulation_steps;
   double reduce_seconds = 0.0;
   double optimizer_seconds = 0.0;

@@ -11,6 +11,6 @@ namespace onebatch {
 std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfiguration& batch);
 
 /// What a step takes beside the micro-batches: the slowest rank's reduction and optimizer.
-PlannerOptions planner_options(const ClusterProfile& profile, const BatchConfiguration& batch);
+PlannerOptions planner_options(const ClusterProfile& profile, const Configuration& configuration);
 
 }  // namespace onebatch

@@ -1,6 +1,7 @@
 #include "trainer/plan/planner.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/plan/grain.hpp"
 #include "trainer/plan/lock_step.hpp"
 #include "trainer/plan/share_search.hpp"
 
@@ -163,11 +164,50 @@ Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks,
   return plan;
 }
 
+Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options, const GrainSplit& split) {
+  Plan plan;
+  plan.global_batch_size = batch;
+  const std::int64_t remainder = batch % options.grain;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::vector<MicroBatchRun> runs;
+    if (split.calls[r] > 0) runs.push_back({options.grain, split.calls[r]});
+    if (remainder > 0 && r == split.last_rank) runs.push_back({remainder, 1});
+    double seconds = ranks[r].constant_seconds;
+    for (const auto& [size, count] : runs) seconds += static_cast<double>(count) * ranks[r].table.seconds(size);
+    plan.ranks.push_back(rank_plan(r, ranks[r], std::move(runs), seconds));
+  }
+  set_idle(plan, split.slowest_seconds);
+  plan.predicted_step_seconds =
+      split.slowest_seconds + options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
+  return plan;
+}
+
+Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  const GrainSplit split = split_by_grain(batch, options.grain, ranks);
+  if (split.calls.empty())
+    throw UserError("micro-batches of " + std::to_string(options.grain) +
+                    " fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size = n of a size that does");
+  Plan plan = assemble_grains(batch, ranks, options, split);
+  GrainSplit equal{equal_shares(batch / options.grain, ranks.size()), ranks.size() - 1, 0.0};
+  bool fits = true;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    fits = fits && (equal.calls[r] == 0 || ranks[r].max_micro_batch >= options.grain);
+    const double rest = r == equal.last_rank && batch % options.grain > 0 ? ranks[r].table.seconds(batch % options.grain) : 0.0;
+    equal.slowest_seconds =
+        std::max(equal.slowest_seconds,
+                 ranks[r].constant_seconds + rest + static_cast<double>(equal.calls[r]) * ranks[r].table.seconds(options.grain));
+  }
+  if (fits) plan.equal_split_seconds = assemble_grains(batch, ranks, options, equal).predicted_step_seconds;
+  add_notes(plan, ranks);
+  return plan;
+}
+
 }  // namespace
 
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   if (global_batch_size < 1) throw UserError("batch.global_batch_size = " + std::to_string(global_batch_size) + ": write 1 or more");
   if (ranks.empty()) throw UserError("there are no ranks to plan for");
+  if (options.grain > 0) return plan_by_grain(global_batch_size, ranks, options);
   if (options.lock_step) {
     const auto runs = find_lock_steps(global_batch_size, ranks, options);
     if (runs.empty()) return plan_below_least(global_batch_size, ranks, options);
@@ -186,7 +226,7 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
 std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
   const auto shares = equal_shares(global_batch_size, ranks.size());
-  if (options.lock_step || !std::isfinite(slowest_of(shares, tables))) return std::nullopt;
+  if (options.lock_step || options.grain > 0 || !std::isfinite(slowest_of(shares, tables))) return std::nullopt;
   return assemble(global_batch_size, ranks, options, shares, tables);
 }
 

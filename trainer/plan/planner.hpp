@@ -21,8 +21,9 @@ struct PlannerOptions {
   double few_sizes_tolerance = 0.005;                       // how much slower a plan of fewer distinct sizes may be; 0 = never
   double step_overhead_seconds = 0.0;      // reduction that is not hidden and the slowest optimizer, for the prediction only
   double overlapped_reduce_seconds = 0.0;  // reduction that begins in the last micro-batches' backward; the rest of it counts
-  bool lock_step = false;                  // all ranks do their k-th micro-batch together, as synchronised BatchNorm needs
-  double lock_step_seconds = 0.0;          // what coming together costs in each of them
+  std::int64_t grain = 0;          // above 0: micro-batches of that size, counted along the global batch; one smaller one at its end
+  bool lock_step = false;          // all ranks do their k-th micro-batch together, as synchronised BatchNorm needs
+  double lock_step_seconds = 0.0;  // what coming together costs in each of them
 };
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that is above 0). In

@@ -47,7 +47,7 @@ class UsersModel final : public Model {
   }
   std::vector<NamedTensor> buffers() const override { return named_tensors(request_.module.named_buffers()); }
   void set_phase(Phase phase) override { request_.module.train(phase == Phase::training); }
-  void move_to(c10::Device /*device*/, at::ScalarType /*type*/) override {}
+  void move_to(c10::Device /*device*/, at::ScalarType /*type*/, at::ScalarType /*batch_norm_type*/) override {}
   std::vector<std::string> batch_norm_layers() const override { return {}; }
 
  private:

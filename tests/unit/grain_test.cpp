@@ -1,0 +1,93 @@
+#include "trainer/plan/grain.hpp"
+
+#include "trainer/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+
+namespace onebatch {
+namespace {
+
+constexpr double k_infinite = std::numeric_limits<double>::infinity();
+
+RankCost random_rank(std::mt19937& generator) {
+  std::uniform_real_distribution<double> rate(0.1, 4.0);
+  const double per_sample = rate(generator);
+  const double fixed = rate(generator);
+  RankCost rank{"d", CostTable({{1, fixed + per_sample}, {16, fixed + rate(generator) + 16 * per_sample}}), 1, 1, {}, 0.0};
+  rank.max_micro_batch = std::uniform_int_distribution<std::int64_t>(0, 24)(generator);
+  rank.constant_seconds = std::uniform_int_distribution<int>(0, 2)(generator) == 0 ? rate(generator) : 0.0;
+  return rank;
+}
+
+// Every way of handing out the calls; the rest goes to the last rank that computes anything, or to one after it.
+double brute_force(std::int64_t batch, std::int64_t grain, const std::vector<RankCost>& ranks) {
+  const std::int64_t rest = batch % grain;
+  double best = k_infinite;
+  std::vector<std::int64_t> calls(ranks.size(), 0);
+  const auto judge = [&] {
+    for (std::size_t last = 0; last < ranks.size(); ++last) {
+      if (rest == 0 && last > 0) break;
+      double slowest = 0.0;
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        const bool takes_rest = rest > 0 && r == last;
+        if (rest > 0 && r > last && calls[r] > 0) slowest = k_infinite;
+        if ((calls[r] > 0 && ranks[r].max_micro_batch < grain) || (takes_rest && ranks[r].max_micro_batch < rest)) slowest = k_infinite;
+        if (calls[r] == 0 && !takes_rest) continue;
+        slowest = std::max(slowest, ranks[r].constant_seconds + static_cast<double>(calls[r]) * ranks[r].table.seconds(grain) +
+                                        (takes_rest ? ranks[r].table.seconds(rest) : 0.0));
+      }
+      best = std::min(best, slowest);
+    }
+  };
+  const std::function<void(std::size_t, std::int64_t)> hand_out = [&](std::size_t rank, std::int64_t left) {
+    if (rank + 1 == ranks.size()) {
+      calls[rank] = left;
+      return judge();
+    }
+    for (calls[rank] = 0; calls[rank] <= left; ++calls[rank]) hand_out(rank + 1, left - calls[rank]);
+  };
+  hand_out(0, batch / grain);
+  return best;
+}
+
+TEST(GrainTest, no_split_into_calls_is_faster) {
+  std::mt19937 generator(11);
+  int impossible = 0;
+  for (int trial = 0; trial < 600; ++trial) {
+    std::vector<RankCost> ranks;
+    for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r) ranks.push_back(random_rank(generator));
+    const std::int64_t grain = std::uniform_int_distribution<std::int64_t>(1, 12)(generator);
+    const std::int64_t batch = std::uniform_int_distribution<std::int64_t>(1, 8 * grain)(generator);
+    const double expected = brute_force(batch, grain, ranks);
+    PlannerOptions options;
+    options.grain = grain;
+    const GrainSplit split = split_by_grain(batch, grain, ranks);
+    if (split.calls.empty()) {
+      EXPECT_EQ(expected, k_infinite) << trial;
+      ++impossible;
+      EXPECT_THROW(plan_global_batch(batch, ranks, options), UserError);
+      continue;
+    }
+    EXPECT_NEAR(split.slowest_seconds, expected, 1e-9 * expected) << trial;
+    const Plan plan = plan_global_batch(batch, ranks, options);
+    std::int64_t begin = 0;
+    for (const RankPlan& rank : plan.ranks) {
+      for (const auto& [size, count] : rank.micro_batches) {
+        EXPECT_EQ(begin % grain, 0) << "calls are counted along the global batch";
+        EXPECT_TRUE(size == grain || begin + size == batch);
+        begin += size * count;
+      }
+    }
+    EXPECT_EQ(begin, batch);
+  }
+  EXPECT_GT(impossible, 0);
+  EXPECT_LT(impossible, 300);
+}
+
+}  // namespace
+}  // namespace onebatch

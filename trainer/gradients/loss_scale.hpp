@@ -1,0 +1,40 @@
+// What keeps float16 gradients in range: the loss is multiplied by a power of two before the backward, and the gradient divided by it.
+//
+// Note [Loss scale]. The scale is that of the mean loss of the global batch, as PyTorch's GradScaler knows it, and follows the same rules.
+// What is multiplied is the sum, so its factor is the scale over the power of two next to the global batch size: for such sizes what flows
+// through the backward has the bits that one single batch under GradScaler has, and the factor and 1/weight do not underflow one after the
+// other. An infinity or NaN anywhere is in the ranks' sum, so that all find it, and skip the step, once.
+#pragma once
+
+#include "trainer/configuration.hpp"
+
+namespace onebatch {
+
+class LossScale {
+ public:
+  LossScale(const PrecisionConfiguration& precision, std::int64_t global_batch_size);
+
+  /// Whether a step whose gradient is not finite is skipped.
+  [[nodiscard]] bool is_active() const { return active_; }
+  /// Of the mean loss.
+  [[nodiscard]] double scale() const { return scale_; }
+  /// Of the summed loss; 1 where nothing is scaled.
+  [[nodiscard]] double factor() const { return active_ ? scale_ / divisor_ : 1.0; }
+  /// After each step: halves the scale where the gradient was not finite, doubles it after so many steps in a row where it was. False where
+  /// that cannot help any more.
+  bool update(bool finite);
+
+  [[nodiscard]] std::int64_t steps_since_change() const { return good_steps_; }
+  void resume(double scale, std::int64_t steps_since_change);
+
+ private:
+  bool active_;
+  bool dynamic_;
+  double scale_;
+  double divisor_;
+  std::int64_t growth_steps_;
+  std::int64_t good_steps_ = 0;
+  std::int64_t bad_steps_ = 0;
+};
+
+}  // namespace onebatch

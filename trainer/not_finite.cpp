@@ -1,0 +1,142 @@
+#include "trainer/not_finite.hpp"
+
+#include "comm/world.hpp"
+#include "trainer/replica_state.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isnan.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <set>
+#include <unordered_map>
+
+namespace onebatch {
+namespace {
+
+constexpr auto k_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+bool all_finite(const at::Tensor& tensor) {
+  return !tensor.defined() || !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
+}
+
+// Watches a forward's calls as capture() does.
+class Watch {
+ public:
+  explicit Watch(const Model& model) {
+    for (const auto& tensors : {model.parameters(), model.buffers()}) {
+      for (const auto& [name, tensor] : tensors) names_.emplace(tensor.unsafeGetTensorImpl(), name.substr(0, name.rfind('.')));
+    }
+  }
+
+  void call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    if (!found_.empty()) return op.callBoxed(stack);
+    // Infinity may be meant: what fills with it, as a mask does, and what takes that.
+    static const std::set<std::string> fillers = {"aten::full",        "aten::full_like",    "aten::fill_",
+                                                  "aten::masked_fill", "aten::masked_fill_", "aten::where",
+                                                  "aten::empty",       "aten::empty_like",   "aten::scalar_tensor"};
+    bool meant = fillers.contains(op.operator_name().name);
+    for_each_tensor(torch::jit::last(*stack, op.schema().arguments().size()), [&](const at::Tensor& tensor) {
+      if (const auto name = names_.find(tensor.unsafeGetTensorImpl()); name != names_.end()) last_name_ = name->second;
+      meant |= infinite_.contains(tensor.unsafeGetTensorImpl());
+    });
+    op.callBoxed(stack);
+    for_each_tensor(torch::jit::last(*stack, op.schema().returns().size()), [&](const at::Tensor& tensor) {
+      if (!found_.empty() || all_finite(tensor)) return;
+      if (meant && !tensor.isnan().any().item<bool>())
+        infinite_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+      else
+        found_ = op.operator_name().name + (last_name_.empty() ? " at the model's beginning" : ", after " + last_name_);
+    });
+  }
+
+  [[nodiscard]] const std::string& found() const { return found_; }
+
+ private:
+  template <typename Values, typename Visit>
+  static void for_each_tensor(const Values& values, const Visit& visit) {
+    for (const c10::IValue& value : values) {
+      if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+      if (!value.isTensorList()) continue;
+      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+    }
+  }
+
+  std::unordered_map<const c10::TensorImpl*, std::string> names_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> infinite_;  // held, so that no other takes its address
+  std::string last_name_;
+  std::string found_;
+};
+
+// Tells the fallback, which is a plain function, whom to tell.
+thread_local Watch* watch = nullptr;
+
+void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(k_key);
+  if (watch == nullptr)
+    op.callBoxed(stack);
+  else
+    watch->call(op, stack);
+}
+
+std::string in_forward(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step) {
+  const at::NoGradGuard no_grad;
+  const SavedTensors before(replica.model->buffers());
+  const Batch batch = replica.load(data, samples).batch;
+  Watch one(*replica.model);
+  torch::Library library(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__);
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_call>());
+  watch = &one;
+  {
+    const c10::impl::IncludeDispatchKeyGuard include(k_key);
+    replica.forward(batch, {replica.seed, step, samples});
+  }
+  watch = nullptr;
+  before.restore();
+  return one.found();
+}
+
+std::string on_this_rank(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                         const std::vector<MicroBatchRun>& micro_batches, std::int64_t step) {
+  for (const auto& [name, tensor] : replica.model->parameters()) {
+    if (!all_finite(tensor)) return "the parameter " + name + " is not finite already";
+  }
+  std::size_t begin = 0;
+  for (const auto& [size, count] : micro_batches) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto part = samples.subspan(begin, static_cast<std::size_t>(size));
+      begin += part.size();
+      if (part.empty()) continue;
+      const std::string found = in_forward(replica, data, part, step);
+      if (!found.empty()) return "the first is made by " + found;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string first_not_finite(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                             const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& control) {
+  std::string mine;
+  // Whatever goes wrong in looking for it: what is known is said.
+  try {
+    mine = on_this_rank(replica, data, samples, micro_batches, step);
+  } catch (const std::exception& error) {
+    mine = std::string("its forward fails: ") + error.what();
+  }
+  const auto all = comm::all_gather_text(control, mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) return all[rank] + (all.size() > 1 ? " on rank " + std::to_string(rank) : "");
+  }
+  // Backwards come to the last parameters first.
+  const auto& views = replica.gradients.views();
+  for (std::size_t i = views.size(); i-- > 0;) {
+    if (!all_finite(views[i]))
+      return "every forward is finite; the first to go wrong in the backward is the gradient of " + replica.gradients.parameters()[i].name;
+  }
+  return "its sum over the ranks alone is not finite";
+}
+
+}  // namespace onebatch
