@@ -57,6 +57,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch", true);
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
+  verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
   add_command(app, arguments, "eval", "metrics on the validation data", true)
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();

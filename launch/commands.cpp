@@ -12,6 +12,7 @@
 #include "launch/terminal.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/documents/verify_svg.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 
@@ -219,6 +220,7 @@ class Program {
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
     write_json(to_json(report));
     if (first()) fmt::print("{}", verify_text(report));
+    if (first() && !arguments_.svg_file.empty()) write_text_atomically(arguments_.svg_file, verify_svg(report));
     return code(report.pass ? ExitCode::done : ExitCode::verification_failed);
   }
 

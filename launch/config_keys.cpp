@@ -64,6 +64,11 @@ std::vector<ConfigKey> dataset_keys(const std::string& prefix, Section section) 
               prefix + "workers", 0, 0, [=](Configuration & c) -> auto& { return section(c).workers; })};
 }
 
+std::vector<ConfigKey> augment_keys() {
+  return {integer_key("data.augment.crop_padding", 0, 1 << 16, ONEBATCH_FIELD(data.augment.crop_padding)),
+          boolean_key("data.augment.horizontal_flip", ONEBATCH_FIELD(data.augment.horizontal_flip))};
+}
+
 std::vector<ConfigKey> model_keys() {
   return {
       choice_key<ModelKind>("model.kind", {{"mlp", ModelKind::mlp}, {"resnet", ModelKind::resnet}, {"torchscript", ModelKind::torchscript}},
@@ -102,6 +107,7 @@ std::vector<ConfigKey> optimizer_keys() {
           number_key("optimizer.eps", {0.0}, ONEBATCH_FIELD(optimizer.eps)),
           number_key("optimizer.momentum", {0.0, 1.0}, ONEBATCH_FIELD(optimizer.momentum)),
           boolean_key("optimizer.nesterov", ONEBATCH_FIELD(optimizer.nesterov)),
+          groups_key(),
           number_key("optimizer.max_grad_norm", {0.0, HUGE_VAL, true}, ONEBATCH_FIELD(optimizer.max_grad_norm)),
           number_key("optimizer.max_grad_value", {0.0, HUGE_VAL, true}, ONEBATCH_FIELD(optimizer.max_grad_value)),
           choice_key<ScheduleKind>("schedule.kind",
@@ -173,6 +179,7 @@ std::vector<ConfigKey> all_keys() {
         if (!c.data.validation) c.data.validation = c.data.train;
         return *c.data.validation;
       }));
+  add(keys, augment_keys());
   add(keys, model_keys());
   add(keys, optimizer_keys());
   add(keys, arithmetic_keys());
@@ -189,7 +196,6 @@ const std::vector<ConfigKey>& config_keys() {
 
 const std::vector<std::string>& future_keys() {
   static const std::vector<std::string> keys = {"sync_batchnorm",
-                                                "data.augment",
                                                 "data.block_size",
                                                 "model.n_layer",
                                                 "model.n_head",

@@ -92,6 +92,46 @@ ConfigKey resume_key() {
           }};
 }
 
+ConfigKey groups_key() {
+  const std::string values = "a list of {match = \"*.bias\", lr = 0.1, weight_decay = 0.0}";
+  return {"optimizer.groups", values,
+          [=](const toml::node& node, Configuration& c) -> Complaint {
+            const toml::array* list = node.as_array();
+            if (list == nullptr) return "write " + values;
+            std::vector<ParameterGroup> groups;
+            for (const toml::node& item : *list) {
+              if (!item.is_table()) return "write " + values;
+              ParameterGroup& group = groups.emplace_back();
+              for (const auto& [key, value] : *item.as_table()) {
+                const auto number = value.value<double>();
+                const bool good = value.is_number() && number && std::isfinite(*number) && *number >= 0.0;
+                if (key.str() == "match" && value.is_string())
+                  group.match = *value.value<std::string>();
+                else if (key.str() == "lr" && good)
+                  group.lr = number;
+                else if (key.str() == "weight_decay" && good)
+                  group.weight_decay = number;
+                else
+                  return "a group has match (a name with * for any text), lr and weight_decay (numbers from 0), not " +
+                         quoted(std::string(key.str())) + " of that kind";
+              }
+              if (group.match.empty() || (!group.lr && !group.weight_decay)) return "a group needs match, and lr or weight_decay";
+            }
+            c.optimizer.groups = groups;
+            return {};
+          },
+          [](const Configuration& c) {
+            std::string text;
+            for (const ParameterGroup& group : c.optimizer.groups) {
+              text += (text.empty() ? "{match = " : ", {match = ") + quoted(group.match);
+              if (group.lr) text += ", lr = " + number_text(*group.lr);
+              if (group.weight_decay) text += ", weight_decay = " + number_text(*group.weight_decay);
+              text += "}";
+            }
+            return "[" + text + "]";
+          }};
+}
+
 ConfigKey overlap_key() {
   return {"comm.overlap", "\"auto\", true or false",
           [](const toml::node& node, Configuration& c) -> Complaint {

@@ -12,6 +12,7 @@ ConfigKey micro_batch_key();
 ConfigKey numbers_key(std::string path, std::size_t count, Range range, std::function<std::vector<double>(const Configuration&)> get,
                       std::function<void(Configuration&, const std::vector<double>&)> set);
 ConfigKey resume_key();
+ConfigKey groups_key();
 ConfigKey overlap_key();
 /// The name that others give to batch_norm.mode = "sync".
 ConfigKey sync_key(const std::string& path);

@@ -102,7 +102,7 @@ class Accumulator {
   Replica::Loaded load(Indices samples) const {
     const Span span(replica_.timeline, "load", "data");
     fault_point("loader", step_);
-    return replica_.load(data_, samples);
+    return replica_.load(data_, samples, step_);
   }
 
   Replica& replica_;

@@ -62,8 +62,15 @@ struct DatasetConfiguration {
   std::int64_t workers = 0;
 };
 
+/// Of training images, by sample.
+struct AugmentConfiguration {
+  std::int64_t crop_padding = 0;  // pixels by which an image is shifted at most
+  bool horizontal_flip = false;   // half of them are mirrored
+};
+
 struct DataConfiguration {
   DatasetConfiguration train;
+  AugmentConfiguration augment;
   std::optional<DatasetConfiguration> validation;
 };
 
@@ -86,6 +93,13 @@ struct LossConfiguration {
   NormalizeBy normalize_by = NormalizeBy::tokens;  // what the sum is divided by: labels that count, or samples that have one
 };
 
+/// Options of some parameters; a parameter belongs to the first group that matches its name.
+struct ParameterGroup {
+  std::string match;  // with * for any text: "*.bias"
+  std::optional<double> lr;
+  std::optional<double> weight_decay;
+};
+
 struct OptimizerConfiguration {
   OptimizerKind kind = OptimizerKind::adamw;
   double lr = 1e-3;
@@ -94,6 +108,7 @@ struct OptimizerConfiguration {
   double eps = 1e-8;
   double momentum = 0.0;
   bool nesterov = false;
+  std::vector<ParameterGroup> groups;
   std::optional<double> max_grad_norm;   // none = no clipping
   std::optional<double> max_grad_value;  // of each element
 };

@@ -83,7 +83,7 @@ void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch:
 std::string in_forward(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
-  const Batch batch = replica.load(data, samples).batch;
+  const Batch batch = replica.load(data, samples, step).batch;
   Watch one(*replica.model);
   torch::Library library(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__);
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_call>());

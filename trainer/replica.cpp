@@ -1,5 +1,6 @@
 #include "trainer/replica.hpp"
 
+#include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/error.hpp"
 #include "trainer/graph/graph_step.hpp"
@@ -53,6 +54,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       loss_type(type == at::kDouble ? at::kDouble : at::kFloat),
       autocast(autocast_type(configuration.precision)),
       seed(configuration.run.seed),
+      augment(configuration.data.augment),
       model(std::move(ready_model)),
       loss(configuration.loss, num_outputs(configuration, data)),
       gradients(model->parameters(), gradient_options(configuration, gradient_storage)),
@@ -64,11 +66,12 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
     graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
 }
 
-Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples) const {
+Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const {
   Batch batch = data.gather(samples, loss_type);
   if (!batch.targets.defined() && !loss.is_the_models())
     throw UserError("the data has no targets: name them in data.target, or write loss.kind = \"model\"");
   const double weight = loss.is_the_models() ? 0.0 : loss.weight(batch.targets, batch.weights);
+  if (step) batch.inputs.front() = augmented(batch.inputs.front(), augment, seed, *step, samples);
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type);
   }

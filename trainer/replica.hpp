@@ -25,12 +25,13 @@ struct Replica {
           std::byte* gradient_storage);
   ~Replica();
 
-  /// A micro-batch on the device and its weight, which is 0 where the model tells it.
+  /// A micro-batch on the device, augmented where it is to be trained with in `step` (none: as it is), and its weight, which is 0 where the
+  /// model tells it.
   struct Loaded {
     Batch batch;
     double weight = 0.0;
   };
-  Loaded load(const Dataset& data, std::span<const std::int64_t> samples) const;
+  Loaded load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const;
 
   struct Forward {
     at::Tensor loss;     // the sum, a scalar on the graph
@@ -47,6 +48,7 @@ struct Replica {
   at::ScalarType loss_type;                // what outputs are widened to
   std::optional<at::ScalarType> autocast;  // forwards in a shorter type
   std::uint64_t seed;
+  AugmentConfiguration augment;
   std::unique_ptr<Model> model;
   Loss loss;
   FlatGradients gradients;

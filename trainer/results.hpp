@@ -59,6 +59,13 @@ struct ParameterDifference {
   std::string name;
   double relative_l2 = 0.0;
   double max_abs = 0.0;
+  double reference_relative_l2 = 0.0;  // of the single large batch in the run's own precision
+};
+
+/// A part of the configuration that makes the gradient another than the large batch's.
+struct ConfigurationDifference {
+  std::string cause;         // "batch_norm", "randomness", "precision"
+  double relative_l2 = 0.0;  // of the gradient with and without it, everything else in float64
 };
 
 /// The plan's gradient against one single large batch.
@@ -72,7 +79,8 @@ struct VerifyReport {
   std::string batch_norm;
   std::string precision;
   double reference_relative_l2 = 0.0;  // the single large batch in the run's own precision against the same reference
-  std::vector<std::string> notes;      // what in the configuration makes a difference
+  std::vector<ConfigurationDifference> differences;
+  std::vector<std::string> notes;  // the same in words
 };
 
 }  // namespace onebatch

@@ -3,6 +3,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/communication.hpp"
+#include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
@@ -94,6 +95,7 @@ struct Session::State {
     const std::uint64_t seed = configuration.run.seed;
     data = open_dataset(configuration.data.train, Split::train, seed);
     check_batch(configuration, *data);
+    check_augmentation(configuration.data.augment, *data);
     const auto folder = options.timeline_file.parent_path();
     if (!folder.empty() && !std::filesystem::is_directory(folder))
       throw UserError("--timeline " + options.timeline_file.string() + ": there is no folder " + folder.string());

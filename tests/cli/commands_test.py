@@ -73,8 +73,13 @@ with Scratch() as s:
 # BatchNorm's local statistics are not the large batch's, and verify says so.
 RESNET = DIGITS_MLP.replace('kind = "mlp"\nhidden = [64, 48]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
 with Scratch(RESNET) as s:
-    out = run(2, "verify", s.config, code=5)
+    out = run(2, "verify", s.config, "--json", s.path / "local.json", "--svg", s.path / "local.svg", code=5)
     check("BatchNorm is local" in out and "bn1" in out, "verify names what makes the difference", out)
+    local = read_json(s.path / "local.json")
+    check([d["cause"] for d in local["differences"]] == ["batch_norm"], "verify says what makes the difference", str(local["differences"]))
+    check(abs(local["differences"][0]["relative_l2"] - local["relative_l2"]) <= 1e-3 * local["relative_l2"], "and how large it is", str(local["differences"]))
+    picture = (s.path / "local.svg").read_text()
+    check(picture.count("<circle") == 2 + 2 * len(local["parameters"]) and "FAIL" in picture and "layer1.0.conv1.weight" in picture, "verify draws each parameter's error", picture)
     run(2, "verify", s.config, "--set", "batch_norm.frozen=true")
     out = run(2, "verify", s.config, "--set", "batch_norm.mode=exact", "--set", "precision.compute=bfloat16")
     check("bfloat16, BatchNorm exact" in out, "verify says in what it has computed", out)

@@ -2,15 +2,19 @@
 
 #include "tests/unit/scratch_folder.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/data/augment.hpp"
 #include "trainer/error.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
 namespace onebatch {
 namespace {
@@ -116,6 +120,51 @@ TEST(DatasetsTest, tensors_of_a_file_are_samples_cut_to_the_longest_among_them) 
   EXPECT_NE(refusal([](auto& c) { c.lengths = "labels"; }).find("one whole number per sample"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.weights = "lengths"; }).find("of the target's shape"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.path = "/nonexistent"; }).find("/nonexistent"), std::string::npos);
+}
+
+// By definition: pixel (r, c) of the shifted image is (r - down, c - right) of the image, or 0; then it is mirrored.
+at::Tensor shifted(const at::Tensor& image, std::int64_t down, std::int64_t right, bool mirrored) {
+  const at::Tensor made = at::zeros_like(image);
+  for (std::int64_t r = 0; r < image.size(1); ++r) {
+    for (std::int64_t c = 0; c < image.size(2); ++c) {
+      const std::int64_t from_r = r - down;
+      const std::int64_t from_c = c - right;
+      if (from_r < 0 || from_r >= image.size(1) || from_c < 0 || from_c >= image.size(2)) continue;
+      for (std::int64_t channel = 0; channel < image.size(0); ++channel) made[channel][r][c].copy_(image[channel][from_r][from_c]);
+    }
+  }
+  return mirrored ? made.flip(2) : made;
+}
+
+TEST(AugmentTest, shifts_and_mirrors_each_sample_by_seed_step_and_index) {
+  const AugmentConfiguration configuration{.crop_padding = 1, .horizontal_flip = true};
+  const std::vector<std::int64_t> samples = first(60);
+  const at::Tensor images = at::rand({60, 2, 3, 4}, at::kDouble);
+  const at::Tensor made = augmented(images, configuration, 5, 7, samples);
+  std::set<int> seen;
+  for (std::int64_t i = 0; i < images.size(0); ++i) {
+    int found = -1;
+    for (int way = 0; way < 18; ++way) {
+      if (made[i].equal(shifted(images[i], way % 3 - 1, way / 3 % 3 - 1, way >= 9))) found = way;
+    }
+    ASSERT_GE(found, 0) << "sample " << i << " is none of its eighteen forms";
+    seen.insert(found);
+    EXPECT_TRUE(augmented(images.narrow(0, i, 1), configuration, 5, 7, std::span(samples).subspan(static_cast<std::size_t>(i), 1))[0].equal(
+        made[i]));
+  }
+  EXPECT_GE(seen.size(), 15U);
+  EXPECT_FALSE(augmented(images, configuration, 5, 8, samples).equal(made)) << "another step";
+  EXPECT_FALSE(augmented(images, configuration, 6, 7, samples).equal(made)) << "another seed";
+  EXPECT_TRUE(augmented(images, {}, 5, 7, samples).is_same(images));
+}
+
+TEST(AugmentTest, is_for_images) {
+  DatasetConfiguration configuration = synthetic();
+  EXPECT_THROW(check_augmentation({.crop_padding = 1}, *open_dataset(configuration, Split::train, 1)), UserError);
+  configuration.shape = {1, 5, 9};
+  const auto data = open_dataset(configuration, Split::train, 1);
+  EXPECT_NO_THROW(check_augmentation({.crop_padding = 4}, *data));
+  EXPECT_THROW(check_augmentation({.crop_padding = 5}, *data), UserError);
 }
 
 TEST(DatasetsTest, a_missing_folder_is_named) {

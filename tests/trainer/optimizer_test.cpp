@@ -1,6 +1,7 @@
 #include "trainer/optim/optimizer.hpp"
 
 #include "comm/local_communicator.hpp"
+#include "trainer/error.hpp"
 #include "trainer/gradients/clipping.hpp"
 
 #include <ATen/ops/full.h>
@@ -109,6 +110,25 @@ TEST(ClippingTest, a_norm_is_finite_where_every_element_is) {
   comm::LocalCommunicator alone;
   EXPECT_NEAR(gradient_norm(at::full({4}, 1e30, at::kFloat), alone), 2e30, 1e24);
   EXPECT_FALSE(std::isfinite(gradient_norm(at::tensor({1.0, NAN}, at::kFloat), alone)));
+}
+
+TEST(OptimizerTest, a_group_has_its_own_rate_and_decay) {
+  const auto parameter = [](double value) { return at::full({1}, value, at::kDouble).requires_grad_(true); };
+  const at::Tensor weight = parameter(1.0);
+  const at::Tensor bias = parameter(1.0);
+  const at::Tensor norm = parameter(1.0);
+  FlatGradients gradients({{"layer0.weight", weight}, {"layer0.bias", bias}, {"norm.weight", norm}});
+  OptimizerConfiguration configuration = of(OptimizerKind::sgd, 0.5);
+  configuration.lr = 0.1;
+  configuration.groups = {{"*.bias", {}, 0.0}, {"norm*", 0.02, {}}};
+  Optimizer optimizer(configuration, gradients);
+  gradients.flat().fill_(2.0);
+  optimizer.step(0.05, {1.0, 1.0, 1.0});  // half of the configuration's rate
+  EXPECT_DOUBLE_EQ(weight.item<double>(), 1.0 - 0.05 * (2.0 + 0.5));
+  EXPECT_DOUBLE_EQ(bias.item<double>(), 1.0 - 0.05 * 2.0);
+  EXPECT_DOUBLE_EQ(norm.item<double>(), 1.0 - 0.01 * (2.0 + 0.5));
+  configuration.groups = {{"*.bais", 0.1, {}}};
+  EXPECT_THROW(Optimizer(configuration, gradients), UserError);
 }
 
 TEST(OptimizerTest, short_parameters_follow_masters) {

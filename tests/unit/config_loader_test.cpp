@@ -75,10 +75,40 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 
 TEST(ConfigLoaderTest, what_later_versions_have_is_said) {
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}), HasSubstr("\"vit\" is not in this version; write \"mlp\""));
-  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16"}), HasSubstr("not in this version"));
   EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=20"}), HasSubstr("memory.max_split_size_mb: is not in this version"));
   EXPECT_THAT(mistakes_of(k_good + "[memory]\nexpandable_segments = true\n"), HasSubstr("not in this version"));
-  EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("not in this version"));
+}
+
+TEST(ConfigLoaderTest, precisions_that_do_not_go_together_are_said) {
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.parameters=bfloat16"}), HasSubstr("must be the same"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.master_weights=false"}), HasSubstr("belongs to precision.parameters"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.loss_scale=1024"}), HasSubstr("belongs to \"float16\""));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.loss_scale=big"}), HasSubstr("a number above 0"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.loss_scale=1024"}), IsEmpty());
+}
+
+TEST(ConfigLoaderTest, bitwise_runs_need_a_grain) {
+  EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("needs batch.micro_batch_size = n"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise", "batch.micro_batch_size=4"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise", "batch.micro_batch_size=4", "comm.reduce_dtype=bfloat16"}),
+              HasSubstr("exact sums"));
+}
+
+TEST(ConfigLoaderTest, groups_of_parameters_are_tables) {
+  EXPECT_THAT(mistakes_of(k_good + "[[optimizer.groups]]\nmatch = \"*.bias\"\nweight_decay = 0\n", {}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good + "[[optimizer.groups]]\nmatch = \"*.bias\"\n", {}),
+              HasSubstr("a group needs match, and lr or weight_decay"));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.groups=[{match = \"*\", momentum = 0.5}]"}), HasSubstr("not \"momentum\""));
+  EXPECT_THAT(mistakes_of(k_good, {"data.augment.crop_padding=4", "data.augment.horizontal_flip=true"}), IsEmpty());
+}
+
+TEST(ConfigLoaderTest, data_in_a_file_needs_it) {
+  EXPECT_THAT(mistakes_of(k_good, {"data.kind=safetensors", "data.path="}), HasSubstr("is needed for data.kind = \"safetensors\""));
+  EXPECT_THAT(mistakes_of(k_good, {"data.inputs=[\"x\"]"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"data.inputs=[\"ids\"]"}), HasSubstr("belongs to data.kind = \"safetensors\""));
+  EXPECT_THAT(mistakes_of(k_good, {"data.inputs=ids"}), HasSubstr("a list of names"));
+  EXPECT_THAT(mistakes_of(k_good, {"loss.kind=model"}), HasSubstr("belongs to model.kind = \"torchscript\""));
 }
 
 TEST(ConfigLoaderTest, recomputation_is_off_automatic_or_a_number_of_segments) {

@@ -113,8 +113,14 @@ std::string to_json(const EpochPlan& plan) {
 std::string to_json(const VerifyReport& report) {
   Json parameters = Json::array();
   for (const ParameterDifference& p : report.parameters) {
-    parameters.push_back({{"name", p.name}, {"relative_l2", number(p.relative_l2)}, {"max_abs", number(p.max_abs)}});
+    parameters.push_back({{"name", p.name},
+                          {"relative_l2", number(p.relative_l2)},
+                          {"max_abs", number(p.max_abs)},
+                          {"reference_relative_l2", number(p.reference_relative_l2)}});
   }
+  Json differences = Json::array();
+  for (const ConfigurationDifference& d : report.differences)
+    differences.push_back({{"cause", d.cause}, {"relative_l2", number(d.relative_l2)}});
   return dump({{"pass", report.pass},
                {"reference", report.reference},
                {"relative_l2", number(report.relative_l2)},
@@ -124,6 +130,7 @@ std::string to_json(const VerifyReport& report) {
                {"parameters", parameters},
                {"batch_norm", report.batch_norm},
                {"precision", report.precision},
+               {"differences", differences},
                {"notes", report.notes}},
               2);
 }

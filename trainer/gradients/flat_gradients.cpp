@@ -150,8 +150,10 @@ const std::vector<double>& FlatGradients::touched() const {
 
 void FlatGradients::begin_step() {
   check_views();
-  if (reproducible_) reproducible_->begin_step();
-  flat_.zero_();
+  if (reproducible_)
+    reproducible_->begin_step();  // the flat buffer is written at the step's end
+  else
+    flat_.zero_();
   std::fill(watched_->touched.begin(), watched_->touched.end(), 0.0);
 }
 

@@ -47,7 +47,7 @@ void check_capture(const Configuration& configuration, const Dataset& data) {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(k_samples, data.size())));
   std::iota(samples.begin(), samples.end(), std::int64_t{0});
   replica.gradients.begin_step();
-  replica.forward(replica.load(data, samples).batch, {replica.seed, 0, samples}).loss.backward();
+  replica.forward(replica.load(data, samples, 0).batch, {replica.seed, 0, samples}).loss.backward();
   const at::Tensor expected = replica.gradients.flat().clone();
   replica.gradients.begin_step();
   accumulate_gradient(replica, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, 0);

@@ -71,7 +71,7 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
 MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, LocalSums& sums) {
   fault_point("loader", step);
   const Span span(replica.timeline, "load", "data");
-  const auto [batch, weight] = replica.load(data, samples);
+  const auto [batch, weight] = replica.load(data, samples, step);
   sums.weight += weight;
   const Shelf empty{place_, replica.device.device()};
   MicroBatch micro_batch{{replica.seed, step, samples}, &graph_of(replica, batch, samples, step), empty, empty, {}};
@@ -97,7 +97,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
     if (graphs_.empty()) {
       const auto found = std::ranges::find_if(parts, [](const Indices part) { return !part.empty(); });
       const Indices first = found == parts.end() ? Indices(some) : *found;
-      graph_of(replica, replica.load(data, first).batch, first, step);
+      graph_of(replica, replica.load(data, first, step).batch, first, step);
     }
     rounds.emplace(replica, graphs_.begin()->second, computes, ranks);
   } catch (...) {

@@ -1,5 +1,7 @@
 #include "trainer/optim/optimizer.hpp"
 
+#include "trainer/error.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -16,6 +18,21 @@ bool uses_moments(OptimizerKind kind) {
   return kind != OptimizerKind::sgd;
 }
 
+// The text with * for any text, as shells know it.
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() != '*') return !name.empty() && pattern.front() == name.front() && matches(pattern.substr(1), name.substr(1));
+  for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
+    if (matches(pattern.substr(1), name.substr(skipped))) return true;
+  }
+  return false;
+}
+
+std::size_t group_of(const std::string& name, const std::vector<ParameterGroup>& groups) {
+  const auto found = std::ranges::find_if(groups, [&](const ParameterGroup& group) { return matches(group.match, name); });
+  return static_cast<std::size_t>(found - groups.begin());
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients) : configuration_(configuration) {
@@ -26,6 +43,7 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
     const at::Tensor& gradient = gradients.views()[i];
     const bool is_copy = tensor.scalar_type() != gradient.scalar_type();
     names_.push_back(name);
+    group_of_.push_back(group_of(name, configuration.groups));
     copies_.push_back(is_copy ? tensor : at::Tensor());
     all_.parameters.push_back(is_copy ? tensor.detach().to(gradient.scalar_type()) : tensor);
     all_.gradients.push_back(gradient);
@@ -34,16 +52,23 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
     all_.second.push_back(at::zeros_like(gradient));
     all_.steps.push_back(at::zeros({}, tensor.options().requires_grad(false).dtype(at::kFloat)));
   }
+  for (std::size_t group = 0; group < configuration.groups.size(); ++group) {
+    if (std::ranges::find(group_of_, group) != group_of_.end()) continue;
+    throw UserError("optimizer.groups: no parameter is left for the match \"" + configuration.groups[group].match + "\": names are " +
+                    names_.front() + (names_.size() > 1 ? ", ..., " + names_.back() : "") +
+                    ", and each belongs to the first group that matches it");
+  }
 }
 
-Optimizer::Tensors Optimizer::select(const std::vector<double>& touched) const {
-  if (std::all_of(touched.begin(), touched.end(), [](double flag) { return flag > 0.0; })) return all_;
+Optimizer::Tensors Optimizer::select(std::size_t group, const std::vector<double>& touched) const {
+  const bool all = configuration_.groups.empty() && std::all_of(touched.begin(), touched.end(), [](double flag) { return flag > 0.0; });
+  if (all) return all_;
   Tensors some;
   const auto pick = [&](const std::vector<at::Tensor>& from, std::vector<at::Tensor>& to, std::size_t i) {
     if (!from.empty()) to.push_back(from[i]);
   };
   for (std::size_t i = 0; i < touched.size(); ++i) {
-    if (touched[i] == 0.0) continue;
+    if (touched[i] == 0.0 || group_of_[i] != group) continue;
     pick(all_.parameters, some.parameters, i);
     pick(all_.gradients, some.gradients, i);
     pick(all_.first, some.first, i);
@@ -55,26 +80,35 @@ Optimizer::Tensors Optimizer::select(const std::vector<double>& touched) const {
 
 void Optimizer::step(double lr, const std::vector<double>& touched) {
   const at::NoGradGuard no_grad;
-  const Tensors t = select(touched);
+  const auto& c = configuration_;
+  for (std::size_t group = 0; group < c.groups.size(); ++group) {
+    const ParameterGroup& own = c.groups[group];
+    const double rate = !own.lr ? lr : (c.lr > 0.0 ? lr * (*own.lr / c.lr) : 0.0);
+    update(select(group, touched), rate, own.weight_decay.value_or(c.weight_decay));
+  }
+  update(select(c.groups.size(), touched), lr, c.weight_decay);
+  copy_masters(touched);
+}
+
+void Optimizer::update(const Tensors& t, double lr, double weight_decay) const {
   if (t.parameters.empty()) return;
   const auto& c = configuration_;
   for (const at::Tensor& count : t.steps) count.add_(1.0);
   switch (c.kind) {
     case OptimizerKind::adamw:
-      at::_fused_adamw_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], c.weight_decay, c.eps, false,
+      at::_fused_adamw_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], weight_decay, c.eps, false,
                         false);
       break;
     case OptimizerKind::adam:
-      at::_fused_adam_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], c.weight_decay, c.eps, false,
+      at::_fused_adam_(t.parameters, t.gradients, t.first, t.second, {}, t.steps, lr, c.betas[0], c.betas[1], weight_decay, c.eps, false,
                        false);
       break;
     case OptimizerKind::sgd:
       // With a buffer of zeros the first step is no special case: momentum * 0 + gradient.
-      at::_fused_sgd_(t.parameters, t.gradients, t.first, c.weight_decay, c.momentum, lr, /*dampening=*/0.0, c.nesterov, false,
+      at::_fused_sgd_(t.parameters, t.gradients, t.first, weight_decay, c.momentum, lr, /*dampening=*/0.0, c.nesterov, false,
                       /*is_first_step=*/false);
       break;
   }
-  copy_masters(touched);
 }
 
 void Optimizer::copy_masters(const std::vector<double>& touched) {

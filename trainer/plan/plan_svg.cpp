@@ -1,6 +1,7 @@
 #include "trainer/plan/plan_svg.hpp"
 
 #include "trainer/formatted.hpp"
+#include "trainer/plan/svg.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,34 +11,14 @@
 namespace onebatch {
 namespace {
 
+using svg::document;
+using svg::escaped;
+using svg::label;
+
 constexpr std::array<const char*, 8> k_colours = {"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5566", "#777777"};
 constexpr double k_left = 230.0;
 constexpr double k_width = 640.0;
 constexpr double k_row = 22.0;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
-std::string label(double x, double y, const char* anchor, const std::string& text, const char* style = "") {
-  return formatted("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, style) + escaped(text) + "</text>\n";
-}
-
-std::string document(double height, const std::string& body) {
-  return formatted("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
-                   height) +
-         "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" + body + "</svg>\n";
-}
 
 // Of a scale that ends at a round number.
 double nice_step(double most) {

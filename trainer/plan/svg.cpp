@@ -1,0 +1,31 @@
+#include "trainer/plan/svg.hpp"
+
+#include "trainer/formatted.hpp"
+
+namespace onebatch::svg {
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+std::string label(double x, double y, const char* anchor, const std::string& text, const char* style) {
+  return formatted("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, style) + escaped(text) + "</text>\n";
+}
+
+std::string document(double height, const std::string& body) {
+  return formatted("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
+                   height) +
+         "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" + body + "</svg>\n";
+}
+
+}  // namespace onebatch::svg
