@@ -82,8 +82,7 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
     return totals;
   }
   control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
-  replica_.gradients.finish_sum();
-  if (totals.weight != 0.0) replica_.gradients.flat().div_(totals.weight * replica_.loss_scale.factor());
+  replica_.gradients.finish_sum(totals.weight != 0.0 ? totals.weight * replica_.loss_scale.factor() : 1.0);
   return totals;
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Losses with weights against PyTorch in one batch: sequences of 1 to 128 tokens, ignored labels, a weight per token, two inputs, a short last batch, 1 to 4 ranks; and losses that the model returns itself."""
+import json
 import pathlib
 import sys
 from typing import Tuple
@@ -30,6 +31,8 @@ inputs = ["words", "counts"]
 target = "labels"
 {weights}
 lengths = "lengths"
+[data.validation]
+path = "{folder}/validation.safetensors"
 [model]
 kind = "torchscript"
 path = "{folder}/model.pt"
@@ -77,8 +80,8 @@ class TaggerWithLoss(nn.Module):
         return (loss * weights).sum(), (weights * (labels != -100)).sum()
 
 
-def make_data():
-    generator = torch.Generator().manual_seed(11)
+def make_data(seed):
+    generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, LONGEST + 1, (SAMPLES,), generator=generator)
     lengths[0], lengths[1] = 1, LONGEST
     inside = torch.arange(LONGEST) < lengths.unsqueeze(1)
@@ -130,19 +133,20 @@ def main():
     ]
     failures = 0
     torch.manual_seed(5)
-    tagger, data = Tagger(), make_data()
+    tagger, data, validation = Tagger(), make_data(11), make_data(12)
     for case in cases:
         case = {"weighted": False, "classes": False, "smoothing": 0.0, "by": "tokens", "own": False, "recompute": '"off"', **case}
         for ranks, micro in ((1, "micro_batch_size = 5"), (4, ""), (3, "micro_batch_size = [1, 7, 2]")):
             with scratch() as folder:
                 folder = pathlib.Path(folder)
                 save_file(data, folder / "data.safetensors")
+                save_file(validation, folder / "validation.safetensors")
                 model = torch.jit.script(TaggerWithLoss(tagger) if case["own"] else tagger)
                 model.save(str(folder / "model.pt"))
                 config = folder / "c.toml"
                 weights = 'weights = "weights"' if case["weighted"] else ""
                 config.write_text(CONFIG.format(folder=folder, micro=micro, weights=weights, loss=case["loss"], recompute=case["recompute"]))
-                onebatch(PROGRAM, ranks, ["train", config, "--quiet"])
+                onebatch(PROGRAM, ranks, ["train", config, "--quiet", "--json", folder / "train.json"])
                 batches = [line["indices"] for line in read_json_lines(folder / "tokens" / "samples.jsonl")]
                 assert [len(batch) for batch in batches] == [BATCH, BATCH, SAMPLES - 2 * BATCH]
                 ours = load_file(next((folder / "tokens" / "checkpoints").glob("step-*")) / "model.safetensors")
@@ -150,9 +154,19 @@ def main():
                 expected = reference_weights(case, state, data, batches)
                 moved = {name.removeprefix("tagger."): tensor - state[name.removeprefix("tagger.")] for name, tensor in ours.items()}
                 error = relative_l2(moved, {name: expected[name] - state[name] for name in expected})
-                good = error <= 1e-14
+                model = Tagger().double()
+                model.load_state_dict(expected)
+                with torch.no_grad():
+                    outputs = model(validation["words"].long(), validation["counts"])
+                    loss = mean_loss(case, outputs, validation["labels"], validation["weights"]).item()
+                counted = validation["labels"] != -100
+                accuracy = (outputs.argmax(-1) == validation["labels"])[counted].double().mean().item()
+                result = json.loads((folder / "train.json").read_text())
+                metrics = abs(result["validation_loss"] / loss - 1) <= 1e-12 and (case["own"] or abs(result["validation_accuracy"] - accuracy) <= 1e-12)
+                good = error <= 1e-14 and metrics
                 failures += not good
-                print(f"{'ok  ' if good else 'FAIL'} {case['name']}, {ranks} rank(s): what {STEPS} steps add to the weights, relative L2 {error:.2e} (at most 1e-14)", flush=True)
+                print(f"{'ok  ' if good else 'FAIL'} {case['name']}, {ranks} rank(s): what {STEPS} steps add to the weights, relative L2 {error:.2e} (at most 1e-14); "
+                      f"validation loss and accuracy {'are' if metrics else 'are NOT'} PyTorch's", flush=True)
     return failures
 
 

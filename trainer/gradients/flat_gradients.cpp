@@ -157,8 +157,15 @@ void FlatGradients::begin_step() {
   std::fill(watched_->touched.begin(), watched_->touched.end(), 0.0);
 }
 
-void FlatGradients::finish_sum() {
-  if (reproducible_) reproducible_->write_to(flat_);
+void FlatGradients::complete_sum() {
+  if (reproducible_) reproducible_->complete();
+}
+
+void FlatGradients::finish_sum(double divisor) {
+  if (reproducible_)
+    reproducible_->write_to(flat_, divisor);
+  else
+    flat_.div_(divisor);
 }
 
 void FlatGradients::check_views() const {

@@ -77,8 +77,10 @@ class FlatGradients {
   /// One flag per parameter: 1.0 once a backward of this step has reached it. A sum over ranks says whether any has.
   [[nodiscard]] const std::vector<double>& touched() const;
 
-  /// After the ranks have summed: flat() is the sum.
-  void finish_sum();
+  /// After the last backward of a step, before what is summed travels.
+  void complete_sum();
+  /// After the ranks have summed: flat() is the sum, divided.
+  void finish_sum(double divisor);
 
   /// Zeroes buffer and flags, and throws std::logic_error where a parameter's `.grad` is no longer its view.
   void begin_step();

@@ -96,6 +96,7 @@ void GradientReducer::send_next() {
 
 void GradientReducer::finish() {
   listening_ = false;
+  gradients_.complete_sum();
   if (communicator_.size() == 1) return;
   if (through_host_) wire_.copy_(gradients_.summed());
   while (next_ < buckets_.size()) send_next();

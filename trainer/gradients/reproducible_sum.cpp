@@ -7,13 +7,16 @@
 
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 namespace onebatch {
 namespace {
 
-constexpr int k_step_bits = 40;                 // from the base down to the step; 53 - 40 bits are left for 2^13 summands
-constexpr int k_raise_bits = 4;                 // a base that moves goes so far above what is there
+constexpr int k_step_bits = 40;           // from the base down to the step; 53 - 40 bits are left for 2^13 summands
+constexpr int k_raise_bits = 4;           // a base that moves goes so far above what is there
+constexpr std::int64_t k_no_base = -900;  // below all gradients: the first step is computed twice
+constexpr int k_near_bits = 2;
 constexpr int k_lower_above = 12;               // and comes down when it is more than so far above
 constexpr int k_round_bits = 52 - k_step_bits;  // adding 1.5 * 2^(base + 12), whose last bit is the step, and taking it away, rounds
 static_assert(ReproducibleSum::k_most_calls == std::int64_t{1} << (53 - k_step_bits));
@@ -35,14 +38,22 @@ std::int64_t exponent_above(double value) {
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
 double
-add_rounded(const float* __restrict from, double* __restrict to, std::int64_t count, double round) {
+add_rounded(const float* __restrict from, double* __restrict to, std::int64_t count, double round, bool to_nothing) {
   std::int32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    to[i] += (static_cast<double>(from[i]) + round) - round;
+    const double rounded = (static_cast<double>(from[i]) + round) - round;
+    to[i] = to_nothing ? rounded : to[i] + rounded;
     const std::int32_t bits = std::bit_cast<std::int32_t>(from[i]) & 0x7fffffff;
     largest = bits > largest ? bits : largest;
   }
   return static_cast<double>(std::bit_cast<float>(largest));
+}
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+void divide(const double* __restrict from, float* __restrict to, std::int64_t count, double divisor) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i] / divisor);
 }
 
 }  // namespace
@@ -56,10 +67,11 @@ ReproducibleSum::ReproducibleSum(std::vector<Bucket> extents, at::Tensor sums, s
       sums_(std::move(sums)),
       count_(count),
       largest_(at::zeros({static_cast<std::int64_t>(extents_.size())}, sums_.options())),
-      bases_(extents_.size(), 0) {}
+      bases_(extents_.size(), k_no_base),
+      added_(extents_.size(), false) {}
 
 void ReproducibleSum::begin_step() {
-  sums_.zero_();
+  added_.assign(added_.size(), false);
   largest_.zero_();
 }
 
@@ -69,10 +81,12 @@ void ReproducibleSum::add(std::size_t index, const at::Tensor& gradient) {
   if (count == 0) return;
   const double round = rounder(bases_[index]);
   const bool once = sums_.numel() == count_;
+  const bool to_nothing = !added_[index];
+  added_[index] = true;
   if (gradient.is_cpu() && gradient.scalar_type() == at::kFloat && once) {
     const at::Tensor dense = gradient.contiguous();
     double& largest = largest_.mutable_data_ptr<double>()[index];
-    const double mine = add_rounded(dense.const_data_ptr<float>(), sums_.mutable_data_ptr<double>() + begin, count, round);
+    const double mine = add_rounded(dense.const_data_ptr<float>(), sums_.mutable_data_ptr<double>() + begin, count, round, to_nothing);
     if (!(mine <= largest)) largest = mine;
     return;
   }
@@ -80,10 +94,21 @@ void ReproducibleSum::add(std::size_t index, const at::Tensor& gradient) {
   const at::Tensor largest = largest_[static_cast<std::int64_t>(index)];
   largest.copy_(at::maximum(largest, at::amax(rest.abs())));
   at::Tensor part = rest.add(round).sub_(round);
-  sums_.narrow(0, begin, count).add_(part);
+  const auto put = [&](std::int64_t at, const at::Tensor& summand) {
+    const at::Tensor sum = sums_.narrow(0, at, count);
+    to_nothing ? sum.copy_(summand) : sum.add_(summand);
+  };
+  put(begin, part);
   if (once) return;
   const double finer = std::ldexp(round, -k_step_bits);
-  sums_.narrow(0, count_ + begin, count).add_(rest.sub(part).add_(finer).sub_(finer));
+  put(count_ + begin, rest.sub(part).add_(finer).sub_(finer));
+}
+
+void ReproducibleSum::complete() {
+  for (std::size_t i = 0; i < added_.size(); ++i) {
+    if (added_[i]) continue;
+    for (std::int64_t part = 0; part < sums_.numel(); part += count_) sums_.narrow(0, part + extents_[i].begin, extents_[i].count).zero_();
+  }
 }
 
 std::vector<double> ReproducibleSum::largest() const {
@@ -95,21 +120,32 @@ std::vector<double> ReproducibleSum::largest() const {
 }
 
 bool ReproducibleSum::follow(const std::vector<double>& largest_of_all) {
-  bool good = true;
-  for (std::size_t i = 0; i < bases_.size(); ++i) {
+  const auto needed_by = [&](std::size_t i) -> std::optional<std::int64_t> {
     const double largest = largest_of_all.at(i);
     // Nothing was added, or something that no step fits: the caller sees it in the sum.
-    if (largest == 0.0 || !std::isfinite(largest)) continue;
-    const std::int64_t needed = exponent_above(largest);
-    good = good && needed <= bases_[i];
-    if (needed > bases_[i] || needed + k_lower_above < bases_[i]) bases_[i] = needed + k_raise_bits;
+    if (largest == 0.0 || !std::isfinite(largest)) return std::nullopt;
+    return exponent_above(largest);
+  };
+  bool good = true;
+  for (std::size_t i = 0; i < bases_.size(); ++i) good = good && needed_by(i).value_or(bases_[i]) <= bases_[i];
+  // Where the step is computed again anyway, those that are nearly too low go up as well.
+  const std::int64_t too_near = good ? 0 : k_near_bits;
+  for (std::size_t i = 0; i < bases_.size(); ++i) {
+    const auto needed = needed_by(i);
+    if (needed && (*needed + too_near > bases_[i] || *needed + k_lower_above < bases_[i])) bases_[i] = *needed + k_raise_bits;
   }
   return good;
 }
 
-void ReproducibleSum::write_to(const at::Tensor& flat) const {
+void ReproducibleSum::write_to(const at::Tensor& flat, double divisor) const {
   const at::NoGradGuard no_grad;
-  flat.copy_(sums_.numel() == count_ ? sums_ : sums_.narrow(0, 0, count_).add(sums_.narrow(0, count_, count_)));
+  if (sums_.numel() != count_) {
+    flat.copy_(sums_.narrow(0, 0, count_).add(sums_.narrow(0, count_, count_)).div_(divisor));
+  } else if (sums_.is_cpu() && flat.scalar_type() == at::kFloat) {
+    divide(sums_.const_data_ptr<double>(), flat.mutable_data_ptr<float>(), count_, divisor);
+  } else {
+    flat.copy_(sums_.div(divisor));
+  }
 }
 
 void ReproducibleSum::set_bases(const std::vector<std::int64_t>& bases) {

@@ -29,14 +29,16 @@ class ReproducibleSum {
   void begin_step();
   /// Adds to the parameter `index`: as many elements as its extent has.
   void add(std::size_t index, const at::Tensor& gradient);
+  /// After the last add(), before the ranks reduce: parameters to which nothing was added are zero.
+  void complete();
   /// What is added up: ranks reduce it by SUM.
   [[nodiscard]] const at::Tensor& sums() const { return sums_; }
   /// Per parameter the largest element of this rank in this step: ranks reduce it by MAX.
   [[nodiscard]] std::vector<double> largest() const;
   /// Moves bases by the largest of all ranks. False where one was too low: the step's sums are of no use, and have to be made again.
   bool follow(const std::vector<double>& largest_of_all);
-  /// The sums, rounded, into `flat` [count].
-  void write_to(const at::Tensor& flat) const;
+  /// The sums, divided, into `flat` [count].
+  void write_to(const at::Tensor& flat, double divisor) const;
 
   /// Exponents of two, per parameter; a resumed run goes on with them.
   [[nodiscard]] const std::vector<std::int64_t>& bases() const { return bases_; }
@@ -48,6 +50,7 @@ class ReproducibleSum {
   std::int64_t count_;
   at::Tensor largest_;  // float64 [parameters], on the sums' device
   std::vector<std::int64_t> bases_;
+  std::vector<bool> added_;  // in this step; before that a parameter's sum is of an earlier one
 };
 
 }  // namespace onebatch
