@@ -1,9 +1,8 @@
 // Where numbers stop being finite.
 #pragma once
 
-#include "trainer/replica.hpp"
-
 #include "comm/communicator.hpp"
+#include "trainer/replica.hpp"
 
 #include <string>
 

@@ -37,6 +37,16 @@ void check_batch(const Configuration& configuration, const Dataset& data) {
   }
 }
 
+// How many summands stay exact: see Note [Bitwise].
+void check_grain(const Configuration& configuration) {
+  if (configuration.run.deterministic != Determinism::bitwise) return;
+  const std::int64_t batch = configuration.batch.global_batch_size;
+  const std::int64_t least = (batch + ReproducibleSum::k_most_calls - 1) / ReproducibleSum::k_most_calls;
+  if (configuration.batch.micro_batch_size.at(0) < least)
+    throw UserError("run.deterministic = \"bitwise\" sums up to " + std::to_string(ReproducibleSum::k_most_calls) +
+                    " micro-batches: write batch.micro_batch_size = " + std::to_string(least) + " or more");
+}
+
 }  // namespace
 
 struct Session::State {
@@ -96,6 +106,7 @@ struct Session::State {
     data = open_dataset(configuration.data.train, Split::train, seed);
     check_batch(configuration, *data);
     check_augmentation(configuration.data.augment, *data);
+    check_grain(configuration);
     const auto folder = options.timeline_file.parent_path();
     if (!folder.empty() && !std::filesystem::is_directory(folder))
       throw UserError("--timeline " + options.timeline_file.string() + ": there is no folder " + folder.string());

@@ -50,16 +50,21 @@ TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReduce
     : replica_(replica), data_(data), reducer_(reducer), control_(control), clipping_(clipping) {}
 
 StepTotals TrainingStep::run(const StepRequest& request) {
+  // What forwards change besides the gradient: a step of no use must leave it as it was.
+  const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   StepTotals totals = compute_gradient(request);
   if (totals.discarded) return totals;
+  totals.loss_scale = replica_.loss_scale.scale();
   totals.skipped = totals.weight == 0.0;
   if (totals.skipped) return totals;
   const Span span(replica_.timeline, "optimizer", "optimizer");
   totals.grad_norm = gradient_norm(replica_.gradients.flat(), control_);
   totals.overflowed = !std::isfinite(totals.grad_norm);
-  totals.loss_scale = replica_.loss_scale.scale();
   totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
-  if (totals.overflowed) return totals;
+  if (totals.overflowed) {
+    running_statistics.restore();
+    return totals;
+  }
   clip_gradient(replica_.gradients.flat(), totals.grad_norm, clipping_);
   replica_.optimizer.step(request.lr, touched_);
   return totals;
@@ -70,7 +75,7 @@ StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
     throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
                            std::to_string(request.global_batch.size()));
   }
-  // What forwards change besides the gradient: a pass that is of no use must leave it as it was.
+  // A pass that is made again, or is of no use, changes nothing.
   const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   StepTotals totals = add_up(request);
   while (!totals.discarded && !is_reproducible()) {
