@@ -243,6 +243,7 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
     for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
       if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
     }
+    time_what_has_moved();
   }
   forget_plans();
   epoch_plan();
@@ -253,10 +254,18 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
 void RunPlans::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
   const bool may_move = configuration_.memory.offload == Offload::automatic && configuration_.batch_norm.mode == BatchNormMode::exact;
   if (!may_move || !in_host_memory_.insert(rank).second) return lower_limit(rank, failed_size, factor, why);
+  moved_ = true;
   if (replica_.graph_step && static_cast<int>(rank) == control_.rank()) replica_.graph_step->move_to_host();
   if (control_.rank() == 0)
     observer_.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
                        "in host memory, since " + why);
+}
+
+// The way to host memory and back takes time, which the tables do not have yet.
+void RunPlans::time_what_has_moved() {
+  if (!moved_) return;
+  moved_ = false;
+  profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
 }
 
 void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
@@ -276,6 +285,7 @@ void RunPlans::rehearse() {
     if (attempt == k_most_rehearsals)
       throw AgreedError(ExitCode::does_not_fit,
                         "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
+    time_what_has_moved();
     plan_ = make_epoch_plan();
   }
   before.restore(replica_);

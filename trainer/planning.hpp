@@ -51,6 +51,7 @@ class RunPlans {
   void forget_plans();
   /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered.
   void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
+  void time_what_has_moved();
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
@@ -73,6 +74,7 @@ class RunPlans {
   std::vector<std::int64_t> drifts_;  // steps after which the tables were measured anew
   bool drift_said_ = false;
   std::set<std::size_t> in_host_memory_;  // ranks whose kept values are
+  bool moved_ = false;                    // since times were measured
 };
 
 }  // namespace onebatch
