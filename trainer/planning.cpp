@@ -47,6 +47,12 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("recompute", static_cast<int>(c.memory.recompute));
   add("segments", c.memory.segments);
   text += "file " + c.model.path + "\n";
+  const DatasetConfiguration& train = c.data.train;
+  if (train.kind == DataKind::safetensors) {
+    text += "data " + train.path + "; " + train.target + "; " + train.weights + "; " + train.lengths;
+    for (const std::string& name : train.inputs) text += "; " + name;
+    text += "\n";
+  }
   add("search", static_cast<int>(c.probe.mode));
   add("margin", c.probe.margin);
   add("init_val", c.probe.init_val);
