@@ -1,6 +1,7 @@
 // Contradictions: values that are each allowed, but not together.
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
+#include "trainer/gradients/loss_scale.hpp"
 
 #include <algorithm>
 
@@ -94,9 +95,8 @@ class Checker {
                "must be the same as precision.parameters, or \"bfloat16\" or \"float16\" with parameters in \"float32\" (autocast)");
     if (chosen("precision.master_weights") && !is_short(precision.parameters))
       complain("precision.master_weights", "belongs to precision.parameters = \"float16\" or \"bfloat16\"; leave it out");
-    const bool float16 = precision.compute == Precision::float16 || precision.parameters == Precision::float16;
     for (const char* key : {"precision.loss_scale", "precision.loss_scale_growth_steps"}) {
-      if (chosen(key) && !float16) complain(key, "belongs to \"float16\"; leave it out");
+      if (chosen(key) && !uses_float16(precision)) complain(key, "belongs to \"float16\"; leave it out");
     }
     const bool narrows = is_short(precision.parameters) && !precision.master_weights;
     if (narrows && c_.comm.reduce_dtype != ReduceType::parameters)

@@ -129,6 +129,19 @@ std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indice
 
 }  // namespace
 
+std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBatchRun>& runs) {
+  std::vector<Indices> parts;
+  std::size_t begin = 0;
+  for (const auto& [size, count] : runs) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      parts.push_back(samples.subspan(begin, static_cast<std::size_t>(size)));
+      begin += parts.back().size();
+    }
+  }
+  if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
+  return parts;
+}
+
 LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
   if (replica.graph_step) {
@@ -141,15 +154,8 @@ LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<c
   }
   const auto start = Clock::now();
   Accumulator accumulator(replica, data, step, options);
-  std::size_t begin = 0;
-  for (const auto& [size, count] : micro_batches) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto part = samples.subspan(begin, static_cast<std::size_t>(size));
-      begin += part.size();
-      accumulator.micro_batch(part, begin == samples.size());
-    }
-  }
-  if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
+  for (const Indices part : micro_batches_of(samples, micro_batches))
+    accumulator.micro_batch(part, part.data() + part.size() == samples.data() + samples.size());
   LocalSums sums = accumulator.finish();
   replica.device.synchronize();
   {

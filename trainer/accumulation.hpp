@@ -38,6 +38,10 @@ struct AccumulationOptions {
   comm::Communicator* ranks = nullptr;
 };
 
+/// A rank's samples by micro-batch, in order. Throws std::logic_error where the sizes do not add up to them.
+std::vector<std::span<const std::int64_t>> micro_batches_of(std::span<const std::int64_t> samples,
+                                                            const std::vector<MicroBatchRun>& micro_batches);
+
 /// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat
 /// buffer.
 ///

@@ -26,12 +26,6 @@ double quantile(std::vector<double> values, double q) {
   return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
 }
 
-std::string joined(const std::vector<std::int64_t>& values) {
-  std::string text;
-  for (const std::int64_t value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data) {
@@ -39,13 +33,13 @@ std::map<std::string, std::string> run_identity(const Configuration& configurati
   std::map<std::string, std::string> identity = {
       {"run.seed", std::to_string(configuration.run.seed)},
       {"data.size", std::to_string(data.size())},
-      {"data.shape", joined(data.sample_shape())},
+      {"data.shape", shape_text(data.sample_shape())},
       {"model.kind", model.kind == ModelKind::mlp ? "mlp" : (model.kind == ModelKind::resnet ? "resnet" : "torchscript")},
       {"optimizer.kind", std::to_string(static_cast<int>(configuration.optimizer.kind))},
       {"precision.parameters", c10::toString(scalar_type(configuration.precision.parameters))},
   };
   if (model.kind == ModelKind::mlp) {
-    identity["model.hidden"] = joined(model.hidden);
+    identity["model.hidden"] = shape_text(model.hidden);
     identity["model.dropout"] = std::to_string(model.dropout);
   } else if (model.kind == ModelKind::resnet) {
     identity["model.depth"] = std::to_string(model.depth);

@@ -1,6 +1,7 @@
 #include "trainer/loss.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/argmax.h>
@@ -14,12 +15,6 @@
 namespace onebatch {
 namespace {
 
-std::string shape_text(const at::Tensor& tensor) {
-  std::string text = "[";
-  for (const std::int64_t extent : tensor.sizes()) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
-}
-
 // Outputs [labels, classes] and labels [labels].
 std::pair<at::Tensor, at::Tensor> by_label(const at::Tensor& outputs, const at::Tensor& targets, std::int64_t num_classes) {
   const auto sizes = outputs.sizes();
@@ -32,7 +27,7 @@ std::pair<at::Tensor, at::Tensor> by_label(const at::Tensor& outputs, const at::
   else if (outputs.dim() == 2 && sizes[0] == targets.numel())
     rows = outputs;
   else
-    throw UserError("the model returns " + shape_text(outputs) + " for targets " + shape_text(targets) +
+    throw UserError("the model returns " + shape_text(outputs.sizes()) + " for targets " + shape_text(targets.sizes()) +
                     ": cross-entropy needs outputs of the targets' shape with the classes last (or second)");
   if (rows.size(1) < num_classes)
     throw UserError("the model returns " + std::to_string(rows.size(1)) + " outputs per label, but there are " +

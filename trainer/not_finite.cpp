@@ -1,21 +1,19 @@
 #include "trainer/not_finite.hpp"
 
 #include "comm/world.hpp"
+#include "trainer/accumulation.hpp"
+#include "trainer/graph/watched_calls.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include <set>
 #include <unordered_map>
 
 namespace onebatch {
 namespace {
-
-constexpr auto k_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 bool all_finite(const at::Tensor& tensor) {
   return !tensor.defined() || !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
@@ -69,30 +67,15 @@ class Watch {
   std::string found_;
 };
 
-// Tells the fallback, which is a plain function, whom to tell.
-thread_local Watch* watch = nullptr;
-
-void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard below(k_key);
-  if (watch == nullptr)
-    op.callBoxed(stack);
-  else
-    watch->call(op, stack);
-}
-
 std::string in_forward(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
   const Batch batch = replica.load(data, samples, step).batch;
   Watch one(*replica.model);
-  torch::Library library(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__);
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_call>());
-  watch = &one;
-  {
-    const c10::impl::IncludeDispatchKeyGuard include(k_key);
-    replica.forward(batch, {replica.seed, step, samples});
-  }
-  watch = nullptr;
+  watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { one.call(op, stack); },
+              [&] {
+                replica.forward(batch, {replica.seed, step, samples});
+              });
   before.restore();
   return one.found();
 }
@@ -102,15 +85,10 @@ std::string on_this_rank(Replica& replica, const Dataset& data, std::span<const 
   for (const auto& [name, tensor] : replica.model->parameters()) {
     if (!all_finite(tensor)) return "the parameter " + name + " is not finite already";
   }
-  std::size_t begin = 0;
-  for (const auto& [size, count] : micro_batches) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto part = samples.subspan(begin, static_cast<std::size_t>(size));
-      begin += part.size();
-      if (part.empty()) continue;
-      const std::string found = in_forward(replica, data, part, step);
-      if (!found.empty()) return "the first is made by " + found;
-    }
+  for (const auto part : micro_batches_of(samples, micro_batches)) {
+    if (part.empty()) continue;
+    const std::string found = in_forward(replica, data, part, step);
+    if (!found.empty()) return "the first is made by " + found;
   }
   return {};
 }

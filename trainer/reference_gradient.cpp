@@ -13,12 +13,6 @@
 namespace onebatch {
 namespace {
 
-std::vector<NamedTensor> parameters_and_buffers(const Model& model) {
-  auto tensors = model.parameters();
-  for (const auto& buffer : model.buffers()) tensors.push_back(buffer);
-  return tensors;
-}
-
 double ratio(double error, double norm) {
   return norm > 0.0 ? error / norm : (error > 0.0 ? HUGE_VAL : 0.0);
 }
@@ -48,7 +42,7 @@ Difference difference_of(const Gradient& ours, const Gradient& reference) {
 
 ReferenceGradient::ReferenceGradient(const Configuration& configuration, const Dataset& data, const Replica& replica)
     : configuration_(configuration), data_(data), replica_(replica) {
-  for (const auto& [name, tensor] : parameters_and_buffers(*replica.model)) weights_.push_back(host_bytes(tensor));
+  for (const auto& [name, tensor] : state_of(*replica.model)) weights_.push_back(host_bytes(tensor));
 }
 
 Gradient ReferenceGradient::exact(const std::vector<std::vector<std::int64_t>>& groups) const {
@@ -62,7 +56,7 @@ Gradient ReferenceGradient::in_own_precision(const std::vector<std::int64_t>& sa
 Gradient ReferenceGradient::gradient(const std::vector<std::vector<std::int64_t>>& groups, const Arithmetic& in) const {
   const c10::Device host(c10::kCPU);
   const auto model = make_model_for(configuration_, data_, host, replica_.type);
-  const auto tensors = parameters_and_buffers(*model);
+  const auto tensors = state_of(*model);
   for (std::size_t i = 0; i < tensors.size(); ++i) copy_from_bytes(tensors[i].tensor, weights_.at(i));
   if (in.type) model->move_to(host, *in.type, *in.type);
   std::size_t count = 0;

@@ -32,14 +32,13 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
                            .freeze_batch_norm = configuration.batch_norm.frozen,
                            .returns_loss = configuration.loss.kind == LossKind::model,
                            .seed = configuration.run.seed});
-  const bool reduced = type == at::kHalf || type == at::kBFloat16;
-  model->move_to(device, type, reduced && configuration.precision.master_weights ? at::kFloat : type);
+  model->move_to(device, type, at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
   return model;
 }
 
 GradientOptions gradient_options(const Configuration& configuration, std::byte* storage) {
   const at::ScalarType type = scalar_type(configuration.precision.parameters);
-  const bool wider = (type == at::kHalf || type == at::kBFloat16) && configuration.precision.master_weights;
+  const bool wider = at::isReducedFloatingType(type) && configuration.precision.master_weights;
   return {wider ? at::kFloat : type, configuration.run.deterministic == Determinism::bitwise, storage};
 }
 

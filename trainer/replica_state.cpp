@@ -49,10 +49,15 @@ Digest finished(const XXH3_state_t& state) {
 
 }  // namespace
 
+std::vector<NamedTensor> state_of(const Model& model) {
+  auto tensors = model.parameters();
+  for (auto& buffer : model.buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
 std::vector<NamedTensor> live_tensors(const Replica& replica) {
   std::vector<NamedTensor> live;
-  for (const auto& [name, tensor] : replica.model->parameters()) live.push_back({"model." + name, tensor});
-  for (const auto& [name, tensor] : replica.model->buffers()) live.push_back({"model." + name, tensor});
+  for (const auto& [name, tensor] : state_of(*replica.model)) live.push_back({"model." + name, tensor});
   for (const auto& [name, tensor] : replica.optimizer.state()) live.push_back({"optimizer." + name, tensor});
   return live;
 }

@@ -9,6 +9,9 @@
 
 namespace onebatch {
 
+/// Parameters and buffers, as PyTorch's state_dict has them.
+std::vector<NamedTensor> state_of(const Model& model);
+
 /// Parameters, buffers and optimizer state: live tensors, names prefixed with "model." and "optimizer.".
 std::vector<NamedTensor> live_tensors(const Replica& replica);
 

@@ -180,7 +180,7 @@ struct Session::State {
   at::ScalarType wire_type() const {
     const at::ScalarType type = summed_type();
     if (type == at::kFloat && configuration.comm.reduce_dtype == ReduceType::bfloat16) return at::kBFloat16;
-    return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+    return at::isReducedFloatingType(type) ? at::kFloat : type;
   }
 
   std::size_t summed_bytes() const { return FlatGradients::bytes_needed(model->parameters(), gradient_options(configuration, nullptr)); }

@@ -5,7 +5,6 @@
 #include "trainer/agreement.hpp"
 #include "trainer/error.hpp"
 #include "trainer/graph/graph_step.hpp"
-#include "trainer/replica_state.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -29,6 +28,10 @@ void check_step(std::size_t rank, std::int64_t step, std::int64_t step_of_first)
                                                ": they do not train the same run");
 }
 
+SavedTensors running_statistics(const Replica& replica) {
+  return SavedTensors(replica.has_batch_statistics ? replica.model->buffers() : std::vector<NamedTensor>());
+}
+
 }  // namespace
 
 Clipping clipping_of(const OptimizerConfiguration& optimizer) {
@@ -50,9 +53,8 @@ TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReduce
     : replica_(replica), data_(data), reducer_(reducer), control_(control), clipping_(clipping) {}
 
 StepTotals TrainingStep::run(const StepRequest& request) {
-  // What forwards change besides the gradient: a step of no use must leave it as it was.
-  const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
-  StepTotals totals = compute_gradient(request);
+  const SavedTensors before = running_statistics(replica_);
+  StepTotals totals = gradient_of(request, before);
   if (totals.discarded) return totals;
   totals.loss_scale = replica_.loss_scale.scale();
   totals.skipped = totals.weight == 0.0;
@@ -62,7 +64,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   totals.overflowed = !std::isfinite(totals.grad_norm);
   totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
   if (totals.overflowed) {
-    running_statistics.restore();
+    before.restore();
     return totals;
   }
   clip_gradient(replica_.gradients.flat(), totals.grad_norm, clipping_);
@@ -71,19 +73,21 @@ StepTotals TrainingStep::run(const StepRequest& request) {
 }
 
 StepTotals TrainingStep::compute_gradient(const StepRequest& request) {
+  return gradient_of(request, running_statistics(replica_));
+}
+
+StepTotals TrainingStep::gradient_of(const StepRequest& request, const SavedTensors& before) {
   if (request.plan.global_batch_size != static_cast<std::int64_t>(request.global_batch.size())) {
     throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
                            std::to_string(request.global_batch.size()));
   }
-  // A pass that is made again, or is of no use, changes nothing.
-  const SavedTensors running_statistics(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   StepTotals totals = add_up(request);
   while (!totals.discarded && !is_reproducible()) {
-    running_statistics.restore();
+    before.restore();
     totals = add_up(request);
   }
   if (totals.discarded) {
-    running_statistics.restore();
+    before.restore();
     return totals;
   }
   control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));

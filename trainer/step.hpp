@@ -4,6 +4,7 @@
 #include "trainer/accumulation.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/gradients/reducer.hpp"
+#include "trainer/replica_state.hpp"
 
 #include <exception>
 
@@ -52,6 +53,8 @@ class TrainingStep {
     std::exception_ptr failure;  // of this rank's micro-batches
     bool discard = false;
   };
+  // With what forwards change besides the gradient as it was before: a pass that is made again, or is of no use, changes nothing.
+  StepTotals gradient_of(const StepRequest& request, const SavedTensors& before);
   // One pass over the step's samples and its reduction.
   StepTotals add_up(const StepRequest& request);
   // Where the sum is to be reproducible: whether it is. Collective.

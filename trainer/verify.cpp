@@ -60,15 +60,12 @@ std::string batch_norm_text(const VerifyParts& parts) {
 // What is normalised together, where that is not the whole batch: every micro-batch, or every rank's in the same round.
 std::vector<Group> batch_norm_groups(const Plan& plan, std::span<const std::int64_t> samples, BatchNormMode mode) {
   std::vector<Group> groups;
-  auto next = samples.begin();
   for (const RankPlan& rank : plan.ranks) {
     std::size_t round = 0;
-    for (const MicroBatchRun& run : rank.micro_batches) {
-      for (std::int64_t i = 0; i < run.count; ++i, ++round, next += run.size) {
-        const std::size_t group = mode == BatchNormMode::sync ? round : groups.size();
-        if (group >= groups.size()) groups.resize(group + 1);
-        groups[group].insert(groups[group].end(), next, next + run.size);
-      }
+    for (const auto part : micro_batches_of(slice_of_rank(samples, plan, rank.rank), rank.micro_batches)) {
+      const std::size_t group = mode == BatchNormMode::sync ? round++ : groups.size();
+      if (group >= groups.size()) groups.resize(group + 1);
+      groups[group].insert(groups[group].end(), part.begin(), part.end());
     }
   }
   std::erase_if(groups, [](const Group& group) { return group.empty(); });

@@ -102,12 +102,6 @@ std::vector<NamedTensor> gather_buffers(const std::vector<NamedTensor>& own, com
   return gathered;
 }
 
-std::vector<NamedTensor> model_tensors(const Replica& replica) {
-  auto tensors = replica.model->parameters();
-  for (auto& buffer : replica.model->buffers()) tensors.push_back(buffer);
-  return tensors;
-}
-
 // The ranks' own running statistics were saved beside the average; they are for a world of the same size only.
 void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
   std::int64_t have = 0;
@@ -141,7 +135,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
     if (control.rank() != 0) return;
     std::vector<CheckpointFile> files = {{k_model_file,
                                           [&](const fs::path& file) {
-                                            save_tensors(file, model_tensors(replica), {{"format", "pt"}});
+                                            save_tensors(file, state_of(*replica.model), {{"format", "pt"}});
                                           }},
                                          {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
                                          {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
@@ -183,7 +177,7 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
 }
 
 void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  const auto model = model_tensors(replica);
+  const auto model = state_of(*replica.model);
   agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, model, Extra::refused); });
   broadcast_tensors(model, control);
 }

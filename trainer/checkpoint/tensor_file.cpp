@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -31,12 +32,6 @@ std::string dtype_name(at::ScalarType type) {
     if (dtype.type == type) return dtype.name;
   }
   throw UserError(std::string("a tensor of type ") + c10::toString(type) + " cannot be saved");
-}
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
 }
 
 void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry,
@@ -100,9 +95,7 @@ void load_tensors(const std::filesystem::path& file, const std::vector<NamedTens
 }
 
 void load_weights(Model& model, const std::string& file) {
-  auto tensors = model.parameters();
-  for (const auto& buffer : model.buffers()) tensors.push_back(buffer);
-  load_tensors(file, tensors, Extra::refused);
+  load_tensors(file, state_of(model), Extra::refused);
 }
 
 }  // namespace onebatch

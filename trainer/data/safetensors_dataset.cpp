@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 namespace onebatch {
@@ -86,12 +87,12 @@ class SafetensorsDataset final : public Dataset {
     const SafetensorsHeader header = read_safetensors_header(file_);
     for (const std::string& name : configuration.inputs) inputs_.emplace_back(file_, header, name, "data.inputs");
     for (const Column& input : inputs_) check_count(input);
-    if (!configuration.target.empty()) add(targets_, header, configuration.target, "data.target");
+    if (!configuration.target.empty()) add(target_, header, configuration.target, "data.target");
     if (!configuration.weights.empty()) add(weights_, header, configuration.weights, "data.weights");
     if (!configuration.lengths.empty()) read_lengths(header, configuration.lengths);
-    if (!targets_.empty() && !targets_.front().floating()) count_classes();
-    if (weights_.empty()) return;
-    if (targets_.empty() || weights_.front().shape() != targets_.front().shape() || !weights_.front().floating())
+    if (target_ && !target_->floating()) count_classes();
+    if (!weights_) return;
+    if (!target_ || weights_->shape() != target_->shape() || !weights_->floating())
       throw UserError(file_.string() + ": data.weights = \"" + configuration.weights +
                       "\" must be floating-point numbers of the target's shape");
   }
@@ -108,8 +109,8 @@ class SafetensorsDataset final : public Dataset {
     }
     Batch batch;
     for (const Column& input : inputs_) batch.inputs.push_back(input.rows(indices, longest_, length, type));
-    if (!targets_.empty()) batch.targets = targets_.front().rows(indices, longest_, length, type);
-    if (!weights_.empty()) batch.weights = weights_.front().rows(indices, longest_, length, type);
+    if (target_) batch.targets = target_->rows(indices, longest_, length, type);
+    if (weights_) batch.weights = weights_->rows(indices, longest_, length, type);
     return batch;
   }
 
@@ -132,9 +133,9 @@ class SafetensorsDataset final : public Dataset {
                     inputs_.front().name() + " has " + std::to_string(size()));
   }
 
-  void add(std::vector<Column>& to, const SafetensorsHeader& header, const std::string& name, const char* key) const {
-    to.emplace_back(file_, header, name, key);
-    check_count(to.front());
+  void add(std::optional<Column>& to, const SafetensorsHeader& header, const std::string& name, const char* key) const {
+    to.emplace(file_, header, name, key);
+    check_count(*to);
   }
 
   void read_lengths(const SafetensorsHeader& header, const std::string& name) {
@@ -153,14 +154,14 @@ class SafetensorsDataset final : public Dataset {
   }
 
   void count_classes() {
-    const auto labels = targets_.front().integers();
+    const auto labels = target_->integers();
     num_classes_ = std::max<std::int64_t>(1, *std::max_element(labels.begin(), labels.end()) + 1);
   }
 
   std::filesystem::path file_;
   std::vector<Column> inputs_;
-  std::vector<Column> targets_;  // one or none
-  std::vector<Column> weights_;  // one or none
+  std::optional<Column> target_;
+  std::optional<Column> weights_;
   std::vector<std::int64_t> lengths_;
   std::int64_t longest_ = 0;
   std::int64_t num_classes_ = 0;

@@ -9,10 +9,6 @@ constexpr double k_first_scale = 65536.0;           // GradScaler's
 constexpr double k_least_scale = 1.0 / 1024.0;      // below it the gradient is not finite for another reason
 constexpr std::int64_t k_most_fixed_failures = 20;  // in a row, of a scale that does not move
 
-bool uses_float16(const PrecisionConfiguration& precision) {
-  return precision.compute == Precision::float16 || precision.parameters == Precision::float16;
-}
-
 }  // namespace
 
 LossScale::LossScale(const PrecisionConfiguration& precision, std::int64_t global_batch_size)

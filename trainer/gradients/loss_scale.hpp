@@ -10,6 +10,11 @@
 
 namespace onebatch {
 
+/// Whether a run computes in it anywhere.
+inline bool uses_float16(const PrecisionConfiguration& precision) {
+  return precision.compute == Precision::float16 || precision.parameters == Precision::float16;
+}
+
 class LossScale {
  public:
   LossScale(const PrecisionConfiguration& precision, std::int64_t global_batch_size);

@@ -1,4 +1,5 @@
 #include "trainer/graph/tape.hpp"
+#include "trainer/graph/watched_calls.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/autocast_mode.h>
@@ -6,7 +7,6 @@
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <set>
@@ -15,8 +15,6 @@ namespace onebatch {
 namespace {
 
 using c10::IValue;
-
-constexpr auto k_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 bool is_optional_tensors(const IValue& value) {
   if (!value.isList() || value.isTensorList()) return false;
@@ -303,32 +301,6 @@ class Recorder {
   Value read_buffer_ = k_no_value;
 };
 
-// Tells the fallback, which is a plain function, whom to tell.
-thread_local Recorder* recorder = nullptr;
-
-void record(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard below(k_key);
-  if (recorder == nullptr)
-    op.callBoxed(stack);
-  else
-    recorder->record(op, stack);
-}
-
-class Recording {
- public:
-  explicit Recording(Recorder& target) : library_(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__), include_(k_key) {
-    library_.fallback(torch::CppFunction::makeFromBoxedFunction<&record>());
-    recorder = &target;
-  }
-  ~Recording() { recorder = nullptr; }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-
- private:
-  torch::Library library_;
-  c10::impl::IncludeDispatchKeyGuard include_;
-};
-
 }  // namespace
 
 Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& loss) {
@@ -336,8 +308,7 @@ Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& l
   Recorder target(request);
   at::Tensor made;
   try {
-    const Recording recording(target);
-    made = loss();
+    watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { target.record(op, stack); }, [&] { made = loss(); });
   } catch (const std::exception&) {
     if (target.refusal()) std::rethrow_exception(target.refusal());
     throw;

@@ -18,19 +18,6 @@ using Indices = std::span<const std::int64_t>;
 
 constexpr std::size_t k_most_graphs = 64;  // of other sizes and lengths
 
-std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBatchRun>& runs) {
-  std::vector<Indices> parts;
-  std::size_t begin = 0;
-  for (const auto& [size, count] : runs) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      parts.push_back(samples.subspan(begin, static_cast<std::size_t>(size)));
-      begin += parts.back().size();
-    }
-  }
-  if (begin != samples.size()) throw std::logic_error("the plan's micro-batches do not add up to the rank's share");
-  return parts;
-}
-
 // The most micro-batches that any rank has. Collective.
 std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExchange& start) {
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();

@@ -1,5 +1,6 @@
 // From the configuration to a model.
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 #include "trainer/models/trainable_module.hpp"
 
 #include <ATen/Context.h>
@@ -9,12 +10,6 @@
 
 namespace onebatch {
 namespace {
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 std::int64_t classes_of(const ModelRequest& request) {
   const std::int64_t asked = request.configuration.num_classes;

@@ -1,0 +1,44 @@
+#include "trainer/graph/watched_calls.hpp"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+namespace onebatch {
+namespace {
+
+constexpr auto k_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+// Tells the fallback, which is a plain function, whom to tell.
+thread_local const OnCall* listener = nullptr;
+
+void pass_on(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(k_key);
+  if (listener == nullptr)
+    op.callBoxed(stack);
+  else
+    (*listener)(op, stack);
+}
+
+class Watching {
+ public:
+  explicit Watching(const OnCall& on_call) : library_(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__), include_(k_key) {
+    library_.fallback(torch::CppFunction::makeFromBoxedFunction<&pass_on>());
+    listener = &on_call;
+  }
+  ~Watching() { listener = nullptr; }
+  Watching(const Watching&) = delete;
+  Watching& operator=(const Watching&) = delete;
+
+ private:
+  torch::Library library_;
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+}  // namespace
+
+void watch_calls(const OnCall& on_call, const std::function<void()>& forward) {
+  const Watching watching(on_call);
+  forward();
+}
+
+}  // namespace onebatch
