@@ -17,16 +17,23 @@ namespace {
 using namespace onebatch;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t k_share = 64;
 constexpr std::int64_t k_micro_batch = 8;
 
-Configuration configuration_of(BatchNormMode mode, std::int64_t size) {
+struct Share {
+  std::int64_t size;  // pixels to a side
+  std::int64_t samples;
+
+  [[nodiscard]] std::vector<MicroBatchRun> accumulated() const { return {{k_micro_batch, samples / k_micro_batch}}; }
+  [[nodiscard]] std::vector<MicroBatchRun> whole() const { return {{samples, 1}}; }
+};
+
+Configuration configuration_of(BatchNormMode mode, const Share& share) {
   Configuration c;
   c.data.train.kind = DataKind::synthetic;
-  c.data.train.shape = {3, size, size};
-  c.data.train.size = k_share;
+  c.data.train.shape = {3, share.size, share.size};
+  c.data.train.size = share.samples;
   c.model.kind = ModelKind::resnet;
-  c.batch.global_batch_size = k_share;
+  c.batch.global_batch_size = share.samples;
   c.optimizer.kind = OptimizerKind::sgd;
   c.batch_norm.mode = mode;
   return c;
@@ -34,8 +41,10 @@ Configuration configuration_of(BatchNormMode mode, std::int64_t size) {
 
 class Trainee {
  public:
-  Trainee(BatchNormMode mode, std::int64_t size)
-      : configuration_(configuration_of(mode, size)), data_(open_dataset(configuration_.data.train, Split::train, 1)), samples_(k_share) {
+  Trainee(BatchNormMode mode, const Share& share)
+      : configuration_(configuration_of(mode, share)),
+        data_(open_dataset(configuration_.data.train, Split::train, 1)),
+        samples_(static_cast<std::size_t>(share.samples)) {
     std::iota(samples_.begin(), samples_.end(), std::int64_t{0});
     DeviceRequest request;
     request.simulate = {SimulatedDevice{}};
@@ -80,29 +89,38 @@ class Trainee {
   std::unique_ptr<Replica> replica_;
 };
 
-void compare(std::int64_t size, int rounds) {
-  const std::vector<MicroBatchRun> accumulated = {{k_micro_batch, k_share / k_micro_batch}};
-  const std::vector<MicroBatchRun> whole = {{k_share, 1}};
-  Trainee plain(BatchNormMode::local, size);
-  Trainee exact(BatchNormMode::exact, size);
+void print_title(const Share& share) {
+  std::printf("ResNet-18, 3x%ldx%ld, %ld samples in micro-batches of %ld\n", static_cast<long>(share.size), static_cast<long>(share.size),
+              static_cast<long>(share.samples), static_cast<long>(k_micro_batch));
+}
+
+void compare_times(const Share& share, int rounds) {
+  Trainee plain(BatchNormMode::local, share);
+  Trainee exact(BatchNormMode::exact, share);
   std::vector<double> over_plain;
   std::vector<double> over_floor;
   for (int round = -1; round < rounds; ++round) {
-    const double accumulation = plain.seconds(accumulated);
-    const double ours = exact.seconds(accumulated);
+    const double accumulation = plain.seconds(share.accumulated());
+    const double ours = exact.seconds(share.accumulated());
     const double floor = accumulation + plain.forward_seconds();
     if (round < 0) continue;  // captures, and warms up
     over_plain.push_back(ours / accumulation);
     over_floor.push_back(ours / floor);
   }
-  const double one_batch = plain.peak_bytes(whole);
-  const double plain_peak = plain.peak_bytes(accumulated);
-  const double kept = exact.peak_bytes(accumulated);
+  print_title(share);
+  std::printf("  time over plain accumulation %.3f, over accumulation and one more forward %.3f, median of %d rounds\n", median(over_plain),
+              median(over_floor), rounds);
+}
+
+void compare_memory(const Share& share) {
+  Trainee plain(BatchNormMode::local, share);
+  Trainee exact(BatchNormMode::exact, share);
+  const double one_batch = plain.peak_bytes(share.whole());
+  const double plain_peak = plain.peak_bytes(share.accumulated());
+  const double kept = exact.peak_bytes(share.accumulated());
   exact.replica().graph_step->move_to_host();
-  const double in_host = exact.peak_bytes(accumulated);
-  std::printf("ResNet-18, 3x%ldx%ld, %ld samples in micro-batches of %ld, median of %d rounds\n", static_cast<long>(size),
-              static_cast<long>(size), static_cast<long>(k_share), static_cast<long>(k_micro_batch), rounds);
-  std::printf("  time over plain accumulation %.3f, over accumulation and one more forward %.3f\n", median(over_plain), median(over_floor));
+  const double in_host = exact.peak_bytes(share.accumulated());
+  print_title(share);
   std::printf(
       "  peak memory over one batch of the same share %.2f; over plain accumulation's %.2f, with what it keeps in host memory %.2f\n",
       kept / one_batch, kept / plain_peak, in_host / plain_peak);
@@ -112,5 +130,8 @@ void compare(std::int64_t size, int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
-  for (const std::int64_t size : {32, 64}) compare(size, rounds);
+  for (const std::int64_t size : {32, 64}) {
+    compare_times({size, 64}, rounds);
+    for (const std::int64_t samples : {64, 256}) compare_memory({size, samples});
+  }
 }

@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace onebatch {
 namespace {
@@ -39,6 +41,26 @@ TEST(MemoryBudgetTest, beyond_the_limit_is_out_of_memory_and_nothing_is_lost) {
   }
   EXPECT_THROW(bytes(1001), c10::OutOfMemoryError);
   budget.set_limit_bytes(MemoryBudget::k_no_limit);
+}
+
+TEST(MemoryBudgetTest, the_next_step_finds_the_pages_of_the_last) {
+  constexpr std::int64_t k_bytes = 64 << 20;
+  constexpr long k_smallest_page = 4096;
+  MemoryBudget::install();
+  const auto page_faults = [] {
+    struct rusage usage {};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+  };
+  const auto step = [] { bytes(k_bytes).fill_(1); };
+  step();
+  const long after_one = page_faults();
+  for (int i = 0; i < 5; ++i) step();
+  const long after_six = page_faults();
+  EXPECT_LT(after_six - after_one, k_bytes / k_smallest_page / 4);
+  MemoryBudget::release_freed_pages();
+  step();
+  EXPECT_GE((page_faults() - after_six) * sysconf(_SC_PAGESIZE), k_bytes / 2);  // they had gone
 }
 
 TEST(MemoryBudgetTest, only_memory_errors_mean_does_not_fit) {

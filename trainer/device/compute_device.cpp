@@ -37,7 +37,7 @@ class CpuDevice final : public ComputeDevice {
   std::int64_t current_bytes() const override { return budget_.current_bytes(); }
   std::int64_t peak_bytes() const override { return budget_.peak_bytes(); }
   void reset_peak() override { budget_.reset_peak(); }
-  void empty_cache() override {}
+  void empty_cache() override { MemoryBudget::release_freed_pages(); }
   void charge(std::int64_t bytes) override { budget_.charge(bytes); }
   void synchronize() override {}
   void begin_step(std::int64_t step) override {

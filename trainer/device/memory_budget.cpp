@@ -3,9 +3,12 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -14,8 +17,10 @@ namespace {
 
 class BudgetAllocator;
 
-// Stands in front of every block, since oneDNN frees through raw_deallocate and gives nothing but the data pointer.
+// Stands in front of every block, since oneDNN frees through raw_deallocate and gives nothing but the data pointer. Aligned here, not by
+// posix_memalign, which before glibc 2.38 does not find the blocks again that it has given (sourceware.org/bugzilla 14581).
 struct alignas(64) BlockHeader {
+  void* start;  // as malloc gave it
   std::int64_t bytes;
   BudgetAllocator* owner;
 };
@@ -25,12 +30,14 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
     charge(static_cast<std::int64_t>(bytes));
-    void* block = nullptr;
-    if (posix_memalign(&block, alignof(BlockHeader), sizeof(BlockHeader) + bytes) != 0) {
+    std::size_t room = bytes + sizeof(BlockHeader) + alignof(BlockHeader);
+    void* const start = room > bytes ? std::malloc(room) : nullptr;
+    void* aligned = start;
+    if (start == nullptr || std::align(alignof(BlockHeader), sizeof(BlockHeader) + bytes, aligned, room) == nullptr) {
       current_ -= static_cast<std::int64_t>(bytes);
       throw_out_of_memory(static_cast<std::int64_t>(bytes), "the host has no more memory");
     }
-    auto* header = new (block) BlockHeader{static_cast<std::int64_t>(bytes), this};
+    auto* header = new (aligned) BlockHeader{start, static_cast<std::int64_t>(bytes), this};
     void* data = header + 1;
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
@@ -59,7 +66,7 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
     if (data == nullptr) return;
     auto* header = static_cast<BlockHeader*>(data) - 1;
     header->owner->current_ -= header->bytes;
-    std::free(header);
+    std::free(header->start);
   }
 
   [[noreturn]] void throw_out_of_memory(std::int64_t bytes, const char* why) const {
@@ -73,10 +80,26 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::atomic<std::int64_t> peak_{0};
 };
 
+// A step frees and allocates the same large blocks again. By default malloc gives them back to the kernel, which clears every page anew.
+void keep_freed_pages() {
+#ifdef __GLIBC__
+  constexpr int k_own_mapping_bytes = 1 << 30;
+  mallopt(M_TRIM_THRESHOLD, -1);  // never
+  mallopt(M_MMAP_THRESHOLD, k_own_mapping_bytes);
+#endif
+}
+
 }  // namespace
+
+void MemoryBudget::release_freed_pages() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 MemoryBudget& MemoryBudget::install() {
   static auto* const allocator = [] {
+    keep_freed_pages();
     auto* made = new BudgetAllocator;  // lives as long as the process: tensors in static storage are freed after main
     c10::SetCPUAllocator(made, /*priority=*/10);
     return made;

@@ -9,7 +9,8 @@ namespace onebatch {
 /// since tensors made through it may outlive everything. Counts the bytes asked for; thread-safe.
 class MemoryBudget {
  public:
-  /// Replaces LibTorch's CPU allocator on the first call. Tensors made before keep their own deleter and are not counted.
+  /// Replaces LibTorch's CPU allocator on the first call, and lets malloc keep what is freed for the next step. Tensors made before keep
+  /// their own deleter and are not counted.
   static MemoryBudget& install();
 
   virtual ~MemoryBudget() = default;
@@ -25,6 +26,8 @@ class MemoryBudget {
   virtual void charge(std::int64_t bytes) = 0;
   /// The peak becomes what is held now.
   virtual void reset_peak() = 0;
+  /// Gives the host back what malloc kept of freed blocks.
+  static void release_freed_pages();
 
   static constexpr std::int64_t k_no_limit = INT64_MAX;
 
