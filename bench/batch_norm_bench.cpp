@@ -118,7 +118,7 @@ void compare_memory(const Share& share) {
   const double one_batch = plain.peak_bytes(share.whole());
   const double plain_peak = plain.peak_bytes(share.accumulated());
   const double kept = exact.peak_bytes(share.accumulated());
-  exact.replica().graph_step->move_to_host();
+  exact.replica().graph_step->keep_in_host(true);
   const double in_host = exact.peak_bytes(share.accumulated());
   print_title(share);
   std::printf(

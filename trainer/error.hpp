@@ -12,7 +12,7 @@ class UserError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Not even the least micro-batch fits on this rank's device. Exit code 3.
+/// Not even the least micro-batch fits on this rank's device, or the batch on all devices. Exit code 3.
 class DoesNotFitError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,11 +1,9 @@
 #include "trainer/planning.hpp"
 
 #include "trainer/agreement.hpp"
-#include "trainer/device/failed_backward.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
-#include "trainer/graph/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/replica_state.hpp"
@@ -17,11 +15,8 @@
 namespace onebatch {
 namespace {
 
-constexpr int k_most_rehearsals = 12;
 constexpr std::int64_t k_drift_check_steps = 4;
 constexpr std::int64_t k_recent_steps = 200;
-constexpr double k_lowered_limit = 0.9;  // of the size that did not fit
-constexpr double k_lowered_more = 0.6;   // where that was not enough twice
 
 std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int rank) {
   if (batch.micro_batch_size.empty()) return std::nullopt;
@@ -112,6 +107,7 @@ void RunPlans::use_plan(EpochPlan plan) {
 const EpochPlan& RunPlans::epoch_plan() {
   if (plan_) return *plan_;
   profile();
+  choose_where_to_keep();
   plan_ = make_epoch_plan();
   rehearse();
   if (control_.rank() == 0) observer_.plan_made(*plan_);
@@ -239,92 +235,6 @@ void RunPlans::forget_plans() {
   plan_.reset();
   other_plans_.clear();
   watching_ = false;
-}
-
-bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
-  if (configuration_.batch.gradient_accumulation_steps) return false;
-  const bool measured = profile_.has_value();
-  profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
-  if (measured) {
-    for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
-      if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
-    }
-    time_what_has_moved();
-  }
-  forget_plans();
-  epoch_plan();
-  return true;
-}
-
-// Every rank knows who failed, so all say and do the same.
-void RunPlans::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
-  const bool may_move = configuration_.memory.offload == Offload::automatic && configuration_.batch_norm.mode == BatchNormMode::exact;
-  if (!may_move || !in_host_memory_.insert(rank).second) return lower_limit(rank, failed_size, factor, why);
-  moved_ = true;
-  if (replica_.graph_step && static_cast<int>(rank) == control_.rank()) replica_.graph_step->move_to_host();
-  if (control_.rank() == 0)
-    observer_.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
-                       "in host memory, since " + why);
-}
-
-// The way to host memory and back takes time, which the tables do not have yet.
-void RunPlans::time_what_has_moved() {
-  if (!moved_) return;
-  moved_ = false;
-  profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
-}
-
-void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
-  auto& limit = profile_->ranks[rank].max_micro_batch;
-  limit = std::min(limit, std::max(profile_->ranks[rank].min_micro_batch,
-                                   static_cast<std::int64_t>(std::floor(factor * static_cast<double>(failed_size)))));
-  if (control_.rank() == 0)
-    observer_.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
-                       "at most " + std::to_string(limit) + ", since " + why);
-}
-
-void RunPlans::rehearse() {
-  const ReplicaSnapshot before(replica_);
-  TrainingStep step(replica_, data_, reducer_, control_, clipping_of(configuration_.optimizer));
-  for (int attempt = 1; !rehearsal_fits(step, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
-    before.restore(replica_);
-    if (attempt == k_most_rehearsals)
-      throw AgreedError(ExitCode::does_not_fit,
-                        "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
-    time_what_has_moved();
-    plan_ = make_epoch_plan();
-  }
-  before.restore(replica_);
-}
-
-bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
-  const RankPlan& share = plan_->full.ranks.at(static_cast<std::size_t>(control_.rank()));
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(plan_->full.global_batch_size));
-  const auto mine = slice_of_rank(samples, plan_->full, control_.rank());
-  std::ranges::copy(data_.costliest(share.samples), samples.begin() + (mine.data() - samples.data()));
-  // This rank's part first and alone: a rank that runs out of memory must not leave the others in a collective.
-  std::int64_t failed_size = 0;
-  agree(control_, [&] {
-    try {
-      replica_.gradients.begin_step();
-      accumulate_gradient(replica_, data_, mine, share.micro_batches, 0);
-    } catch (const std::exception& error) {
-      if (!is_out_of_memory(error)) throw;
-      for (const MicroBatchRun& run : share.micro_batches) failed_size = std::max(failed_size, run.size);
-    }
-    if (failed_size == 0) return;
-    recover_from_out_of_memory(replica_.device);
-  });
-  std::vector<std::int64_t> failed(static_cast<std::size_t>(control_.size()));
-  control_.all_gather(&failed_size, failed.data(), sizeof(failed_size));
-  bool fits = true;
-  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
-    if (failed[rank] == 0) continue;
-    fits = false;
-    make_room(rank, failed[rank], factor, "the rehearsal ran out of memory");
-  }
-  if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
-  return fits;
 }
 
 }  // namespace onebatch

@@ -7,7 +7,6 @@
 #include "trainer/step.hpp"
 
 #include <map>
-#include <set>
 
 namespace onebatch {
 
@@ -52,6 +51,12 @@ class RunPlans {
   /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered.
   void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   void time_what_has_moved();
+  [[nodiscard]] bool may_keep_in_host() const;
+  void keep_in_host(std::size_t rank, bool in_host);
+  void say_kept_in_host(std::size_t rank, const std::string& why);
+  /// Where shares are too large for what exact BatchNorm keeps of them on a device, or make micro-batches small: times are measured with it
+  /// in host memory, and the quicker plan wins.
+  void choose_where_to_keep();
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
@@ -73,8 +78,7 @@ class RunPlans {
   bool retimed_ = false;              // the tables are newer than the plan
   std::vector<std::int64_t> drifts_;  // steps after which the tables were measured anew
   bool drift_said_ = false;
-  std::set<std::size_t> in_host_memory_;  // ranks whose kept values are
-  bool moved_ = false;                    // since times were measured
+  bool moved_ = false;  // what a rank keeps, since times were measured
 };
 
 }  // namespace onebatch

@@ -21,6 +21,11 @@ RankCost random_rank(std::mt19937& generator) {
   RankCost rank{"d", CostTable({{1, fixed + per_sample}, {16, fixed + rate(generator) + 16 * per_sample}}), 1, 1, {}, 0.0};
   rank.max_micro_batch = std::uniform_int_distribution<std::int64_t>(0, 24)(generator);
   rank.constant_seconds = std::uniform_int_distribution<int>(0, 2)(generator) == 0 ? rate(generator) : 0.0;
+  if (std::uniform_int_distribution<int>(0, 1)(generator) == 0) {
+    std::uniform_int_distribution<int> bytes(1, 10);
+    rank.share_memory = {static_cast<double>(50 * bytes(generator)), static_cast<double>(bytes(generator)),
+                         static_cast<double>(bytes(generator))};
+  }
   return rank;
 }
 
@@ -36,6 +41,12 @@ double brute_force(std::int64_t batch, std::int64_t grain, const std::vector<Ran
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         const bool takes_rest = rest > 0 && r == last;
         if (rest > 0 && r > last && calls[r] > 0) slowest = k_infinite;
+        const std::int64_t share = calls[r] * grain + (takes_rest ? rest : 0);
+        const std::int64_t largest = calls[r] > 0 ? grain : takes_rest ? rest : 0;
+        if (ranks[r].share_memory && static_cast<double>(share) * ranks[r].share_memory->kept_bytes_per_sample +
+                                             static_cast<double>(largest) * ranks[r].share_memory->bytes_per_sample >
+                                         ranks[r].share_memory->room_bytes)
+          slowest = k_infinite;
         if ((calls[r] > 0 && ranks[r].max_micro_batch < grain) || (takes_rest && ranks[r].max_micro_batch < rest)) slowest = k_infinite;
         if (calls[r] == 0 && !takes_rest) continue;
         slowest = std::max(slowest, ranks[r].constant_seconds + static_cast<double>(calls[r]) * ranks[r].table.seconds(grain) +

@@ -27,12 +27,14 @@ std::vector<double> brute_force_times(const RankCost& rank, std::int64_t batch) 
   return f;
 }
 
+std::vector<double> brute_force_times_with_shares(const RankCost& rank, std::int64_t batch);
+
 // The best makespan over all shares, rank by rank.
 double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch) {
   std::vector<double> best(static_cast<std::size_t>(batch) + 1, k_infinite);
   best[0] = 0.0;
   for (const RankCost& rank : ranks) {
-    const auto f = brute_force_times(rank, batch);
+    const auto f = rank.share_memory ? brute_force_times_with_shares(rank, batch) : brute_force_times(rank, batch);
     std::vector<double> next(best.size(), k_infinite);
     for (std::size_t have = 0; have < best.size(); ++have) {
       for (std::size_t n = 0; have + n < best.size(); ++n)
@@ -122,6 +124,73 @@ TEST(PlannerTest, random_cases_equal_brute_force) {
     const Plan simple = plan_global_batch(batch, ranks);
     ASSERT_LE(makespan(simple), best * (1.005 + 1e-12)) << "case " << i;
     expect_sound(simple, ranks, batch);
+  }
+}
+
+// F(n) of a rank that keeps something of all n samples: only sizes that fit beside them.
+std::vector<double> brute_force_times_with_shares(const RankCost& rank, std::int64_t batch) {
+  std::vector<double> f(static_cast<std::size_t>(batch) + 1, k_infinite);
+  f[0] = 0.0;
+  for (std::int64_t n = 1; n <= batch; ++n) {
+    const ShareMemory& memory = *rank.share_memory;
+    RankCost limited = rank;
+    limited.share_memory.reset();
+    limited.max_micro_batch = 0;
+    for (std::int64_t b = 1; b <= rank.max_micro_batch; ++b) {
+      const double bytes = static_cast<double>(n) * memory.kept_bytes_per_sample + static_cast<double>(b) * memory.bytes_per_sample;
+      if (bytes <= memory.room_bytes) limited.max_micro_batch = b;
+    }
+    // A fixed size that does not fit is not made smaller.
+    if (rank.fixed_micro_batch && limited.max_micro_batch < std::min(n, *rank.fixed_micro_batch)) continue;
+    f[static_cast<std::size_t>(n)] = brute_force_times(limited, n).back();
+  }
+  return f;
+}
+
+TEST(PlannerTest, what_is_kept_of_a_share_limits_micro_batches_as_brute_force_says) {
+  RandomCases random(7);
+  int planned = 0;
+  int impossible = 0;
+  for (int i = 0; i < 1500; ++i) {
+    auto ranks = random.ranks(i % 3 == 0, i % 3 == 1);
+    const std::int64_t batch = random.integer(1, 40);
+    for (RankCost& rank : ranks) {
+      // Whole numbers: no rounding at the limit.
+      rank.share_memory = {static_cast<double>(random.integer(0, 200)), static_cast<double>(random.integer(1, 8)),
+                           static_cast<double>(random.integer(0, 12))};
+    }
+    const double best = brute_force(ranks, batch);
+    const PlannerOptions options{.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0};
+    if (best == k_infinite) {
+      ++impossible;
+      if (ranks[0].min_micro_batch > 1) continue;  // a plan of smaller ones is made then, and said
+      EXPECT_ANY_THROW(plan_global_batch(batch, ranks, options)) << "case " << i;
+      continue;
+    }
+    ++planned;
+    const Plan exact = plan_global_batch(batch, ranks, options);
+    ASSERT_NEAR(makespan(exact), best, 1e-12 * best) << "case " << i;
+    const Plan simple = plan_global_batch(batch, ranks);
+    ASSERT_LE(makespan(simple), best * (1.005 + 1e-12)) << "case " << i;
+    for (const Plan& plan : {exact, simple}) {
+      expect_sound(plan, ranks, batch);
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        for (const MicroBatchRun& run : plan.ranks[r].micro_batches)
+          EXPECT_LE(run.size, ranks[r].share_memory->largest_micro_batch(plan.ranks[r].samples)) << "case " << i;
+      }
+    }
+  }
+  EXPECT_GT(planned, 500);
+  EXPECT_GT(impossible, 100);
+}
+
+TEST(PlannerTest, no_room_for_what_is_kept_says_how_much_there_is) {
+  RankCost rank{"device", CostTable({{1, 1.0}, {8, 8.0}}), 1, 8, std::nullopt, 0.0, ShareMemory{100.0, 4.0, 10.0}};
+  try {
+    plan_global_batch(64, {rank, rank});
+    FAIL() << "44 samples have room";
+  } catch (const DoesNotFitError& error) {
+    EXPECT_NE(std::string(error.what()).find("global batch of 64 the devices have memory for 44"), std::string::npos) << error.what();
   }
 }
 

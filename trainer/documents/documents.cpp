@@ -40,7 +40,8 @@ Json memory_json(const MemoryUse& memory) {
           {"optimizer_bytes", memory.optimizer_bytes},
           {"communication_bytes", memory.communication_bytes},
           {"workspace_bytes", memory.workspace_bytes},
-          {"activation_bytes_per_sample", number(memory.activation_bytes_per_sample)}};
+          {"activation_bytes_per_sample", number(memory.activation_bytes_per_sample)},
+          {"kept_bytes_per_sample", number(memory.kept_bytes_per_sample)}};
 }
 
 Json profile_json(const RankProfile& rank) {
@@ -58,6 +59,8 @@ Json profile_json(const RankProfile& rank) {
           {"peak_bytes", rank.peak_bytes},
           {"resident_bytes", rank.resident_bytes},
           {"memory", memory_json(rank.memory)},
+          {"room_bytes", rank.room_bytes},
+          {"kept_in_host", rank.kept_in_host},
           {"from_cache", rank.from_cache},
           {"recomputes", rank.recomputes},
           {"optimizer_seconds", number(rank.optimizer_seconds)},

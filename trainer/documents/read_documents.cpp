@@ -45,6 +45,7 @@ MemoryUse read_memory(const JsonReader& json) {
   memory.communication_bytes = json.field("communication_bytes").integer(0, k_most_bytes);
   memory.workspace_bytes = json.field("workspace_bytes").integer(0, k_most_bytes);
   memory.activation_bytes_per_sample = json.field("activation_bytes_per_sample").number_at_least(0.0);
+  if (json.has("kept_bytes_per_sample")) memory.kept_bytes_per_sample = json.field("kept_bytes_per_sample").number_at_least(0.0);
   return memory;
 }
 
@@ -63,6 +64,8 @@ RankProfile read_rank(const JsonReader& json, int index) {
   rank.peak_bytes = size_or("peak_bytes", 0, 0);
   rank.resident_bytes = size_or("resident_bytes", 0, 0);
   if (json.has("memory")) rank.memory = read_memory(json.field("memory"));
+  rank.room_bytes = size_or("room_bytes", 0, 0);
+  if (json.has("kept_in_host")) rank.kept_in_host = json.field("kept_in_host").boolean();
   if (json.has("recomputes")) rank.recomputes = json.field("recomputes").boolean();
   if (json.has("from_cache")) rank.from_cache = json.field("from_cache").boolean();
   if (json.has("host")) rank.host = json.field("host").text();

@@ -109,6 +109,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
       rounds->run(group);
     }
     rounds->finish(sums);
+    if (!samples.empty()) kept_bytes_per_sample_ = static_cast<double>(rounds->most_kept_bytes()) / static_cast<double>(samples.size());
   } catch (const StepAbandoned&) {
     throw;
   } catch (...) {
@@ -140,12 +141,6 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
     shortest = std::min(shortest, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return shortest;
-}
-
-bool GraphStep::move_to_host() {
-  const bool moves = options_.statistics == BatchNormMode::exact && place_ == ShelfPlace::device;
-  if (moves) place_ = ShelfPlace::host;
-  return moves;
 }
 
 }  // namespace onebatch

@@ -31,9 +31,11 @@ class GraphStep {
  public:
   explicit GraphStep(const GraphOptions& options) : options_(options) {}
 
-  /// From now on what micro-batches keep lies in host memory: slower, but a share of any size fits. False where it does already, or where
-  /// nothing is kept of more than one micro-batch.
-  bool move_to_host();
+  /// What micro-batches keep of a share lies in host memory: slower, but a share of any size fits. Nothing else keeps more than one
+  /// micro-batch's.
+  void keep_in_host(bool in_host) {
+    place_ = in_host && options_.statistics == BatchNormMode::exact ? ShelfPlace::host : ShelfPlace::device;
+  }
 
   /// As accumulate_gradient(), with BatchNorm's statistics shared as the mode says over the micro-batches of all `ranks`, which makes it
   /// collective over them. Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart.
@@ -42,6 +44,8 @@ class GraphStep {
 
   [[nodiscard]] bool shares_statistics() const { return options_.statistics != BatchNormMode::local; }
   [[nodiscard]] bool in_lock_step() const { return options_.statistics == BatchNormMode::sync; }
+  /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one of them.
+  [[nodiscard]] double kept_bytes_per_sample() const { return options_.statistics == BatchNormMode::exact ? kept_bytes_per_sample_ : 0.0; }
   /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
   double exchange_seconds(comm::Communicator& ranks) const;
 
@@ -51,6 +55,7 @@ class GraphStep {
 
   GraphOptions options_;
   ShelfPlace place_ = ShelfPlace::device;
+  double kept_bytes_per_sample_ = 0.0;
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
 

@@ -61,6 +61,12 @@ void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   commit();
 }
 
+void Rounds::count_kept(const std::vector<MicroBatch>& micro_batches) {
+  std::size_t bytes = 0;
+  for (const MicroBatch& micro_batch : micro_batches) bytes += micro_batch.kept.bytes() + micro_batch.gradients.bytes();
+  most_kept_bytes_ = std::max(most_kept_bytes_, bytes);
+}
+
 void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
   for (const Segment& segment : micro_batch.graph->segments) {
     for (const Value value : segment.shared) {
@@ -199,6 +205,7 @@ void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index)
     sums[std::min(k, slots_ - 1)].add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
     micro_batch.gradients.put(micro_batch.segment(index).output, gradient);
   }
+  count_kept(micro_batches);
   if (norms_[index] && norms_[index]->has_gradient) backward_of_norm(micro_batches, index, sums);
   for (MicroBatch& micro_batch : micro_batches) {
     for (const Value value : micro_batch.segment(index).releases) micro_batch.kept.erase(value);

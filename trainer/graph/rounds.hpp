@@ -70,6 +70,8 @@ class Rounds {
 
   /// The loss and this rank's own time.
   void finish(LocalSums& sums);
+  /// The most that has been kept of all micro-batches together at any time.
+  [[nodiscard]] std::size_t most_kept_bytes() const { return most_kept_bytes_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -88,6 +90,7 @@ class Rounds {
   void backward_of(MicroBatch& micro_batch, std::size_t index, Run& run);
   // The gradient at the BatchNorm's output, which each micro-batch has put by, becomes that at its input.
   void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, std::vector<OutputSums>& mine);
+  void count_kept(const std::vector<MicroBatch>& micro_batches);
   void add_shared_gradients(MicroBatch& micro_batch);
   // As one batch of the whole round would leave the buffers.
   void commit();
@@ -99,6 +102,7 @@ class Rounds {
   StepExchange exchange_;
   at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
+  std::size_t most_kept_bytes_ = 0;
   Clock::time_point begun_ = Clock::now();
   double compute_seconds_ = 0.0;
 };

@@ -35,6 +35,12 @@ void Shelf::add(Value value, const at::Tensor& tensor) {
   put(value, has(value) ? get(value).add(tensor) : tensor);
 }
 
+std::size_t Shelf::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [value, tensor] : tensors_) sum += tensor.nbytes();
+  return sum;
+}
+
 at::Tensor Shelf::take(Value value) {
   const at::Tensor tensor = get(value);
   erase(value);

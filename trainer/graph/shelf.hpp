@@ -21,6 +21,7 @@ class Shelf {
   /// Adds to what is there.
   void add(Value value, const at::Tensor& tensor);
   at::Tensor take(Value value);
+  [[nodiscard]] std::size_t bytes() const;
 
  private:
   ShelfPlace place_;

@@ -22,6 +22,9 @@ std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfi
                   .fixed_micro_batch = std::nullopt,
                   .constant_seconds = rank.lock_step ? 0.0 : rank.exchange_seconds};
     if (!fixed.empty()) cost.fixed_micro_batch = fixed.size() == 1 ? fixed.front() : fixed[i];
+    if (rank.memory.kept_bytes_per_sample > 0.0 && !rank.kept_in_host)
+      cost.share_memory = {static_cast<double>(rank.room_bytes), rank.memory.kept_bytes_per_sample,
+                           rank.memory.activation_bytes_per_sample};
     costs.push_back(std::move(cost));
   }
   return costs;

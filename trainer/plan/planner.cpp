@@ -129,6 +129,15 @@ void add_notes(Plan& plan, const std::vector<RankCost>& ranks) {
                   "): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size");
 }
 
+void check_room(std::int64_t batch, const std::vector<RankCost>& ranks, const TableSet& tables) {
+  if (std::ranges::none_of(ranks, [](const RankCost& rank) { return rank.share_memory.has_value(); })) return;
+  const std::int64_t room = room_for(batch, tables);
+  if (room >= batch) return;
+  throw DoesNotFitError("exact BatchNorm keeps something of every sample until the step ends, and of the global batch of " +
+                        std::to_string(batch) + " the devices have memory for " + std::to_string(room) +
+                        ": a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller batch.global_batch_size");
+}
+
 // No split keeps to the least size: the quickest rank takes what is left over below it. A model that refuses so few samples will say so.
 Plan plan_below_least(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   std::vector<RankCost> relaxed = ranks;
@@ -217,7 +226,10 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
   }
   TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
   const auto shares = find_shares(global_batch_size, tables);
-  if (shares.empty()) return plan_below_least(global_batch_size, ranks, options);
+  if (shares.empty()) {
+    check_room(global_batch_size, ranks, tables);
+    return plan_below_least(global_batch_size, ranks, options);
+  }
   Plan plan = assemble(global_batch_size, ranks, options, shares, tables);
   add_notes(plan, ranks);
   return plan;

@@ -4,6 +4,7 @@
 
 #include "trainer/plan/cost_table.hpp"
 #include "trainer/plan/plan.hpp"
+#include "trainer/plan/share_memory.hpp"
 
 namespace onebatch {
 
@@ -11,9 +12,10 @@ struct RankCost {
   std::string device;
   CostTable table;
   std::int64_t min_micro_batch = 1;
-  std::int64_t max_micro_batch = 1;               // 0 = this rank can compute nothing
-  std::optional<std::int64_t> fixed_micro_batch;  // every micro-batch of this size, but for one smaller remainder
-  double constant_seconds = 0.0;                  // per optimizer step, whatever the share
+  std::int64_t max_micro_batch = 1;                        // 0 = this rank can compute nothing
+  std::optional<std::int64_t> fixed_micro_batch;           // every micro-batch of this size, but for one smaller remainder
+  double constant_seconds = 0.0;                           // per optimizer step, whatever the share
+  std::optional<ShareMemory> share_memory = std::nullopt;  // limits micro-batches further, the larger the share is
 };
 
 struct PlannerOptions {
@@ -28,7 +30,7 @@ struct PlannerOptions {
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that is above 0). In
 /// lock-step that of find_lock_steps: there a rank's micro-batches may be of size 0, and are then a dummy's.
-/// Throws UserError where no split exists, and says what to change.
+/// Throws UserError where no split exists, and DoesNotFitError where there is no memory for the shares, and says what to change.
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options = {});
 
 /// The same number of samples on every rank, each split as well as can be; none where that does not fit. To compare with.

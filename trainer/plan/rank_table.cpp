@@ -40,6 +40,20 @@ std::int64_t distinct_sizes(const std::vector<std::int64_t>& ascending) {
   return distinct;
 }
 
+// The largest of begin..end that `holds`, which it does up to some; begin - 1 where it holds for none.
+template <typename Holds>
+std::int64_t last_that_holds(std::int64_t begin, std::int64_t end, const Holds& holds) {
+  std::int64_t low = begin - 1;
+  while (low < end) {
+    const std::int64_t middle = low + (end - low + 1) / 2;
+    if (holds(middle))
+      low = middle;
+    else
+      end = middle - 1;
+  }
+  return low;
+}
+
 }  // namespace
 
 RankTable::RankTable(const RankCost& cost, std::optional<std::int64_t> accumulation_steps)
@@ -48,7 +62,8 @@ RankTable::RankTable(const RankCost& cost, std::optional<std::int64_t> accumulat
       largest_(cost.fixed_micro_batch ? std::min(*cost.fixed_micro_batch, cost.max_micro_batch) : cost.max_micro_batch),
       fixed_(cost.fixed_micro_batch),
       steps_(accumulation_steps),
-      constant_(cost.constant_seconds) {
+      constant_(cost.constant_seconds),
+      memory_(cost.share_memory) {
   if (largest_ < least_) largest_ = 0;
   if (!usable()) return;
   corners_ = find_corners(table_, least_, largest_);
@@ -63,9 +78,35 @@ RankTable::RankTable(const RankCost& cost, std::optional<std::int64_t> accumulat
   }
 }
 
+std::optional<std::int64_t> RankTable::largest_beside(std::int64_t num_samples) const {
+  const std::int64_t wanted = std::min(num_samples, largest_);
+  if (!memory_) return wanted;
+  const std::int64_t fits = std::min(wanted, memory_->largest_micro_batch(num_samples));
+  // Fixed sizes stay what they are.
+  return fits < std::min(wanted, least_) || (fixed_ && fits < wanted) ? std::nullopt : std::optional(fits);
+}
+
+std::int64_t RankTable::largest_share(std::int64_t cap) const {
+  if (!usable()) return 0;
+  return last_that_holds(1, cap, [&](std::int64_t n) { return largest_beside(n).has_value(); });
+}
+
+RankTable* RankTable::table_of(std::int64_t num_samples) {
+  const auto largest = largest_beside(num_samples);
+  if (!largest) return nullptr;
+  if (*largest >= std::min(num_samples, largest_)) return this;
+  std::unique_ptr<RankTable>& smaller = smaller_[*largest];
+  if (!smaller)
+    smaller = std::make_unique<RankTable>(RankCost{"", table_, least_, *largest, std::nullopt, constant_, std::nullopt}, steps_);
+  return smaller.get();
+}
+
 double RankTable::seconds(std::int64_t num_samples) {
   if (num_samples == 0) return 0.0;
   if (!usable()) return k_infinite;
+  RankTable* const table = table_of(num_samples);
+  if (table == nullptr) return k_infinite;
+  if (table != this) return table->seconds(num_samples);
   extend(num_samples);
   return best_[static_cast<std::size_t>(num_samples)].seconds;
 }
@@ -143,6 +184,9 @@ double RankTable::seconds_of(const std::vector<std::int64_t>& sizes) const {
 
 std::vector<std::int64_t> RankTable::split(std::int64_t num_samples) {
   if (num_samples == 0) return {};
+  RankTable* const table = table_of(num_samples);
+  if (table == nullptr) return {};
+  if (table != this) return table->split(num_samples);
   extend(num_samples);
   if (steps_) return equal_split(num_samples, *steps_);
   std::vector<std::int64_t> sizes;
@@ -152,6 +196,8 @@ std::vector<std::int64_t> RankTable::split(std::int64_t num_samples) {
 }
 
 std::vector<std::int64_t> RankTable::simple_split(std::int64_t num_samples, double limit_seconds) {
+  RankTable* const table = table_of(num_samples);
+  if (table != nullptr && table != this) return table->simple_split(num_samples, limit_seconds);
   std::vector<std::int64_t> best = split(num_samples);
   if (fixed_ || steps_ || best.empty()) return best;
   std::int64_t fewest = distinct_sizes(best);
@@ -173,6 +219,7 @@ std::int64_t RankTable::most_samples(double limit_seconds, std::int64_t known, s
   if (!usable() || budget < 0.0) return 0;
   const double bound = least_rate_ > 0.0 ? budget / least_rate_ * (1.0 + 1e-9) + 1.0 : static_cast<double>(cap);
   const std::int64_t most = bound < static_cast<double>(cap) ? static_cast<std::int64_t>(bound) : cap;
+  if (memory_) return last_that_holds(std::min(known, most), most, [&](std::int64_t n) { return constant_ + seconds(n) <= limit_seconds; });
   extend(most);
   const auto within = [&](const Best& best) { return constant_ + best.seconds <= limit_seconds; };
   const auto begin = best_.begin() + static_cast<std::ptrdiff_t>(std::min(known, most));

@@ -3,6 +3,9 @@
 
 #include "trainer/plan/planner.hpp"
 
+#include <map>
+#include <memory>
+
 namespace onebatch {
 
 /// F(0) = 0, F(n) = min over least <= b <= min(n, largest) of T(b) + F(n - b), infinite where no split has the sum n. Computed as far as it
@@ -12,6 +15,8 @@ namespace onebatch {
 /// linear pieces, or at kinks where the slope falls, one can be enlarged and the other reduced by as much without loss, until one of them
 /// reaches an end or a kink where the slope rises. So some optimal split has at most one size outside these "corners", and F(n) = min(T(n),
 /// min over corners p of F(n - p) + T(p)): a handful of candidates for each n instead of all sizes.
+///
+/// Where the share limits micro-batches (ShareMemory), F(n) is that of a table whose largest size is what fits beside n samples.
 class RankTable {
  public:
   RankTable(const RankCost& cost, std::optional<std::int64_t> accumulation_steps);
@@ -33,6 +38,8 @@ class RankTable {
   /// Whether every n >= 1 can be reached and more samples never take less time.
   [[nodiscard]] bool monotone() const { return least_ == 1 && largest_ >= 1 && !steps_; }
   [[nodiscard]] bool usable() const { return largest_ >= 1; }
+  /// The largest share up to `cap` that there is memory for.
+  [[nodiscard]] std::int64_t largest_share(std::int64_t cap) const;
   [[nodiscard]] double constant_seconds() const { return constant_; }
   [[nodiscard]] std::int64_t least() const { return least_; }
   [[nodiscard]] std::int64_t largest() const { return largest_; }
@@ -43,6 +50,10 @@ class RankTable {
     std::int64_t last_size;  // one size of an optimal split of n
   };
 
+  // Where a share of so many fits: the largest of its micro-batches.
+  [[nodiscard]] std::optional<std::int64_t> largest_beside(std::int64_t num_samples) const;
+  // The table to ask about so many samples, this one or one of smaller sizes; null where they do not fit.
+  RankTable* table_of(std::int64_t num_samples);
   void extend(std::int64_t num_samples);
   void extend_free(std::size_t n);
   void extend_fixed(std::size_t n);
@@ -59,6 +70,8 @@ class RankTable {
   std::vector<std::int64_t> corners_;
   std::vector<double> corner_seconds_;
   std::vector<Best> best_ = {{0.0, 0}};  // of each n
+  std::optional<ShareMemory> memory_;
+  std::map<std::int64_t, std::unique_ptr<RankTable>> smaller_;  // by their largest size, as they are asked for
 };
 
 }  // namespace onebatch

@@ -17,7 +17,8 @@ bool same_cost(const RankCost& a, const RankCost& b) {
   const auto& p = a.table.points();
   const auto& q = b.table.points();
   return a.min_micro_batch == b.min_micro_batch && a.max_micro_batch == b.max_micro_batch && a.fixed_micro_batch == b.fixed_micro_batch &&
-         a.constant_seconds == b.constant_seconds && std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
+         a.constant_seconds == b.constant_seconds && a.share_memory == b.share_memory &&
+         std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
 }
 
 // Equal for equal costs: unlike tables nearly always differ in their last time.
@@ -159,9 +160,18 @@ TableSet make_tables(const std::vector<RankCost>& ranks, std::optional<std::int6
   return set;
 }
 
+std::int64_t room_for(std::int64_t global_batch_size, const TableSet& tables) {
+  std::vector<std::int64_t> of_table;
+  for (const RankTable& table : tables.tables) of_table.push_back(table.largest_share(global_batch_size));
+  std::int64_t sum = 0;
+  for (const std::size_t table : tables.table_of_rank) sum += of_table[table];
+  return sum;
+}
+
 std::vector<std::int64_t> find_shares(std::int64_t global_batch_size, TableSet& tables) {
   const auto usable = [](const RankTable& table) { return table.usable(); };
   if (std::none_of(tables.tables.begin(), tables.tables.end(), usable)) return {};
+  if (room_for(global_batch_size, tables) < global_batch_size) return {};
   const auto simple = [](const RankTable& table) { return table.monotone() || !table.usable(); };
   if (std::all_of(tables.tables.begin(), tables.tables.end(), simple)) return MonotoneSearch(global_batch_size, tables).run();
   return find_reachable_shares(global_batch_size, tables);

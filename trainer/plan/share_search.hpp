@@ -16,6 +16,9 @@ struct TableSet {
 
 TableSet make_tables(const std::vector<RankCost>& ranks, std::optional<std::int64_t> accumulation_steps);
 
+/// How many samples there is memory for on all ranks together, counting none for more than the whole batch.
+std::int64_t room_for(std::int64_t global_batch_size, const TableSet& tables);
+
 /// Samples per rank; empty where no split of `global_batch_size` exists.
 std::vector<std::int64_t> find_shares(std::int64_t global_batch_size, TableSet& tables);
 

@@ -65,7 +65,7 @@ SweepPoint sweep_point(const SweepRequest& request, std::int64_t global_batch_si
                    .note = {}};
   try {
     point.step_seconds = plan_global_batch(global_batch_size, request.ranks, request.options).predicted_step_seconds;
-  } catch (const UserError& error) {
+  } catch (const std::runtime_error& error) {
     point.note = error.what();
     return point;
   }

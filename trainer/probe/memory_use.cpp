@@ -55,6 +55,7 @@ std::string memory_text(const MemoryUse& memory) {
   say("communication", static_cast<double>(memory.communication_bytes));
   say("workspace", static_cast<double>(memory.workspace_bytes));
   say("activations per sample", memory.activation_bytes_per_sample);
+  say("kept per sample of the share", memory.kept_bytes_per_sample);
   return text;
 }
 

@@ -27,7 +27,8 @@ struct MemoryUse {
   std::int64_t optimizer_bytes = 0;
   std::int64_t communication_bytes = 0;      // what else lies there before any sample
   std::int64_t workspace_bytes = 0;          // in a step, whatever its size
-  double activation_bytes_per_sample = 0.0;  // in a step, of each sample
+  double activation_bytes_per_sample = 0.0;  // in a step, of each sample of a micro-batch
+  double kept_bytes_per_sample = 0.0;        // by exact BatchNorm, of each sample of the rank's share, beside that
 };
 
 struct RankProfile {
@@ -41,6 +42,8 @@ struct RankProfile {
   std::int64_t peak_bytes = 0;           // at largest_micro_batch
   std::int64_t resident_bytes = 0;       // parameters, gradients, optimizer state, before any sample
   MemoryUse memory;
+  std::int64_t room_bytes = 0;  // for a step's samples: the limit less what stays, after the margin
+  bool kept_in_host = false;    // what exact BatchNorm keeps lies in host memory
   std::vector<TimedSize> step_seconds;
   double times_spread = 0.0;  // of repeated times, as a part of them; above 0.15 something else has used the machine
   std::vector<Trial> trials;

@@ -144,6 +144,7 @@ class RankProbe {
     profile.peak_bytes = found.peak_bytes;
     if (found.largest_micro_batch == 0) throw DoesNotFitError(too_large_text(profile, found.min_micro_batch));
     add_trials(profile.memory, profile.trials, profile.resident_bytes);
+    find_room(profile);
     if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch) throw_fixed_does_not_fit(profile);
     // What was not limited by memory needs no head-room.
     const bool limited = found.largest_micro_batch < options.max_size;
@@ -151,6 +152,16 @@ class RankProbe {
     if (limited)
       profile.max_micro_batch =
           round_for_kernels(apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin), found.min_micro_batch);
+  }
+
+  // A trial of n samples is a share of n too, so its activations have what is kept of the share in them.
+  void find_room(RankProfile& profile) const {
+    MemoryUse& memory = profile.memory;
+    if (replica_.graph_step)
+      memory.kept_bytes_per_sample = std::min(replica_.graph_step->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
+    memory.activation_bytes_per_sample -= memory.kept_bytes_per_sample;
+    const std::int64_t left = profile.memory_limit_bytes - profile.resident_bytes - memory.workspace_bytes;
+    profile.room_bytes = static_cast<std::int64_t>((1.0 - request_.probe.margin) * static_cast<double>(std::max<std::int64_t>(0, left)));
   }
 
   [[noreturn]] void throw_fixed_does_not_fit(const RankProfile& profile) const {
