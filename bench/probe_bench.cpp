@@ -1,9 +1,13 @@
-// The search for the largest micro-batch against trying sizes until the truth is known, over random models and budgets; beside it what
-// tutorials and Lightning do. probe_bench [CASES [BUDGET_SCALE [STEPS_AFTER [SEED]]]]
+// The search for the largest micro-batch against trying sizes, over random models and budgets: the size found has run, and one that is
+// larger by 1 / 0.98 must not. Of every so many cases the true largest size is sought, and beside it what tutorials and Lightning do is
+// run.
+//   probe_bench [CASES [BUDGET_SCALE [STEPS_AFTER [SEED [COMPARE_EVERY]]]]]
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/probe/find_batch_size.hpp"
+#include "trainer/probe/timing.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/rand.h>
@@ -196,28 +200,34 @@ Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t
   return found;
 }
 
+// Doubling that begins and ends at one size.
+bool fits(const Case& c, ComputeDevice& device, std::int64_t size) {
+  try {
+    const SearchResult result =
+        search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, SearchMode::power, size}, device);
+    return result.largest_micro_batch == size;
+  } catch (const DoesNotFitError&) {
+    return false;
+  }
+}
+
+// The least size that would make `found` less than 0.98 of it.
+std::int64_t too_much_more(std::int64_t found) {
+  return std::min(k_most + 1, found * 100 / 98 + 1);
+}
+
 // Everything between what is known to fit and what is not, halved until nothing lies between.
-std::int64_t truth(const Case& c, ComputeDevice& device, std::int64_t fits) {
-  std::int64_t fails = std::min<std::int64_t>(k_most + 1, fits + std::max<std::int64_t>(2, fits / 32));
-  // Doubling that begins and ends at one size.
-  const auto try_size = [&](std::int64_t size) {
-    try {
-      const SearchResult result =
-          search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, SearchMode::power, size}, device);
-      return result.largest_micro_batch == size;
-    } catch (const DoesNotFitError&) {
-      return false;
-    }
-  };
-  while (fails <= k_most && try_size(fails)) {
-    fits = fails;
-    fails = std::min<std::int64_t>(k_most + 1, 2 * fails);
+std::int64_t truth(const Case& c, ComputeDevice& device, std::int64_t known) {
+  std::int64_t fails = too_much_more(known);
+  while (fails <= k_most && fits(c, device, fails)) {
+    known = fails;
+    fails = std::min<std::int64_t>(k_most + 1, 2 * known);
   }
-  while (fails - fits > 1) {
-    const std::int64_t middle = fits + (fails - fits) / 2;
-    (try_size(middle) ? fits : fails) = middle;
+  while (fails - known > 1) {
+    const std::int64_t middle = known + (fails - known) / 2;
+    (fits(c, device, middle) ? known : fails) = middle;
   }
-  return fits;
+  return known;
 }
 
 // The trainer's user after the probe: his own loop, at the size less the margin.
@@ -245,17 +255,39 @@ double part(std::int64_t count, std::size_t of) {
   return 100.0 * static_cast<double>(count) / static_cast<double>(std::max<std::size_t>(1, of));
 }
 
+struct Tally {
+  std::size_t cases = 0;
+  std::int64_t near = 0, above = 0, quick = 0, failures_after = 0;
+  std::vector<double> of_power, of_binsearch;  // their times over ours
+
+  void add(const Found& found, bool is_near) {
+    ++cases;
+    near += is_near ? 1 : 0;
+    quick += found.trials <= 6 && found.failures <= 1 ? 1 : 0;
+  }
+};
+
+std::string compared(const Case& c, ComputeDevice& device, const Found& found, Tally& tally) {
+  const std::int64_t largest = truth(c, device, found.size);
+  const Found power = search(c, device, SearchMode::power);
+  const Found binsearch = search(c, device, SearchMode::binsearch);
+  tally.above += found.size > largest ? 1 : 0;
+  tally.of_power.push_back(power.seconds / found.seconds);
+  tally.of_binsearch.push_back(binsearch.seconds / found.seconds);
+  return formatted("true %ld, ours %.4f of it; doubling %ld in %zu trials (%ld out of memory), and bisection %ld in %zu (%ld)",
+                   static_cast<long>(largest), static_cast<double>(found.size) / static_cast<double>(largest),
+                   static_cast<long>(power.size), power.trials, static_cast<long>(power.failures), static_cast<long>(binsearch.size),
+                   binsearch.trials, static_cast<long>(binsearch.failures));
+}
+
 int run(int argc, char** argv) {
   const int cases = argc > 1 ? std::atoi(argv[1]) : 200;
   const double scale = argc > 2 ? std::atof(argv[2]) : 1.0;
   const std::int64_t steps = argc > 3 ? std::atoll(argv[3]) : 1000;
   Cases random(argc > 4 ? static_cast<unsigned>(std::atoi(argv[4])) : 1, scale);
+  const int compare_every = std::max(1, argc > 5 ? std::atoi(argv[5]) : 1);
   MemoryBudget& budget = MemoryBudget::install();
-  std::size_t limited = 0;
-  std::int64_t near = 0, above = 0, quick = 0, failures_after = 0;
-  std::vector<double> of_power, of_binsearch;
-  std::printf("%-10s %-5s %9s %7s %7s %7s %7s %6s   %22s %22s\n", "model", "type", "budget", "true", "found", "ratio", "trials", "oom",
-              "power (size/trials/oom)", "binsearch");
+  Tally tally;
   for (int i = 0; i < cases; ++i) {
     budget.set_limit_bytes(MemoryBudget::k_no_limit);
     const Case c = random.next();
@@ -263,34 +295,24 @@ int run(int argc, char** argv) {
     request.simulate = {SimulatedDevice{budget.current_bytes() + c.budget, 1.0, {}}};
     const auto device = bind_device(request);
     const Found found = search(c, *device, SearchMode::model);
-    const std::int64_t largest = truth(c, *device, found.size);
-    const Found power = search(c, *device, SearchMode::power);
-    const Found binsearch = search(c, *device, SearchMode::binsearch);
-    const double ratio = static_cast<double>(found.size) / static_cast<double>(largest);
-    ++limited;
-    near += ratio >= 0.98 ? 1 : 0;
-    above += ratio > 1.0 ? 1 : 0;
-    quick += found.trials <= 6 && found.failures <= 1 ? 1 : 0;
-    of_power.push_back(power.seconds / found.seconds);
-    of_binsearch.push_back(binsearch.seconds / found.seconds);
-    if (steps > 0) failures_after += train(c, apply_margin(found.size, 1, 0.05), steps);
-    std::printf("%-10s %-5s %5lld MiB %7lld %7lld %7.4f %7zu %6lld   %9lld/%3zu/%3lld %14lld/%3zu/%3lld  %s\n", c.name.c_str(),
-                c.bfloat16 ? "bf16" : "fp32", static_cast<long long>(c.budget >> 20), static_cast<long long>(largest),
-                static_cast<long long>(found.size), ratio, found.trials, static_cast<long long>(found.failures),
-                static_cast<long long>(power.size), power.trials, static_cast<long long>(power.failures),
-                static_cast<long long>(binsearch.size), binsearch.trials, static_cast<long long>(binsearch.failures), found.tried.c_str());
+    const bool is_near = too_much_more(found.size) > k_most || !fits(c, *device, too_much_more(found.size));
+    tally.add(found, is_near);
+    const std::string beside = i % compare_every == 0 ? compared(c, *device, found, tally) : "";
+    if (steps > 0) tally.failures_after += train(c, apply_margin(found.size, 1, 0.05), steps);
+    std::printf("%-10s %s %4ld MiB: %5ld found, %s, in %zu trials (%ld out of memory): %s %s\n", c.name.c_str(),
+                c.bfloat16 ? "bf16" : "fp32", static_cast<long>(c.budget >> 20), static_cast<long>(found.size),
+                is_near ? "at least 0.98" : "less than 0.98", found.trials, static_cast<long>(found.failures), found.tried.c_str(),
+                beside.c_str());
     std::fflush(stdout);
   }
-  std::sort(of_power.begin(), of_power.end());
-  std::sort(of_binsearch.begin(), of_binsearch.end());
   std::printf(
-      "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %lld; at most 6 trials and 1 out of memory in %.1f %%; %lld out of memory in "
-      "%lld steps "
-      "after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
-      limited, part(near, limited), static_cast<long long>(above), part(quick, limited), static_cast<long long>(failures_after),
-      static_cast<long long>(steps), of_power[of_power.size() / 2], of_binsearch[of_binsearch.size() / 2]);
+      "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %ld; at most 6 trials and 1 out of memory in %.1f %%; %ld out of memory in %ld "
+      "steps after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians of %zu)\n",
+      tally.cases, part(tally.near, tally.cases), static_cast<long>(tally.above), part(tally.quick, tally.cases),
+      static_cast<long>(tally.failures_after), static_cast<long>(steps), median(tally.of_power), median(tally.of_binsearch),
+      tally.of_power.size());
   budget.set_limit_bytes(MemoryBudget::k_no_limit);
-  return above == 0 ? 0 : 1;
+  return tally.above == 0 ? 0 : 1;
 }
 
 }  // namespace

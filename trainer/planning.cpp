@@ -4,6 +4,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/replica_state.hpp"
@@ -78,6 +79,7 @@ ProbeRequest RunPlans::probe_request() const {
 const ClusterProfile& RunPlans::profile() {
   if (profile_) return *profile_;
   std::string not_kept;
+  if (replica_.graph_step) replica_.graph_step->keep_in_host(false);
   profile_ = probe_cluster(probe_request(), replica_, data_, reducer_, control_, not_kept);
   if (!not_kept.empty() && control_.rank() == 0) observer_.fallback("probe.cache", "keep nothing: " + not_kept);
   if (control_.rank() == 0) {
@@ -88,6 +90,7 @@ const ClusterProfile& RunPlans::profile() {
     }
     observer_.profile_measured(*profile_);
   }
+  if (plan_) keep_as_planned();
   return *profile_;
 }
 
@@ -101,6 +104,7 @@ void RunPlans::use_profile(ClusterProfile profile) {
 
 void RunPlans::use_plan(EpochPlan plan) {
   plan_ = std::move(plan);
+  if (replica_.graph_step) replica_.graph_step->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(control_.rank())).kept_in_host);
   if (control_.rank() == 0) observer_.plan_made(*plan_);
 }
 

@@ -53,6 +53,8 @@ class RunPlans {
   void time_what_has_moved();
   [[nodiscard]] bool may_keep_in_host() const;
   void keep_in_host(std::size_t rank, bool in_host);
+  /// A plan that was made before: its places hold, and times are measured with them.
+  void keep_as_planned();
   void say_kept_in_host(std::size_t rank, const std::string& why);
   /// Where shares are too large for what exact BatchNorm keeps of them on a device, or make micro-batches small: times are measured with it
   /// in host memory, and the quicker plan wins.

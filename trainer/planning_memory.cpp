@@ -72,6 +72,15 @@ void RunPlans::keep_in_host(std::size_t rank, bool in_host) {
   if (replica_.graph_step && static_cast<int>(rank) == control_.rank()) replica_.graph_step->keep_in_host(in_host);
 }
 
+void RunPlans::keep_as_planned() {
+  for (std::size_t r = 0; r < plan_->full.ranks.size(); ++r) {
+    if (!plan_->full.ranks[r].kept_in_host) continue;
+    keep_in_host(r, true);
+    moved_ = true;
+  }
+  time_what_has_moved();
+}
+
 void RunPlans::say_kept_in_host(std::size_t rank, const std::string& why) {
   observer_.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
                      "in host memory, since " + why);

@@ -23,9 +23,9 @@ cache = false
 
 with Scratch(RESNET) as s:
 
-    def train(name, memories, offload, code=0):
+    def train(name, memories, offload, *more, code=0):
         devices = ", ".join(f'{{memory = "{mebibytes}MiB"}}' for mebibytes in memories)
-        return run(2, "train", s.config, "--set", f"run.name={name}", "--set", f"simulate.devices=[{devices}]", "--set", f'memory.offload="{offload}"', "--json", s.path / f"{name}.json", code=code)
+        return run(2, "train", s.config, "--set", f"run.name={name}", "--set", f"simulate.devices=[{devices}]", "--set", f'memory.offload="{offload}"', "--json", s.path / f"{name}.json", *more, code=code)
 
     roomy = train("roomy", (200, 200), "auto")
     check("host memory" not in roomy, "what has room stays on the device", roomy)
@@ -43,10 +43,13 @@ with Scratch(RESNET) as s:
 
     offloaded = train("offloaded", (14, 14), "auto")
     check("rank 0's share on its device; did in host memory" in offloaded, "what has no room goes to host memory, which is said", offloaded)
+    check(all(rank["kept_in_host"] for rank in read_json(s.runs / "offloaded" / "plan.json")["ranks"]), "the plan says where", offloaded)
     refused = train("refused", (14, 14), "never", code=3)
     check("exact BatchNorm keeps something of every sample" in refused and "memory.offload" in refused, "without host memory it does not fit", refused)
 
     losses = {name: read_json(s.path / f"{name}.json")["validation_loss"] for name in ("roomy", "tight", "offloaded")}
     for name in ("tight", "offloaded"):
         check(abs(losses[name] - losses["roomy"]) <= 1e-4 * losses["roomy"], f"{name}: the same run", str(losses))
+    resumed = train("offloaded", (14, 14), "auto", "--set", "run.max_steps=5")
+    check("ran out of memory" not in resumed and "did in host memory" not in resumed, "a resumed run keeps things where its plan says", resumed)
 print("what exact BatchNorm keeps has its place in the plan")

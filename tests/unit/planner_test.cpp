@@ -185,7 +185,8 @@ TEST(PlannerTest, what_is_kept_of_a_share_limits_micro_batches_as_brute_force_sa
 }
 
 TEST(PlannerTest, no_room_for_what_is_kept_says_how_much_there_is) {
-  RankCost rank{"device", CostTable({{1, 1.0}, {8, 8.0}}), 1, 8, std::nullopt, 0.0, ShareMemory{100.0, 4.0, 10.0}};
+  RankCost rank{"device", CostTable({{1, 1.0}, {8, 8.0}}), 1, 8, std::nullopt, 0.0};
+  rank.share_memory = {100.0, 4.0, 10.0};
   try {
     plan_global_batch(64, {rank, rank});
     FAIL() << "44 samples have room";

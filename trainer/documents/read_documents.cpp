@@ -86,6 +86,7 @@ RankPlan read_rank_plan(const JsonReader& json) {
   rank.samples = json.field("samples").integer(0, k_largest_size);
   rank.predicted_seconds = json.field("predicted_seconds").number_at_least(0.0);
   rank.idle_fraction = json.field("idle_fraction").number_at_least(-1e-9);
+  if (json.has("kept_in_host")) rank.kept_in_host = json.field("kept_in_host").boolean();
   const JsonReader runs = json.field("micro_batches");
   std::int64_t sum = 0;
   const std::size_t count = runs.array_size("[size, count] pairs");

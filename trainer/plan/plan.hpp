@@ -23,6 +23,7 @@ struct RankPlan {
   std::vector<double> micro_batch_seconds;   // predicted, of one of each run; empty where the plan was written without
   double predicted_seconds = 0.0;            // compute and the rank's constant
   double idle_fraction = 0.0;                // 1 - predicted_seconds / slowest rank's
+  bool kept_in_host = false;                 // what exact BatchNorm keeps of the share lies in host memory
 };
 
 struct Plan {

@@ -64,7 +64,8 @@ RankPlan rank_plan(std::size_t rank, const RankCost& cost, std::vector<MicroBatc
                 .micro_batches = {},
                 .micro_batch_seconds = {},
                 .predicted_seconds = seconds,
-                .idle_fraction = 0.0};
+                .idle_fraction = 0.0,
+                .kept_in_host = cost.kept_in_host};
   for (const auto& [size, count] : runs) {
     plan.samples += size * count;
     plan.micro_batch_seconds.push_back(cost.table.seconds(size == 0 ? cost.min_micro_batch : size));

@@ -15,6 +15,7 @@ struct RankCost {
   std::int64_t max_micro_batch = 1;                        // 0 = this rank can compute nothing
   std::optional<std::int64_t> fixed_micro_batch;           // every micro-batch of this size, but for one smaller remainder
   double constant_seconds = 0.0;                           // per optimizer step, whatever the share
+  bool kept_in_host = false;                               // what is kept of the share
   std::optional<ShareMemory> share_memory = std::nullopt;  // limits micro-batches further, the larger the share is
 };
 

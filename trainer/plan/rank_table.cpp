@@ -96,8 +96,7 @@ RankTable* RankTable::table_of(std::int64_t num_samples) {
   if (!largest) return nullptr;
   if (*largest >= std::min(num_samples, largest_)) return this;
   std::unique_ptr<RankTable>& smaller = smaller_[*largest];
-  if (!smaller)
-    smaller = std::make_unique<RankTable>(RankCost{"", table_, least_, *largest, std::nullopt, constant_, std::nullopt}, steps_);
+  if (!smaller) smaller = std::make_unique<RankTable>(RankCost{"", table_, least_, *largest, std::nullopt, constant_}, steps_);
   return smaller.get();
 }
 
