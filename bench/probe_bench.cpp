@@ -298,11 +298,12 @@ int run(int argc, char** argv) {
     const bool is_near = too_much_more(found.size) > k_most || !fits(c, *device, too_much_more(found.size));
     tally.add(found, is_near);
     const std::string beside = i % compare_every == 0 ? compared(c, *device, found, tally) : "";
-    if (steps > 0) tally.failures_after += train(c, apply_margin(found.size, 1, 0.05), steps);
-    std::printf("%-10s %s %4ld MiB: %5ld found, %s, in %zu trials (%ld out of memory): %s %s\n", c.name.c_str(),
-                c.bfloat16 ? "bf16" : "fp32", static_cast<long>(c.budget >> 20), static_cast<long>(found.size),
+    const std::int64_t after = train(c, apply_margin(found.size, 1, 0.05), steps);
+    tally.failures_after += after;
+    std::printf("%-10s %s %4ld MiB: %5ld found, %s, in %zu trials (%ld out of memory): %s %s; then %ld of %ld steps out of memory\n",
+                c.name.c_str(), c.bfloat16 ? "bf16" : "fp32", static_cast<long>(c.budget >> 20), static_cast<long>(found.size),
                 is_near ? "at least 0.98" : "less than 0.98", found.trials, static_cast<long>(found.failures), found.tried.c_str(),
-                beside.c_str());
+                beside.c_str(), static_cast<long>(after), static_cast<long>(steps));
     std::fflush(stdout);
   }
   std::printf(

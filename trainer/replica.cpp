@@ -89,7 +89,10 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
     const AutocastScope scope(autocast, device.device());
     returned = model->run(inputs, context);
   }
-  if (loss.is_the_models()) return {returned[0].to(loss_type), returned[1].detach().to(loss_type), {}};
+  if (loss.is_the_models()) {
+    // What else it returns lives as long as the loss.
+    return {returned[0].to(loss_type), returned[1].detach().to(loss_type), returned.size() > 2 ? returned[2] : at::Tensor()};
+  }
   const at::Tensor outputs = returned.front().to(loss_type);
   return {loss.sum(outputs, batch.targets, batch.weights), {}, outputs};
 }

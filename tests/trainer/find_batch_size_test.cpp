@@ -6,9 +6,11 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules.h>
+#include <torch/optim/adam.h>
 
 namespace onebatch {
 namespace {
@@ -67,6 +69,25 @@ TEST_F(FindBatchSizeTest, is_limited_by_memory_and_leaves_everything_as_it_was) 
   EXPECT_FALSE(model->is_training());
   EXPECT_TRUE(model[0]->is_training());
   EXPECT_FALSE(model[1]->is_training());
+}
+
+// As tutorials write it: outputs and loss live until the step is over.
+TEST_F(FindBatchSizeTest, a_loop_of_ones_own_fits_at_the_size_that_was_found) {
+  nn::Sequential model(nn::Linear(64, 32), nn::ReLU(), nn::Linear(32, 512));
+  const SearchResult found = search(model, 16 << 20, {64}, {512});
+  const auto limited = device_of(16 << 20);
+  torch::optim::Adam adam(model->parameters());
+  for (int step = 0; step < 3; ++step) {
+    adam.zero_grad(/*set_to_none=*/false);
+    const at::Tensor inputs = at::rand({found.largest_micro_batch, 64});
+    const at::Tensor targets = at::rand({found.largest_micro_batch, 512});
+    const at::Tensor outputs = model->forward(inputs);
+    at::Tensor loss = at::mse_loss(outputs, targets);
+    ASSERT_NO_THROW(loss.backward()) << "step " << step;
+    adam.step();
+  }
+  const std::int64_t more = found.largest_micro_batch + found.largest_micro_batch / 10;
+  EXPECT_THROW(at::mse_loss(model->forward(at::rand({more, 64})), at::rand({more, 512})).backward(), c10::OutOfMemoryError);
 }
 
 TEST_F(FindBatchSizeTest, takes_the_arguments_of_the_tutorials) {

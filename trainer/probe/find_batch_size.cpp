@@ -5,6 +5,8 @@
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/replica_state.hpp"
 
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -32,13 +34,16 @@ class RandomSamples final : public Dataset {
   const BatchSizeRequest& request_;
 };
 
-// Parameters that are trained, as a model; they stay the user's.
+// Parameters that are trained, as a model; they stay the user's. Its loss is the mean squared error as a user's loop has it: outputs and
+// at::mse_loss's result, which holds on to memory of their size, live until the backward is done.
 class UsersModel final : public Model {
  public:
   explicit UsersModel(const BatchSizeRequest& request) : request_(request) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& /*context*/) override {
-    return {request_.forward(inputs.front())};
+    const at::Tensor& targets = inputs.at(1);
+    const at::Tensor outputs = request_.forward(inputs.front());
+    return {at::mse_loss(outputs, targets), at::ones({}, targets.options()), outputs};
   }
   std::vector<NamedTensor> parameters() const override {
     auto named = named_tensors(request_.module.named_parameters());
@@ -91,7 +96,7 @@ class Borrowed {
 
 Configuration configuration_of(const BatchSizeRequest& request) {
   Configuration configuration;
-  configuration.loss.kind = LossKind::mse;
+  configuration.loss.kind = LossKind::model;
   configuration.optimizer.kind = OptimizerKind::adam;
   for (const at::Tensor& parameter : request.module.parameters()) {
     if (parameter.scalar_type() == at::kDouble) configuration.precision.parameters = configuration.precision.compute = Precision::float64;

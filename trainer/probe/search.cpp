@@ -91,8 +91,11 @@ class Search {
     if (options_.limit_bytes <= 0) return clamp(fails_ == k_none ? fits_ * 2 : middle());
     if (points_.size() == 1) return clamp(fails_ == k_none ? second_size() : fails_ / k_retreat);
     const double foretold = foretold_largest();
-    // A failure that the curve did not foresee: it knows no better now.
-    if (last_failed_ || failures_ > 2) return clamp(is_near(foretold) ? whole(below_failure()) : middle());
+    // A failure that the curve did not foresee: it knows no better now, but was seldom wrong by more than a half.
+    if (last_failed_ || failures_ > 2) {
+      if (is_near(foretold)) return clamp(whole(below_failure()));
+      return clamp(failures_ == 1 ? std::max(middle(), whole(k_back * static_cast<double>(fails_))) : middle());
+    }
     // From far below the curve is corrected once before it is believed; one failure is enough: after it the last percent is left alone.
     double size = foretold;
     if (static_cast<double>(fits_) < k_far * foretold) {
@@ -124,7 +127,7 @@ class Search {
   // Never far beyond what was seen to fit: the curve may bend.
   std::int64_t bounded(double size) const {
     const bool shown = points_.size() > 2 && static_cast<double>(peak_) > points_.front().peak + std::max(k_shown * room(), noise());
-    const double leap = shown ? k_leap * k_leap : k_leap;
+    const double leap = points_.size() == 2 ? k_first_leap : shown ? k_leap * k_leap : k_leap;
     return static_cast<std::int64_t>(std::min({size, static_cast<double>(options_.max_size), leap * static_cast<double>(fits_)}));
   }
 
@@ -193,11 +196,13 @@ class Search {
   static constexpr std::int64_t k_none = INT64_MAX;
   static constexpr double k_second = 0.125;        // of the room that the first sample foretells: the second trial's size
   static constexpr std::int64_t k_retreat = 8;     // by so much smaller where even that did not fit
+  static constexpr double k_back = 0.55;           // of a size that did not fit: enough for the curve to be believed from there
   static constexpr double k_cautious = 0.9;        // of the size that a square would allow
   static constexpr double k_far = 0.5;             // of the foretold size: below it is far
   static constexpr double k_well_short_of = 0.85;  // of the foretold size, from far below
   static constexpr double k_short_of = 0.99;       // of the foretold size, after a failure
-  static constexpr double k_leap = 16.0;           // times the largest that fitted; squared once three sizes show the curve
+  static constexpr double k_first_leap = 64.0;     // times the largest that fitted, from two sizes
+  static constexpr double k_leap = 16.0;           // from more; squared once three show the curve
   static constexpr double k_apart = 0.8;           // of the largest size: points nearer to it are left out of the curve
   static constexpr double k_straight = 0.002;      // slopes that differ by less are one line
   static constexpr double k_noise = 0.001;         // of the room
