@@ -23,8 +23,7 @@ constexpr double k_worth_the_trial = 1.05;  // slower on the devices than withou
 std::vector<char> ranks_without_room(const Plan& plan, const std::vector<RankCost>& costs) {
   std::vector<char> lack(costs.size(), 0);
   for (std::size_t r = 0; r < costs.size(); ++r) {
-    if (!costs[r].share_memory) continue;
-    const std::int64_t fits = costs[r].share_memory->largest_micro_batch(plan.ranks[r].samples);
+    const std::int64_t fits = costs[r].largest_micro_batch(plan.ranks[r].samples);
     for (const MicroBatchRun& run : plan.ranks[r].micro_batches) lack[r] = lack[r] != 0 || run.size > fits ? 1 : 0;
   }
   return lack;
@@ -58,7 +57,6 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
 // Every rank knows who failed, so all say and do the same.
 void RunPlans::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
   if (!may_keep_in_host() || profile_->ranks[rank].kept_in_host) return lower_limit(rank, failed_size, factor, why);
-  moved_ = true;
   keep_in_host(rank, true);
   if (control_.rank() == 0) say_kept_in_host(rank, why);
 }
@@ -68,15 +66,14 @@ bool RunPlans::may_keep_in_host() const {
 }
 
 void RunPlans::keep_in_host(std::size_t rank, bool in_host) {
+  moved_ = true;
   profile_->ranks[rank].kept_in_host = in_host;
   if (replica_.graph_step && static_cast<int>(rank) == control_.rank()) replica_.graph_step->keep_in_host(in_host);
 }
 
 void RunPlans::keep_as_planned() {
   for (std::size_t r = 0; r < plan_->full.ranks.size(); ++r) {
-    if (!plan_->full.ranks[r].kept_in_host) continue;
-    keep_in_host(r, true);
-    moved_ = true;
+    if (plan_->full.ranks[r].kept_in_host) keep_in_host(r, true);
   }
   time_what_has_moved();
 }
@@ -111,7 +108,7 @@ void RunPlans::choose_where_to_keep() {
     }
   };
   move(true);
-  profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+  time_what_has_moved();
   char quicker = 1;
   agree_on_rank_0(control_, [&] {
     const Plan in_host = plan_global_batch(batch, rank_costs(*profile_, configuration_.batch), planner_options(*profile_, configuration_));
@@ -126,7 +123,8 @@ void RunPlans::choose_where_to_keep() {
   control_.broadcast(&quicker, sizeof(quicker), 0);
   if (quicker != 0) return;
   move(false);
-  profile_ = before;
+  profile_ = before;  // with its times
+  moved_ = false;
 }
 
 // The way to host memory and back takes time, which the tables do not have yet.

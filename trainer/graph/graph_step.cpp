@@ -109,7 +109,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
       rounds->run(group);
     }
     rounds->finish(sums);
-    if (!samples.empty()) kept_bytes_per_sample_ = static_cast<double>(rounds->most_kept_bytes()) / static_cast<double>(samples.size());
+    kept_bytes_per_sample_ = rounds->kept_bytes_per_sample();
   } catch (const StepAbandoned&) {
     throw;
   } catch (...) {

@@ -62,9 +62,10 @@ void Rounds::run(std::vector<MicroBatch>& micro_batches) {
 }
 
 void Rounds::count_kept(const std::vector<MicroBatch>& micro_batches) {
-  std::size_t bytes = 0;
-  for (const MicroBatch& micro_batch : micro_batches) bytes += micro_batch.kept.bytes() + micro_batch.gradients.bytes();
-  most_kept_bytes_ = std::max(most_kept_bytes_, bytes);
+  if (micro_batches.empty()) return;
+  const MicroBatch& one = micro_batches.front();
+  const auto samples = static_cast<double>(one.context.samples.size());
+  kept_bytes_per_sample_ = std::max(kept_bytes_per_sample_, static_cast<double>(one.kept.bytes() + one.gradients.bytes()) / samples);
 }
 
 void Rounds::add_shared_gradients(MicroBatch& micro_batch) {

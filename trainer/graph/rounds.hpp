@@ -70,8 +70,8 @@ class Rounds {
 
   /// The loss and this rank's own time.
   void finish(LocalSums& sums);
-  /// The most that has been kept of all micro-batches together at any time.
-  [[nodiscard]] std::size_t most_kept_bytes() const { return most_kept_bytes_; }
+  /// The most that has been kept of the first micro-batch at any time, of each sample.
+  [[nodiscard]] double kept_bytes_per_sample() const { return kept_bytes_per_sample_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -102,7 +102,7 @@ class Rounds {
   StepExchange exchange_;
   at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
-  std::size_t most_kept_bytes_ = 0;
+  double kept_bytes_per_sample_ = 0.0;
   Clock::time_point begun_ = Clock::now();
   double compute_seconds_ = 0.0;
 };

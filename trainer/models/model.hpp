@@ -35,7 +35,7 @@ class Model {
   virtual ~Model() = default;
 
   /// Inputs [N, ...] on the model's device, as many as it takes; returns what it returns: outputs [N, ..., num_classes] alone, or, where it
-  /// computes its loss itself, the loss's sum and weight.
+  /// computes its loss itself, the loss's sum and weight, and what else is to live as long as they do.
   virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) = 0;
   /// Of one input, one output.
   at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) { return run({inputs}, context).front(); }

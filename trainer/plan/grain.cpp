@@ -7,10 +7,6 @@
 namespace onebatch {
 namespace {
 
-bool has_memory(const RankCost& rank, std::int64_t size, std::int64_t share) {
-  return rank.max_micro_batch >= size && (!rank.share_memory || rank.share_memory->largest_micro_batch(share) >= size);
-}
-
 // All calls take a rank the same time, so handing each to the rank that would be done with it first is optimal.
 GrainSplit with_last(std::int64_t calls, std::int64_t grain, std::int64_t remainder, const std::vector<RankCost>& ranks,
                      std::size_t last_rank) {
@@ -21,7 +17,8 @@ GrainSplit with_last(std::int64_t calls, std::int64_t grain, std::int64_t remain
     const bool takes_rest = remainder > 0 && r == last_rank;
     const double before = ranks[r].constant_seconds + (takes_rest ? ranks[r].table.seconds(remainder) : 0.0);
     if (takes_rest) split.slowest_seconds = before;
-    if (has_memory(ranks[r], grain, grain + (takes_rest ? remainder : 0))) next.emplace(before + ranks[r].table.seconds(grain), r);
+    if (ranks[r].largest_micro_batch(grain + (takes_rest ? remainder : 0)) >= grain)
+      next.emplace(before + ranks[r].table.seconds(grain), r);
   }
   for (std::int64_t i = 0; i < calls; ++i) {
     if (next.empty()) return {};
@@ -30,7 +27,7 @@ GrainSplit with_last(std::int64_t calls, std::int64_t grain, std::int64_t remain
     ++split.calls[rank];
     split.slowest_seconds = std::max(split.slowest_seconds, seconds);
     const std::int64_t share = grain * (split.calls[rank] + 1) + (rank == last_rank ? remainder : 0);
-    if (has_memory(ranks[rank], grain, share)) next.emplace(seconds + ranks[rank].table.seconds(grain), rank);
+    if (ranks[rank].largest_micro_batch(share) >= grain) next.emplace(seconds + ranks[rank].table.seconds(grain), rank);
   }
   return split;
 }
@@ -43,7 +40,7 @@ GrainSplit split_by_grain(std::int64_t global_batch_size, std::int64_t grain, co
   if (remainder == 0) return with_last(calls, grain, 0, ranks, ranks.size() - 1);
   GrainSplit best;
   for (std::size_t last = 0; last < ranks.size(); ++last) {
-    if (!has_memory(ranks[last], remainder, remainder)) continue;
+    if (ranks[last].largest_micro_batch(remainder) < remainder) continue;
     GrainSplit split = with_last(calls, grain, remainder, ranks, last);
     if (!split.calls.empty() && (best.calls.empty() || split.slowest_seconds < best.slowest_seconds)) best = std::move(split);
   }

@@ -6,6 +6,8 @@
 #include "trainer/plan/plan.hpp"
 #include "trainer/plan/share_memory.hpp"
 
+#include <algorithm>
+
 namespace onebatch {
 
 struct RankCost {
@@ -17,6 +19,11 @@ struct RankCost {
   double constant_seconds = 0.0;                           // per optimizer step, whatever the share
   bool kept_in_host = false;                               // what is kept of the share
   std::optional<ShareMemory> share_memory = std::nullopt;  // limits micro-batches further, the larger the share is
+
+  /// The largest micro-batch that fits beside a share of `samples`.
+  [[nodiscard]] std::int64_t largest_micro_batch(std::int64_t samples) const {
+    return share_memory ? std::min(max_micro_batch, share_memory->largest_micro_batch(samples)) : max_micro_batch;
+  }
 };
 
 struct PlannerOptions {

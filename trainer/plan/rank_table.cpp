@@ -88,6 +88,7 @@ std::optional<std::int64_t> RankTable::largest_beside(std::int64_t num_samples) 
 
 std::int64_t RankTable::largest_share(std::int64_t cap) const {
   if (!usable()) return 0;
+  if (!memory_) return cap;
   return last_that_holds(1, cap, [&](std::int64_t n) { return largest_beside(n).has_value(); });
 }
 
