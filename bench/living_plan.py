@@ -16,11 +16,11 @@ CONFIG = """
 max_steps = {last}
 output_dir = "{folder}/runs"
 [batch]
-global_batch_size = 256
+global_batch_size = 1024
 [data]
 kind = "synthetic"
 shape = [512]
-size = 2048
+size = 4096
 [model]
 kind = "mlp"
 hidden = [1024, 1024]
@@ -31,7 +31,7 @@ resume = "never"
 [probe]
 cache = false
 [simulate]
-devices = [{{slowdown = 2.0{changes}}}, {{slowdown = 2.0}}]
+devices = [{{slowdown = 1.0{changes}}}, {{slowdown = 1.0}}]
 """
 
 
@@ -48,17 +48,23 @@ def idle(lines):
     return 100 * statistics.median(1 - statistics.mean(line["compute_seconds"]) / max(line["compute_seconds"]) for line in lines)
 
 
+def new_plans(lines):
+    """The steps that were the first under another plan."""
+    return [line["step"] for before, line in zip(lines, lines[1:]) if line["plan"] > before["plan"]]
+
+
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     for repeat in range(3):
         steady = train(folder, f"steady-{repeat}", "")
-        print(f"steady: {steady[-1]['plan'] - steady[0]['plan']} new plans in {LAST} steps, idle {idle(steady):.1f} % (median of the steps)", flush=True)
-        drift = train(folder, f"drift-{repeat}", f", changes = [{{step = {CHANGE}, slowdown = 6.0}}]")
-        before = drift[CHANGE - 2]["plan"]
-        answered = next((line["step"] for line in drift if line["plan"] > before), None)
-        if answered is None:
+        print(f"steady: {len(new_plans(steady))} new plans in {LAST} steps, idle {idle(steady):.1f} % (median of the steps)", flush=True)
+        drift = train(folder, f"drift-{repeat}", f", changes = [{{step = {CHANGE}, slowdown = 3.0}}]")
+        steps = [step for step in new_plans(drift) if step >= CHANGE]
+        if not steps:
             print("drift: NO new plan")
             continue
-        after = [line for line in drift if line["step"] > answered + 100]
-        print(f"drift: a new plan {answered - CHANGE} steps after the change, idle {idle(drift[answered:answered + 100]):.1f} % in the 100 steps after it and "
-              f"{idle(after):.1f} % in the {len(after)} after those; {after[-1]['plan'] - before} new plans in all, {after[-1]['plan'] - after[0]['plan']} of them in those last steps", flush=True)
+        soon = drift[steps[0]:steps[0] + 100]
+        later = drift[steps[0] + 100:]
+        print(f"drift: new plans {[step - CHANGE for step in steps]} steps after the change, {sum(step > later[0]['step'] for step in steps)} of them in the last "
+              f"{len(later)} steps; idle {idle(drift[:CHANGE - 1]):.1f} % before it, {idle(soon):.1f} % in the 100 steps after the first and "
+              f"{idle(later):.1f} % after those", flush=True)

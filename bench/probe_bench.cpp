@@ -26,7 +26,7 @@ namespace {
 
 namespace nn = torch::nn;
 using Forward = std::function<at::Tensor(const at::Tensor&)>;
-constexpr std::int64_t k_most = 8192;
+constexpr std::int64_t k_most = 1000000;
 
 // A block of a language model: attention is quadratic in the sequence, not in the batch.
 struct BlockImpl : nn::Module {

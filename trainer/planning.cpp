@@ -16,9 +16,6 @@
 namespace onebatch {
 namespace {
 
-constexpr std::int64_t k_drift_check_steps = 4;
-constexpr std::int64_t k_recent_steps = 200;
-
 std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int rank) {
   if (batch.micro_batch_size.empty()) return std::nullopt;
   return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
@@ -58,6 +55,12 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("overlap", static_cast<int>(c.comm.overlap));
   add("reduce", static_cast<int>(c.comm.reduce_dtype));
   return text;
+}
+
+void correct_times(ClusterProfile& profile, const std::vector<double>& factors) {
+  for (std::size_t r = 0; r < profile.ranks.size(); ++r) {
+    for (TimedSize& timed : profile.ranks[r].step_seconds) timed.seconds *= factors[r];
+  }
 }
 
 }  // namespace
@@ -158,40 +161,31 @@ void RunPlans::watch() {
   if (retimed_ && control_.rank() == 0) predicted = rank_seconds_under(plan_->full, rank_costs(*profile_, configuration_.batch));
   control_.broadcast(predicted.data(), predicted.size() * sizeof(double), 0);
   watch_.begin(std::move(predicted));
-  watching_ = true;
 }
 
 bool RunPlans::follow_drift(const StepTotals& totals, std::int64_t step) {
   if (control_.size() == 1 || !plan_ || drift_said_) return false;
-  if (!watching_) watch();
+  if (!watch_.watches()) watch();
   watch_.add(totals.compute_seconds);
-  if (step % k_drift_check_steps != 0) return false;
-  const auto recent = std::count_if(drifts_.begin(), drifts_.end(), [&](auto when) { return when > step - k_recent_steps; });
-  for (const DriftWindow& window : k_drift_windows) {
-    const auto drift = watch_.drift(window);  // the same on every rank
-    if (!drift) continue;
-    const Gain gain = gain_of_a_new_plan(*drift, window, static_cast<int>(recent));
-    if (!gain.worth || !may_follow_drift(gain)) continue;
-    drifts_.push_back(step);
-    return replan_for_drift(window, static_cast<int>(recent));
+  for (const DriftSign& sign : watch_.signs(step)) {  // the same on every rank
+    const Gain gain = gain_of_a_new_plan(sign);
+    if (gain.worth) return may_follow_drift(gain) && replan_for_drift(sign, gain.measured, step);
   }
   return false;
 }
 
-RunPlans::Gain RunPlans::gain_of_a_new_plan(const DriftWatch::Drift& drift, const DriftWindow& window, int recent) {
-  const BatchConfiguration& batch = configuration_.batch;
-  const bool known = profile_.has_value();
-  profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
+RunPlans::Gain RunPlans::gain_of_a_new_plan(const DriftSign& sign) {
   Gain gain;
+  gain.measured = !profile_.has_value();
+  profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
   agree_on_rank_0(control_, [&] {
-    auto costs = rank_costs(*profile_, batch);
-    for (std::size_t r = 0; r < costs.size(); ++r) {
-      costs[r].table = scaled(costs[r].table, drift.least[r]);
-      if (std::abs(std::log(drift.typical[r])) > std::abs(std::log(drift.typical[gain.rank]))) gain.rank = r;
+    const std::vector<double>& typical = sign.drift.typical;
+    for (std::size_t r = 0; r < typical.size(); ++r) {
+      if (std::abs(std::log(typical[r])) > std::abs(std::log(typical[gain.rank]))) gain.rank = r;
     }
-    gain.factor = drift.typical[gain.rank];
-    const Plan then = plan_global_batch(batch.global_batch_size, costs, planner_options(*profile_, configuration_));
-    gain.worth = !known || worth_a_new_plan(seconds_under(plan_->full, costs), seconds_under(then, costs), recent, window);
+    gain.factor = typical[gain.rank];
+    gain.worth = gain.measured || promises_a_new_plan(sign, plan_->full, rank_costs(*profile_, configuration_.batch),
+                                                      planner_options(*profile_, configuration_));
   });
   control_.broadcast(&gain, sizeof(gain), 0);
   return gain;
@@ -211,10 +205,16 @@ bool RunPlans::may_follow_drift(const Gain& gain) {
   return false;
 }
 
-// Tables are measured anew, since a factor seen at one size is not that of another. What a busy moment has made up ends here.
-bool RunPlans::replan_for_drift(const DriftWindow& window, int recent) {
-  profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+// What is off by much is measured anew, and what a busy moment has made up ends here. `measured`: the tables are of just now.
+bool RunPlans::replan_for_drift(const DriftSign& sign, bool measured, std::int64_t step) {
+  const bool corrects = !measured && is_correction(sign.drift);
+  if (corrects) {
+    correct_times(*profile_, sign.drift.typical);
+  } else if (!measured) {
+    profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+  }
   retimed_ = true;
+  watch_.answered(step, !corrects);
   EpochPlan then = make_epoch_plan();
   double seconds[2] = {};  // now, then
   if (control_.rank() == 0) {
@@ -223,8 +223,8 @@ bool RunPlans::replan_for_drift(const DriftWindow& window, int recent) {
     seconds[1] = seconds_under(then.full, costs);
   }
   control_.broadcast(seconds, sizeof(seconds), 0);
-  watching_ = false;
-  if (!worth_a_new_plan(seconds[0], seconds[1], recent, window)) return false;
+  watch_.stop();
+  if (!worth_a_new_plan(seconds[0], seconds[1], sign.recent, sign.window)) return false;
   forget_plans();
   plan_ = std::move(then);
   if (control_.rank() != 0) return true;
@@ -238,7 +238,7 @@ bool RunPlans::replan_for_drift(const DriftWindow& window, int recent) {
 void RunPlans::forget_plans() {
   plan_.reset();
   other_plans_.clear();
-  watching_ = false;
+  watch_.stop();
 }
 
 }  // namespace onebatch

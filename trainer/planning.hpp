@@ -38,15 +38,16 @@ class RunPlans {
   EpochPlan plan_on_rank_0(const std::function<std::string()>& plan) const;
   struct Gain {
     bool worth = false;
-    std::size_t rank = 0;  // that is off most
-    double factor = 1.0;   // by
+    std::size_t rank = 0;   // that is off most
+    double factor = 1.0;    // by
+    bool measured = false;  // the tables are of just now
   };
   ProbeRequest probe_request() const;
   void watch();
   // What is seen promises; rank 0 decides.
-  Gain gain_of_a_new_plan(const DriftWatch::Drift& drift, const DriftWindow& window, int recent);
+  Gain gain_of_a_new_plan(const DriftSign& sign);
   bool may_follow_drift(const Gain& gain);
-  bool replan_for_drift(const DriftWindow& window, int recent);
+  bool replan_for_drift(const DriftSign& sign, bool measured, std::int64_t step);
   void forget_plans();
   /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered.
   void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
@@ -76,9 +77,7 @@ class RunPlans {
   std::optional<EpochPlan> plan_;
   std::map<std::int64_t, Plan> other_plans_;
   DriftWatch watch_;
-  bool watching_ = false;             // the plan that is in force
-  bool retimed_ = false;              // the tables are newer than the plan
-  std::vector<std::int64_t> drifts_;  // steps after which the tables were measured anew
+  bool retimed_ = false;  // the tables are newer than the plan
   bool drift_said_ = false;
   bool moved_ = false;  // what a rank keeps, since times were measured
 };

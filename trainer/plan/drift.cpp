@@ -7,6 +7,9 @@ namespace onebatch {
 namespace {
 
 constexpr std::size_t k_most_steps = 4096;
+constexpr double k_most_correction = 1.25;
+constexpr std::int64_t k_check_every = 4;
+constexpr std::int64_t k_recent_steps = 200;
 
 }  // namespace
 
@@ -14,6 +17,11 @@ void DriftWatch::begin(std::vector<double> predicted_seconds) {
   predicted_ = std::move(predicted_seconds);
   steps_.clear();
   warm_ = false;
+  watches_ = true;
+}
+
+void DriftWatch::stop() {
+  watches_ = false;
 }
 
 void DriftWatch::add(const std::vector<double>& compute_seconds) {
@@ -27,20 +35,51 @@ void DriftWatch::add(const std::vector<double>& compute_seconds) {
   if (steps_.size() > k_most_steps) steps_.pop_front();
 }
 
-std::optional<DriftWatch::Drift> DriftWatch::drift(const DriftWindow& window) const {
+std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
+  std::vector<DriftSign> signs;
+  if (!watches_ || step % k_check_every != 0) return signs;
+  const auto recent = std::count_if(answers_.begin(), answers_.end(), [&](auto when) { return when > step - k_recent_steps; });
+  const auto look = [&](const DriftWindow& window) {
+    if (auto seen = drift(window)) signs.push_back({window, std::move(*seen), static_cast<int>(recent)});
+  };
+  if (settling_ && fills(k_settling_window)) {
+    settling_ = false;
+    look(k_settling_window);
+  }
+  for (const DriftWindow& window : k_drift_windows) look(window);
+  return signs;
+}
+
+void DriftWatch::answered(std::int64_t step, bool measured_anew) {
+  answers_.push_back(step);
+  settling_ = measured_anew;
+}
+
+std::optional<std::size_t> DriftWatch::steps_in(const DriftWindow& window) const {
   std::size_t count = 0;
   double seconds = 0.0;
   const auto full = [&] { return count >= window.steps && (seconds >= window.seconds || count == k_most_steps); };
   for (; count < steps_.size() && !full(); ++count) seconds += steps_[steps_.size() - 1 - count].seconds;
-  if (!full()) return std::nullopt;
+  return full() ? std::optional(count) : std::nullopt;
+}
+
+bool DriftWatch::fills(const DriftWindow& window) const {
+  return steps_in(window).has_value();
+}
+
+std::optional<Drift> DriftWatch::drift(const DriftWindow& window) const {
+  const auto filled = steps_in(window);
+  if (!filled) return std::nullopt;
+  const std::size_t count = *filled;
   Drift drift;
   bool any = false;
   for (std::size_t r = 0; r < predicted_.size(); ++r) {
     std::vector<double> seen;
     for (auto step = steps_.end() - static_cast<std::ptrdiff_t>(count); step != steps_.end(); ++step) seen.push_back(step->ratios[r]);
     std::sort(seen.begin(), seen.end());
-    const double low = seen[count / 4];
-    const double high = seen[count - 1 - count / 4];
+    const auto others = static_cast<std::size_t>((1.0 - window.agreeing) * static_cast<double>(count));
+    const double low = seen[others];
+    const double high = seen[count - 1 - others];
     drift.typical.push_back(seen[count / 2]);
     drift.least.push_back(low > 1.0 ? low : (high < 1.0 ? high : 1.0));
     any = any || std::abs(drift.least.back() - 1.0) > window.noticeable;
@@ -69,9 +108,20 @@ CostTable scaled(const CostTable& table, double factor) {
   return CostTable(points);
 }
 
+bool is_correction(const Drift& drift) {
+  return std::all_of(drift.typical.begin(), drift.typical.end(),
+                     [](double ratio) { return std::max(ratio, 1.0 / ratio) < k_most_correction; });
+}
+
 bool worth_a_new_plan(double seconds_now, double seconds_then, int recent_replans, const DriftWindow& window) {
   const double wanted = std::min(0.5, window.least_gain * std::pow(2.0, std::max(0, recent_replans - 1)));
   return seconds_now > 0.0 && 1.0 - seconds_then / seconds_now > wanted;
+}
+
+bool promises_a_new_plan(const DriftSign& sign, const Plan& plan, std::vector<RankCost> ranks, const PlannerOptions& options) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].table = scaled(ranks[r].table, sign.drift.least[r]);
+  const Plan then = plan_global_batch(plan.global_batch_size, ranks, options);
+  return worth_a_new_plan(seconds_under(plan, ranks), seconds_under(then, ranks), sign.recent, sign.window);
 }
 
 }  // namespace onebatch

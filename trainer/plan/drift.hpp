@@ -12,24 +12,43 @@ namespace onebatch {
 struct DriftWindow {
   std::size_t steps;  // at least
   double seconds;     // of computing, at least
+  double agreeing;    // this part of the steps has to go beyond
   double noticeable;  // a rank that is off by less is not
   double least_gain;  // of the step's time
 };
 
 /// What changes much is answered soon; what changes little, or a table that was never quite right, when it is certain.
-inline constexpr std::array<DriftWindow, 2> k_drift_windows = {{{12, 0.75, 0.1, 0.15}, {48, 5.0, 0.01, 0.03}}};
+inline constexpr std::array<DriftWindow, 2> k_drift_windows = {{{12, 0.6, 0.75, 0.1, 0.15}, {96, 15.0, 0.625, 0.01, 0.03}}};
+/// Tables that were measured between two steps are corrected once by the steps that follow: those are what counts, and there are more.
+inline constexpr DriftWindow k_settling_window = {32, 1.5, 0.5, 0.01, 0.01};
+
+/// How far ranks are from their tables.
+struct Drift {
+  std::vector<double> typical;  // per rank: the median of measured over predicted
+  std::vector<double> least;    // the same nearer to 1: as many steps as must agree went beyond it. 1 where they did not agree on a side
+};
+
+/// A drift that asks whether another plan would be better.
+struct DriftSign {
+  DriftWindow window;
+  Drift drift;
+  int recent = 0;  // answers not long ago
+};
 
 /// Each rank's time beside the table's, over the last steps. Says the same on every rank that is told the same.
 class DriftWatch {
  public:
-  struct Drift {
-    std::vector<double> typical;  // per rank: the median of measured over predicted
-    std::vector<double> least;    // the same nearer to 1: three steps in four went beyond it. 1 where they did not agree on a side
-  };
-
   /// Forgets what was seen: from here on the ranks follow a plan that predicts these times, per rank; 0 for one without work.
   void begin(std::vector<double> predicted_seconds);
+  /// Nothing is expected until the next begin().
+  void stop();
+  [[nodiscard]] bool watches() const { return watches_; }
   void add(const std::vector<double>& compute_seconds);
+  /// What there is to say after a step, the most urgent first.
+  std::vector<DriftSign> signs(std::int64_t step);
+  /// A sign was answered: tables were scaled, or measured anew.
+  void answered(std::int64_t step, bool measured_anew);
+  [[nodiscard]] bool fills(const DriftWindow& window) const;
   /// Over the last steps that fill the window. None before it is full, and where no rank is noticeably off.
   [[nodiscard]] std::optional<Drift> drift(const DriftWindow& window) const;
 
@@ -38,9 +57,14 @@ class DriftWatch {
     std::vector<double> ratios;  // per rank
     double seconds;              // of the slowest
   };
+  [[nodiscard]] std::optional<std::size_t> steps_in(const DriftWindow& window) const;
+
   std::vector<double> predicted_;
   std::deque<Step> steps_;
-  bool warm_ = false;  // the first step under a plan meets new sizes
+  std::vector<std::int64_t> answers_;  // steps after which there was one
+  bool watches_ = false;
+  bool warm_ = false;      // the first step under a plan meets new sizes
+  bool settling_ = false;  // tables were measured anew, and no steps have confirmed them yet
 };
 
 /// What the plan's micro-batches take with these costs, per rank; 0 for a rank without work.
@@ -51,8 +75,15 @@ double seconds_under(const Plan& plan, const std::vector<RankCost>& ranks);
 /// The table with every time multiplied.
 CostTable scaled(const CostTable& table, double factor);
 
+/// Whether a rank is off by so little that its table, scaled, holds near the sizes in use: a factor seen at one size is not that of
+/// another, and after more than a quarter a plan goes to sizes where nothing was seen.
+bool is_correction(const Drift& drift);
+
 /// Whether a new plan is worth it after `recent_replans` for the same reason not long ago: from the second on each doubles what has to be
 /// won, so that plans do not oscillate where no table is true.
 bool worth_a_new_plan(double seconds_now, double seconds_then, int recent_replans, const DriftWindow& window);
+
+/// Whether that much can be won where the ranks' costs have changed by the least that the sign shows.
+bool promises_a_new_plan(const DriftSign& sign, const Plan& plan, std::vector<RankCost> ranks, const PlannerOptions& options = {});
 
 }  // namespace onebatch

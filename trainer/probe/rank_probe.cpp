@@ -211,9 +211,13 @@ class RankProbe {
     return times;
   }
 
-  // A step repeats its sizes: the first of another size pays for memory and caches that the next ones find.
+  // As in a run: a step repeats its sizes, so the first of another size pays for memory and caches that the next ones find; and it follows
+  // an update, not the idle end of a micro-batch on a device that plays a slow one.
   double settled_micro_step(std::int64_t size) {
     sizes_.micro_step(size);
+    sizes_.update();
+    replica_.gradients.begin_step();
+    replica_.device.synchronize();
     return sizes_.micro_step(size);
   }
 
