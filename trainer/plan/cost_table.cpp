@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace onebatch {
 namespace {
@@ -19,12 +20,6 @@ void check(const std::vector<TimedSize>& points) {
   }
 }
 
-// Through two points, at `size`; never below 0, never falling.
-double line_at(const TimedSize& a, const TimedSize& b, std::int64_t size) {
-  const double slope = std::max(0.0, (b.seconds - a.seconds) / static_cast<double>(b.size - a.size));
-  return std::max(0.0, a.seconds + slope * static_cast<double>(size - a.size));
-}
-
 }  // namespace
 
 CostTable::CostTable(std::vector<TimedSize> points) : points_(std::move(points)) {
@@ -35,12 +30,23 @@ CostTable::CostTable(std::vector<TimedSize> points) : points_(std::move(points))
 
 double CostTable::seconds(std::int64_t size) const {
   if (size <= 0) return 0.0;
-  if (points_.size() == 1) return points_.front().seconds;
-  const auto above = std::lower_bound(points_.begin(), points_.end(), size, [](const TimedSize& p, std::int64_t s) { return p.size < s; });
-  if (above == points_.begin()) return std::min(points_[0].seconds, line_at(points_[0], points_[1], size));
-  if (above == points_.end()) return std::max(points_.back().seconds, line_at(points_[points_.size() - 2], points_.back(), size));
-  if (above->size == size) return above->seconds;
-  return line_at(*(above - 1), *above, size);
+  const std::size_t next = next_point(size);
+  if (next < points_.size() && points_[next].size == size) return points_[next].seconds;
+  return line_before(next).at(size);
+}
+
+std::size_t CostTable::next_point(std::int64_t size) const {
+  const auto next = std::lower_bound(points_.begin(), points_.end(), size, [](const TimedSize& p, std::int64_t s) { return p.size < s; });
+  return static_cast<std::size_t>(next - points_.begin());
+}
+
+CostTable::Line CostTable::line_before(std::size_t next) const {
+  if (points_.size() == 1) return {points_.front(), 0.0, points_.front().seconds, points_.front().seconds};
+  const TimedSize& a = points_[std::min(next > 0 ? next - 1 : 0, points_.size() - 2)];
+  const TimedSize& b = *(&a + 1);
+  const double least = next == points_.size() ? points_.back().seconds : 0.0;
+  const double most = next == 0 ? points_.front().seconds : std::numeric_limits<double>::infinity();
+  return {a, (b.seconds - a.seconds) / static_cast<double>(b.size - a.size), least, most};
 }
 
 }  // namespace onebatch

@@ -93,6 +93,7 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
   const double limit = slowest_of(shares, tables) * (1.0 + options.few_sizes_tolerance);
   Plan plan;
   plan.global_batch_size = batch;
+  plan.ranks.reserve(ranks.size());
   double slowest = 0.0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     RankTable& table = tables.of(r);

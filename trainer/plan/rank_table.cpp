@@ -9,16 +9,20 @@ namespace {
 constexpr double k_infinite = std::numeric_limits<double>::infinity();
 
 // The two ends, and the sizes of the table between them at which the slope rises or the line does not go on exactly.
-std::vector<std::int64_t> find_corners(const CostTable& table, std::int64_t least, std::int64_t largest) {
-  std::vector<std::int64_t> corners = {least, largest};
+std::vector<TimedSize> find_corners(const CostTable& table, std::int64_t least, std::int64_t largest) {
+  std::vector<TimedSize> corners;
+  corners.reserve(table.points().size() + 8);
+  const auto add = [&](std::int64_t size) { corners.push_back({size, table.seconds(size)}); };
+  add(least);
+  add(largest);
   for (const auto& [size, seconds] : table.points()) {
     if (size <= least || size >= largest) continue;
-    if (table.seconds(size + 1) - seconds >= seconds - table.seconds(size - 1)) corners.push_back(size);
+    if (table.seconds(size + 1) - seconds >= seconds - table.seconds(size - 1)) corners.push_back({size, seconds});
   }
   // Below the first point and beyond the last the line may be held at a value instead of going on: there the bend can be anywhere.
   const auto& points = table.points();
   for (const std::int64_t size : {points.front().size - 1, points.front().size, points.back().size, points.back().size + 1}) {
-    if (size > least && size < largest) corners.push_back(size);
+    if (size > least && size < largest) add(size);
   }
   std::int64_t low = least;
   std::int64_t high = std::min(points.front().size, largest);
@@ -27,10 +31,12 @@ std::vector<std::int64_t> find_corners(const CostTable& table, std::int64_t leas
       const std::int64_t middle = low + (high - low) / 2;
       (table.seconds(middle) == 0.0 ? low : high) = middle;
     }
-    corners.insert(corners.end(), {low, high});
+    add(low);
+    add(high);
   }
-  std::sort(corners.begin(), corners.end());
-  corners.erase(std::unique(corners.begin(), corners.end()), corners.end());
+  std::sort(corners.begin(), corners.end(), [](const TimedSize& a, const TimedSize& b) { return a.size < b.size; });
+  const auto same = [](const TimedSize& a, const TimedSize& b) { return a.size == b.size; };
+  corners.erase(std::unique(corners.begin(), corners.end(), same), corners.end());
   return corners;
 }
 
@@ -68,10 +74,7 @@ RankTable::RankTable(const RankCost& cost, std::optional<std::int64_t> accumulat
   if (!usable()) return;
   corners_ = find_corners(table_, least_, largest_);
   least_rate_ = k_infinite;
-  for (const std::int64_t corner : corners_) {
-    corner_seconds_.push_back(table_.seconds(corner));
-    least_rate_ = std::min(least_rate_, corner_seconds_.back() / static_cast<double>(corner));
-  }
+  for (const auto& [size, seconds] : corners_) least_rate_ = std::min(least_rate_, seconds / static_cast<double>(size));
   // Where the slope falls inside, T(b)/b may be least at a point that is no corner.
   for (const auto& [size, seconds] : table_.points()) {
     if (size >= least_ && size <= largest_) least_rate_ = std::min(least_rate_, seconds / static_cast<double>(size));
@@ -113,36 +116,39 @@ double RankTable::seconds(std::int64_t num_samples) {
 
 void RankTable::extend(std::int64_t num_samples) {
   const auto wanted = static_cast<std::size_t>(num_samples) + 1;
-  std::size_t n = best_.size();
-  if (wanted <= n) return;
-  best_.resize(wanted, {k_infinite, 0});
+  const std::size_t known = best_.size();
+  if (wanted <= known) return;
+  if (best_.capacity() < wanted) best_.reserve(wanted + wanted / 2);
+  best_.resize(wanted);
+  std::fill(best_.begin() + static_cast<std::ptrdiff_t>(known), best_.end(), Best{k_infinite, 0});
+  best_[0] = {0.0, 0};
+  std::size_t n = std::max<std::size_t>(known, 1);
+  if (!steps_ && !fixed_) return extend_free(n);
   for (; n < wanted; ++n) {
     if (steps_) {
       extend_steps(n);
-    } else if (fixed_) {
-      extend_fixed(n);
     } else {
-      extend_free(n);
+      extend_fixed(n);
     }
   }
 }
 
-void RankTable::extend_free(std::size_t n) {
-  const auto size = static_cast<std::int64_t>(n);
-  double best = k_infinite;
-  std::int64_t choice = 0;
-  if (size >= least_ && size <= largest_) {
-    best = table_.seconds(size);
-    choice = size;
-  }
-  for (std::size_t i = 0; i < corners_.size() && corners_[i] < size; ++i) {
-    const double candidate = best_[n - static_cast<std::size_t>(corners_[i])].seconds + corner_seconds_[i];
-    if (candidate < best) {
-      best = candidate;
-      choice = corners_[i];
+// All from `first` on.
+void RankTable::extend_free(std::size_t first) {
+  Best* const best = best_.data();
+  const auto begin = static_cast<std::int64_t>(first);
+  const auto end = static_cast<std::int64_t>(best_.size());
+  table_.visit(std::max(least_, begin), std::min(end - 1, largest_), [&](std::int64_t size, double seconds) {
+    best[size] = {seconds, size};
+  });
+  for (std::int64_t size = begin; size < end; ++size) {
+    Best least = best[size];
+    for (std::size_t i = 0; i < corners_.size() && corners_[i].size < size; ++i) {
+      const double candidate = best[size - corners_[i].size].seconds + corners_[i].seconds;
+      if (candidate < least.seconds) least = {candidate, corners_[i].size};
     }
+    best[size] = least;
   }
-  best_[n] = {best, choice};
 }
 
 // All of one size, but for one smaller remainder.

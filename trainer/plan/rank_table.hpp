@@ -55,7 +55,7 @@ class RankTable {
   // The table to ask about so many samples, this one or one of smaller sizes; null where they do not fit.
   RankTable* table_of(std::int64_t num_samples);
   void extend(std::int64_t num_samples);
-  void extend_free(std::size_t n);
+  void extend_free(std::size_t first);
   void extend_fixed(std::size_t n);
   void extend_steps(std::size_t n);
   [[nodiscard]] std::vector<std::int64_t> equal_split(std::int64_t num_samples, std::int64_t count) const;
@@ -67,9 +67,8 @@ class RankTable {
   std::optional<std::int64_t> steps_;
   double constant_;
   double least_rate_ = 0.0;
-  std::vector<std::int64_t> corners_;
-  std::vector<double> corner_seconds_;
-  std::vector<Best> best_ = {{0.0, 0}};  // of each n
+  std::vector<TimedSize> corners_;
+  std::vector<Best> best_;  // of each n that was asked for
   std::optional<ShareMemory> memory_;
   std::map<std::int64_t, std::unique_ptr<RankTable>> smaller_;  // by their largest size, as they are asked for
 };

@@ -82,6 +82,9 @@ class MonotoneSearch {
   // Each table's times inside the bracket, in order, until all samples are done.
   double least_time_in_bracket() {
     std::vector<std::pair<double, std::int64_t>> times;  // and how many samples are done with each
+    std::int64_t inside = 0;
+    for (std::size_t i = 0; i < count_.size(); ++i) inside += high_.most[i] - low_.most[i];
+    times.reserve(static_cast<std::size_t>(inside));
     for (std::size_t i = 0; i < count_.size(); ++i) {
       RankTable& table = tables_.tables[i];
       for (std::int64_t n = low_.most[i] + 1; n <= high_.most[i]; ++n)
