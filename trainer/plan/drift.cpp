@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::size_t k_most_steps = 4096;
 constexpr double k_most_correction = 1.25;
-constexpr std::int64_t k_check_every = 4;
+constexpr std::size_t k_most_compared = 256;  // of a window's steps: more say little more
+constexpr std::int64_t k_looks = 3;           // while a window fills
 constexpr std::int64_t k_recent_steps = 200;
 
 }  // namespace
@@ -37,7 +38,7 @@ void DriftWatch::add(const std::vector<double>& compute_seconds) {
 
 std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
   std::vector<DriftSign> signs;
-  if (!watches_ || step % k_check_every != 0) return signs;
+  if (!watches_) return signs;
   const auto recent = std::count_if(answers_.begin(), answers_.end(), [&](auto when) { return when > step - k_recent_steps; });
   const auto look = [&](const DriftWindow& window) {
     if (auto seen = drift(window)) signs.push_back({window, std::move(*seen), static_cast<int>(recent)});
@@ -45,8 +46,12 @@ std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
   if (settling_ && fills(k_settling_window)) {
     settling_ = false;
     look(k_settling_window);
+    // What is off by more is no flaw of the tables: if it lasts, the windows below see it.
+    if (!signs.empty() && !is_correction(signs.back().drift)) signs.pop_back();
   }
-  for (const DriftWindow& window : k_drift_windows) look(window);
+  for (const DriftWindow& window : k_drift_windows) {
+    if (step % (static_cast<std::int64_t>(window.steps) / k_looks) == 0) look(window);
+  }
   return signs;
 }
 
@@ -70,13 +75,14 @@ bool DriftWatch::fills(const DriftWindow& window) const {
 std::optional<Drift> DriftWatch::drift(const DriftWindow& window) const {
   const auto filled = steps_in(window);
   if (!filled) return std::nullopt;
-  const std::size_t count = *filled;
+  const std::size_t stride = 1 + *filled / k_most_compared;
   Drift drift;
   bool any = false;
   for (std::size_t r = 0; r < predicted_.size(); ++r) {
     std::vector<double> seen;
-    for (auto step = steps_.end() - static_cast<std::ptrdiff_t>(count); step != steps_.end(); ++step) seen.push_back(step->ratios[r]);
+    for (std::size_t i = steps_.size() - *filled; i < steps_.size(); i += stride) seen.push_back(steps_[i].ratios[r]);
     std::sort(seen.begin(), seen.end());
+    const std::size_t count = seen.size();
     const auto others = static_cast<std::size_t>((1.0 - window.agreeing) * static_cast<double>(count));
     const double low = seen[others];
     const double high = seen[count - 1 - others];
