@@ -308,8 +308,7 @@ int run(int argc, char** argv) {
   }
   std::printf(
       "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %ld of %zu compared; at most 6 trials and 1 out of memory in %.1f %%; %ld out "
-      "of memory in %ld "
-      "steps after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
+      "of memory in %ld steps after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
       tally.cases, part(tally.near, tally.cases), static_cast<long>(tally.above), tally.of_power.size(), part(tally.quick, tally.cases),
       static_cast<long>(tally.failures_after), static_cast<long>(steps), median(tally.of_power), median(tally.of_binsearch));
   budget.set_limit_bytes(MemoryBudget::k_no_limit);

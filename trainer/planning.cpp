@@ -57,12 +57,6 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   return text;
 }
 
-void correct_times(ClusterProfile& profile, const std::vector<double>& factors) {
-  for (std::size_t r = 0; r < profile.ranks.size(); ++r) {
-    for (TimedSize& timed : profile.ranks[r].step_seconds) timed.seconds *= factors[r];
-  }
-}
-
 }  // namespace
 
 RunPlans::RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer,
@@ -209,7 +203,10 @@ bool RunPlans::may_follow_drift(const Gain& gain) {
 bool RunPlans::replan_for_drift(const DriftSign& sign, bool measured, std::int64_t step) {
   const bool corrects = !measured && is_correction(sign.drift);
   if (corrects) {
-    correct_times(*profile_, sign.drift.typical);
+    for (std::size_t r = 0; r < profile_->ranks.size(); ++r) {
+      std::vector<TimedSize>& times = profile_->ranks[r].step_seconds;
+      times = scaled(CostTable(times), sign.drift.typical[r]).points();
+    }
   } else if (!measured) {
     profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
   }

@@ -114,9 +114,9 @@ TEST(DriftTest, repeated_plans_have_to_win_more) {
 // Ranks that play given tables, times a speed, under noise, while plans follow what is seen of them.
 class Played {
  public:
-  Played(std::vector<CostTable> said, std::vector<CostTable> truth, std::int64_t batch, double noise, unsigned seed)
+  Played(const std::vector<CostTable>& said, std::vector<CostTable> truth, std::int64_t batch, double noise, unsigned seed)
       : truth_(std::move(truth)), batch_(batch), noise_(1.0, noise), generator_(seed) {
-    for (CostTable& table : said) costs_.push_back({"d", std::move(table), 1, k_most, std::nullopt, 0.0});
+    for (const CostTable& table : said) costs_.push_back({"d", table, 1, table.points().back().size, std::nullopt, 0.0});
     plan_ = plan_global_batch(batch_, costs_);
   }
   void slow_down(std::size_t rank, double factor) { truth_[rank] = scaled(truth_[rank], factor); }
@@ -142,8 +142,6 @@ class Played {
   [[nodiscard]] const std::vector<int>& replans() const { return replans_; }
 
  private:
-  static constexpr std::int64_t k_most = 1024;
-
   std::vector<double> true_seconds() const {
     std::vector<RankCost> costs = costs_;
     for (std::size_t r = 0; r < costs.size(); ++r) costs[r].table = truth_[r];

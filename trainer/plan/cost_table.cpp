@@ -42,8 +42,9 @@ std::size_t CostTable::next_point(std::int64_t size) const {
 
 CostTable::Line CostTable::line_before(std::size_t next) const {
   if (points_.size() == 1) return {points_.front(), 0.0, points_.front().seconds, points_.front().seconds};
-  const TimedSize& a = points_[std::min(next > 0 ? next - 1 : 0, points_.size() - 2)];
-  const TimedSize& b = *(&a + 1);
+  const std::size_t piece = std::min(next > 0 ? next - 1 : 0, points_.size() - 2);
+  const TimedSize& a = points_[piece];
+  const TimedSize& b = points_[piece + 1];
   const double least = next == points_.size() ? points_.back().seconds : 0.0;
   const double most = next == 0 ? points_.front().seconds : std::numeric_limits<double>::infinity();
   return {a, (b.seconds - a.seconds) / static_cast<double>(b.size - a.size), least, most};

@@ -40,17 +40,16 @@ std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
   std::vector<DriftSign> signs;
   if (!watches_) return signs;
   const auto recent = std::count_if(answers_.begin(), answers_.end(), [&](auto when) { return when > step - k_recent_steps; });
-  const auto look = [&](const DriftWindow& window) {
-    if (auto seen = drift(window)) signs.push_back({window, std::move(*seen), static_cast<int>(recent)});
-  };
+  const auto add = [&](const DriftWindow& window, const Drift& seen) { signs.push_back({window, seen, static_cast<int>(recent)}); };
   if (settling_ && fills(k_settling_window)) {
     settling_ = false;
-    look(k_settling_window);
+    const auto seen = drift(k_settling_window);
     // What is off by more is no flaw of the tables: if it lasts, the windows below see it.
-    if (!signs.empty() && !is_correction(signs.back().drift)) signs.pop_back();
+    if (seen && is_correction(*seen)) add(k_settling_window, *seen);
   }
   for (const DriftWindow& window : k_drift_windows) {
-    if (step % (static_cast<std::int64_t>(window.steps) / k_looks) == 0) look(window);
+    if (step % (static_cast<std::int64_t>(window.steps) / k_looks) != 0) continue;
+    if (const auto seen = drift(window)) add(window, *seen);
   }
   return signs;
 }

@@ -119,7 +119,7 @@ void RankTable::extend(std::int64_t num_samples) {
   const std::size_t known = best_.size();
   if (wanted <= known) return;
   if (best_.capacity() < wanted) best_.reserve(wanted + wanted / 2);
-  best_.resize(wanted);
+  best_.resize(wanted);  // GCC 12 makes each entry wait for the one before it where resize() itself is given the value
   std::fill(best_.begin() + static_cast<std::ptrdiff_t>(known), best_.end(), Best{k_infinite, 0});
   best_[0] = {0.0, 0};
   std::size_t n = std::max<std::size_t>(known, 1);
