@@ -53,11 +53,22 @@ def new_plans(lines):
     return [line["step"] for before, line in zip(lines, lines[1:]) if line["plan"] > before["plan"]]
 
 
+def machine(lines, step):
+    """How each rank's time had changed before a new plan that no played change explains: the machine itself."""
+    def typical(part):
+        return [statistics.median(seconds) for seconds in zip(*(line["compute_seconds"] for line in part))]
+    now = typical(lines[max(0, step - 1 - 32):step - 1])
+    then = typical(lines[:64])
+    return " and ".join(f"{new / old:.2f}" for new, old in zip(now, then))
+
+
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     for repeat in range(3):
         steady = train(folder, f"steady-{repeat}", "")
         print(f"steady: {len(new_plans(steady))} new plans in {LAST} steps, idle {idle(steady):.1f} % (median of the steps)", flush=True)
+        for step in new_plans(steady):
+            print(f"  before the one at step {step} the ranks took {machine(steady, step)} times what they took in the first 64 steps")
         drift = train(folder, f"drift-{repeat}", f", changes = [{{step = {CHANGE}, slowdown = 3.0}}]")
         steps = [step for step in new_plans(drift) if step >= CHANGE]
         if not steps:

@@ -28,6 +28,7 @@ std::vector<RankCost> many_ranks(std::int64_t count, std::int64_t kinds) {
     for (const std::int64_t size : {1, 8, 32, 64, 128})
       points.push_back({size, slow * (0.01 + 0.003 * static_cast<double>(size)) * noise(generator)});
     ranks.push_back({"GPU", CostTable(points), 1, 128, std::nullopt, 0.0});
+    ranks.back().jitter = 0.01;
   }
   for (std::int64_t rank = kinds; rank < count; ++rank) ranks.push_back(ranks[static_cast<std::size_t>(rank % kinds)]);
   return ranks;

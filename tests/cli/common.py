@@ -30,6 +30,8 @@ lr = 0.2
 momentum = 0.9
 [log]
 samples = true
+[probe]
+steps_per_trial = 1
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 2.0}}, {{slowdown = 1.5}}, {{slowdown = 1.2}}]
 """

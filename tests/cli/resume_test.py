@@ -37,6 +37,9 @@ every_steps = 4
 keep = 0
 [log]
 samples = true
+[probe]
+max_val = 32
+steps_per_trial = 1
 [precision]
 compute = "{{precision}}"
 parameters = "{{precision}}"

@@ -26,5 +26,12 @@ TEST(TimingTest, small_sizes_may_waver) {
   EXPECT_LT(spread_of({{1, {0.1, 0.3, 0.1, 0.5}}, {64, {8.0, 8.0, 8.0, 8.0}}}), k_spoiled_spread);
 }
 
+TEST(TimingTest, jitter_is_the_upper_quartile_over_the_median) {
+  EXPECT_NEAR(jitter_of({{64, {8.0, 8.4, 8.0, 8.8, 8.0, 8.0, 8.8, 8.8}}}), 0.4 / 8.4, 1e-12);
+  EXPECT_NEAR(jitter_of({{32, {4.0, 4.0, 4.0, 4.4}}, {64, {8.0, 8.0, 8.0, 8.8}}}), 0.1, 1e-12) << "of all sizes together";
+  EXPECT_EQ(jitter_of({{1, {0.1, 0.3, 0.5}}, {64, {8.0, 8.0, 8.0, 8.0}}}), 0.0) << "small sizes may waver";
+  EXPECT_EQ(jitter_of({{64, {8.0, 9.0}}}), 0.0) << "two times say nothing";
+}
+
 }  // namespace
 }  // namespace onebatch

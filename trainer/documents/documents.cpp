@@ -68,6 +68,7 @@ Json profile_json(const RankProfile& rank) {
           {"exchange_seconds", number(rank.exchange_seconds)},
           {"lock_step", rank.lock_step},
           {"times_spread", number(rank.times_spread)},
+          {"jitter", number(rank.jitter)},
           {"step_seconds", times},
           {"trials", trials}};
 }

@@ -18,7 +18,7 @@ struct DriftWindow {
 };
 
 /// What changes much is answered soon; what changes little, or a table that was never quite right, when it is certain.
-inline constexpr std::array<DriftWindow, 2> k_drift_windows = {{{12, 0.6, 0.75, 0.1, 0.15}, {96, 15.0, 0.625, 0.01, 0.03}}};
+inline constexpr std::array<DriftWindow, 2> k_drift_windows = {{{16, 0.6, 0.75, 0.1, 0.25}, {96, 15.0, 0.625, 0.01, 0.03}}};
 /// Tables that were measured between two steps are corrected once by the steps that follow: those are what counts, and there are more.
 inline constexpr DriftWindow k_settling_window = {32, 1.5, 0.5, 0.01, 0.01};
 

@@ -205,19 +205,19 @@ std::vector<std::vector<MicroBatchRun>> find_lock_steps(std::int64_t global_batc
   return runs;
 }
 
-std::vector<double> lock_step_seconds(const Plan& plan, const std::vector<RankCost>& ranks) {
-  std::vector<double> slowest;
+std::vector<std::vector<VaryingTime>> lock_step_times(const Plan& plan, const std::vector<RankCost>& ranks) {
+  std::vector<std::vector<VaryingTime>> times;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     std::size_t step = 0;
     for (const auto& [size, count] : plan.ranks[r].micro_batches) {
       const double seconds = size == 0 ? dummy_seconds(ranks[r]) : ranks[r].table.seconds(size);
       for (std::int64_t i = 0; i < count; ++i, ++step) {
-        if (step == slowest.size()) slowest.push_back(0.0);
-        slowest[step] = std::max(slowest[step], seconds);
+        if (step == times.size()) times.emplace_back();
+        times[step].push_back({seconds, ranks[r].jitter});
       }
     }
   }
-  return slowest;
+  return times;
 }
 
 }  // namespace onebatch

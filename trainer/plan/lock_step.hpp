@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/plan/planner.hpp"
+#include "trainer/plan/straggler.hpp"
 
 namespace onebatch {
 
@@ -12,7 +13,7 @@ namespace onebatch {
 std::vector<std::vector<MicroBatchRun>> find_lock_steps(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
                                                         const PlannerOptions& options);
 
-/// What each micro-step of such a plan takes, dummies included: the slowest rank's time in it, ascending in the order of execution.
-std::vector<double> lock_step_seconds(const Plan& plan, const std::vector<RankCost>& ranks);
+/// What each rank takes in each micro-step of such a plan, dummies included, in the order of execution.
+std::vector<std::vector<VaryingTime>> lock_step_times(const Plan& plan, const std::vector<RankCost>& ranks);
 
 }  // namespace onebatch

@@ -21,6 +21,7 @@ std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfi
                   .max_micro_batch = rank.max_micro_batch,
                   .fixed_micro_batch = std::nullopt,
                   .constant_seconds = rank.lock_step ? 0.0 : rank.exchange_seconds};
+    cost.jitter = rank.jitter;
     cost.kept_in_host = rank.kept_in_host;
     if (!fixed.empty()) cost.fixed_micro_batch = fixed.size() == 1 ? fixed.front() : fixed[i];
     if (rank.memory.kept_bytes_per_sample > 0.0 && !rank.kept_in_host)

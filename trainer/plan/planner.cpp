@@ -4,6 +4,7 @@
 #include "trainer/plan/grain.hpp"
 #include "trainer/plan/lock_step.hpp"
 #include "trainer/plan/share_search.hpp"
+#include "trainer/plan/straggler.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -29,9 +30,14 @@ double slowest_of(const std::vector<std::int64_t>& shares, TableSet& tables) {
 }
 
 // What the step would take with these shares; none where a rank cannot do its own.
-std::optional<double> seconds_of_shares(const std::vector<std::int64_t>& shares, TableSet& tables, double overhead) {
-  const double slowest = slowest_of(shares, tables);
-  return std::isfinite(slowest) ? std::optional<double>(slowest + overhead) : std::nullopt;
+std::optional<double> seconds_of_shares(const std::vector<std::int64_t>& shares, const std::vector<RankCost>& ranks, TableSet& tables,
+                                        double overhead) {
+  std::vector<VaryingTime> times;
+  for (std::size_t r = 0; r < shares.size(); ++r) {
+    times.push_back({tables.of(r).constant_seconds() + tables.of(r).seconds(shares[r]), ranks[r].jitter});
+    if (!std::isfinite(times.back().seconds)) return std::nullopt;
+  }
+  return median_of_slowest(times) + overhead;
 }
 
 std::vector<std::int64_t> equal_shares(std::int64_t batch, std::size_t num_ranks) {
@@ -78,6 +84,12 @@ void set_idle(Plan& plan, double slowest) {
   for (RankPlan& rank : plan.ranks) rank.idle_fraction = slowest > 0.0 ? 1.0 - rank.predicted_seconds / slowest : 0.0;
 }
 
+double until_all_are_done(const Plan& plan, const std::vector<RankCost>& ranks) {
+  std::vector<VaryingTime> times;
+  for (std::size_t r = 0; r < ranks.size(); ++r) times.push_back({plan.ranks[r].predicted_seconds, ranks[r].jitter});
+  return median_of_slowest(times);
+}
+
 // A bucket goes when all ranks have it: what all of them still compute hides it. A backward is two thirds of a micro-batch.
 double exposed_reduction(const Plan& plan, double seconds) {
   constexpr double k_backward = 2.0 / 3.0;
@@ -105,10 +117,10 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
   }
   set_idle(plan, slowest);
   const double overhead = options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
-  plan.predicted_step_seconds = slowest + overhead;
-  plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), tables, overhead);
+  plan.predicted_step_seconds = until_all_are_done(plan, ranks) + overhead;
+  plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), ranks, tables, overhead);
   const auto by_memory = memory_shares(batch, ranks);
-  if (!by_memory.empty()) plan.memory_split_seconds = seconds_of_shares(by_memory, tables, overhead);
+  if (!by_memory.empty()) plan.memory_split_seconds = seconds_of_shares(by_memory, ranks, tables, overhead);
   return plan;
 }
 
@@ -168,10 +180,17 @@ Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks,
       plan.ranks[r].predicted_seconds += plan.ranks[r].micro_batch_seconds[i] * static_cast<double>(runs[r][i].count);
     constant = std::max(constant, ranks[r].constant_seconds);
   }
-  const auto steps = lock_step_seconds(plan, ranks);
-  const double together = constant + std::accumulate(steps.begin(), steps.end(), 0.0);
+  double together = constant;
+  double waiting = 0.0;
+  const auto steps = lock_step_times(plan, ranks);
+  for (const auto& times : steps) {
+    const double slowest = std::ranges::max(times, {}, &VaryingTime::seconds).seconds;
+    together += slowest;
+    waiting += median_of_slowest(times) - slowest;
+  }
   set_idle(plan, together);
-  plan.predicted_step_seconds = together + static_cast<double>(steps.size()) * options.lock_step_seconds + options.step_overhead_seconds;
+  plan.predicted_step_seconds =
+      together + waiting + static_cast<double>(steps.size()) * options.lock_step_seconds + options.step_overhead_seconds;
   return plan;
 }
 
@@ -189,7 +208,7 @@ Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, con
   }
   set_idle(plan, split.slowest_seconds);
   plan.predicted_step_seconds =
-      split.slowest_seconds + options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
+      until_all_are_done(plan, ranks) + options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
   return plan;
 }
 

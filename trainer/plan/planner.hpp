@@ -19,6 +19,7 @@ struct RankCost {
   double constant_seconds = 0.0;                           // per optimizer step, whatever the share
   bool kept_in_host = false;                               // what is kept of the share
   std::optional<ShareMemory> share_memory = std::nullopt;  // limits micro-batches further, the larger the share is
+  double jitter = 0.0;                                     // of its times, as in VaryingTime: for the prediction only
 
   /// The largest micro-batch that fits beside a share of `samples`.
   [[nodiscard]] std::int64_t largest_micro_batch(std::int64_t samples) const {

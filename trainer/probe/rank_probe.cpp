@@ -27,10 +27,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between these the timing lasts as long as the slowest rank needs for its repeats.
-constexpr double k_least_timing_seconds = 0.1;  // for each repeat that is asked for
+// Between these the timing lasts as long as the slowest rank needs for its repeats; all tries together keep to the upper one.
+constexpr double k_least_timing_seconds = 0.3;  // for each repeat that is asked for
 constexpr double k_most_timing_seconds = 20.0;
 constexpr int k_most_timings = 3;
+constexpr int k_times_in_a_row = 2;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
 
 double seconds_since(Clock::time_point start) {
@@ -45,6 +46,17 @@ SearchMode search_mode(ProbeMode mode) {
   }
   return SearchMode::model;
 }
+
+struct Times {
+  TimesOfSizes micro_steps;
+  std::vector<double> updates;
+
+  void add(const Times& others) {
+    for (const auto& [size, seconds] : others.micro_steps)
+      micro_steps[size].insert(micro_steps[size].end(), seconds.begin(), seconds.end());
+    updates.insert(updates.end(), others.updates.begin(), others.updates.end());
+  }
+};
 
 enum class Confirmed { no, as_it_was, with_new_times };
 
@@ -62,7 +74,7 @@ class RankProbe {
     profile.resident_bytes = replica_.device.current_bytes();
     profile.memory = standing_memory(profile.resident_bytes);
     agree(control_, [&] { find_sizes(profile); });
-    measure_update(profile);
+    measure_reduction(profile);
     measure_times(profile);
     return profile;
   }
@@ -86,17 +98,26 @@ class RankProbe {
     return Confirmed::with_new_times;
   }
 
-  // What a busy machine has spoiled on any rank is measured again, by all; the calmest of the tries counts.
+  // What a busy machine has spoiled on any rank is measured again, by all. A calm try counts alone; where there is none, all together do:
+  // so busy is the machine.
   void measure_times(RankProfile& profile) {
     const auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch);
-    profile.times_spread = HUGE_VAL;
+    Times times;
     double worst = HUGE_VAL;
-    for (int attempt = 0; attempt < k_most_timings && worst > k_spoiled_spread; ++attempt) {
-      const TimesOfSizes times = time_once(sizes);
-      const double spread = spread_of(times);
-      if (spread < profile.times_spread) {
-        profile.times_spread = spread;
-        profile.step_seconds = typical_times(times);
+    const double window = agreed_window(sizes);
+    const int tries = std::clamp(static_cast<int>(k_most_timing_seconds / window), 1, k_most_timings);
+    for (int attempt = 0; attempt < tries && worst > k_spoiled_spread; ++attempt) {
+      Times latest = time_once(sizes, window);
+      if (attempt == 0 || profile.times_spread > k_spoiled_spread) {
+        const double spread = spread_of(latest.micro_steps);
+        if (spread <= k_spoiled_spread)
+          times = std::move(latest);
+        else
+          times.add(latest);
+        profile.times_spread = spread_of(times.micro_steps);
+        profile.jitter = jitter_of(times.micro_steps);
+        profile.step_seconds = typical_times(times.micro_steps);
+        profile.optimizer_seconds = median(times.updates);
       }
       // Of micro-batches that are over at once nobody can say more: the plan follows what they turn out to take.
       worst = profile.step_seconds.back().seconds < k_quick_seconds ? 0.0 : profile.times_spread;
@@ -170,62 +191,69 @@ class RankProbe {
                           std::to_string(profile.largest_micro_batch) + "; write that or \"auto\"");
   }
 
-  // The rest of a step, with real collectives: it also makes the communicator allocate its buffers.
-  void measure_update(RankProfile& profile) {
-    std::vector<double> reduce_seconds;
-    std::vector<double> update_seconds;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      control_.barrier();
+  // With real collectives: it also makes the communicator allocate its buffers. A micro-batch before each leaves caches as a step does.
+  void measure_reduction(RankProfile& profile) {
+    std::vector<double> seconds;
+    for (std::int64_t repeat = 0; repeat < std::max<std::int64_t>(3, request_.probe.steps_per_trial); ++repeat) {
+      replica_.gradients.begin_step();
+      agree(control_, [&] { sizes_.micro_step(profile.min_micro_batch); });
       const auto start = Clock::now();
       reducer_.finish();
       replica_.device.synchronize();
-      reduce_seconds.push_back(seconds_since(start));
-      const auto updating = Clock::now();
+      seconds.push_back(seconds_since(start));
       sizes_.update();
       replica_.device.synchronize();
-      update_seconds.push_back(seconds_since(updating));
     }
     if (replica_.graph_step) {
       profile.lock_step = replica_.graph_step->in_lock_step();
       profile.exchange_seconds = replica_.graph_step->exchange_seconds(control_);
     }
-    profile.reduce_seconds = median(reduce_seconds);
-    profile.optimizer_seconds = median(update_seconds);
+    profile.reduce_seconds = median(seconds);
+  }
+
+  // As long as the slowest rank needs for its repeats, warmed up by one sweep.
+  double agreed_window(const std::vector<std::int64_t>& sizes) {
+    double seconds = 0.0;
+    agree(control_, [&] {
+      Times unused;
+      const auto start = Clock::now();
+      sweep(sizes, unused);
+      seconds = seconds_since(start);
+    });
+    const auto repeats = static_cast<double>(request_.probe.steps_per_trial);
+    const double sweeps = std::ceil(repeats / k_times_in_a_row);
+    double window = std::clamp(seconds * sweeps, k_least_timing_seconds * repeats, k_most_timing_seconds);
+    control_.all_reduce(&window, 1, comm::ScalarType::float64, comm::ReduceOp::max);
+    return window;
   }
 
   // All ranks compute until the last is done, since a neighbour's load is part of the time that a step will take.
-  TimesOfSizes time_once(const std::vector<std::int64_t>& sizes) {
-    const auto repeats = static_cast<double>(request_.probe.steps_per_trial);
-    double sweep = 0.0;
-    agree(control_, [&] { sweep = warm_up(sizes); });
-    double window = std::clamp(sweep * repeats, k_least_timing_seconds * repeats, k_most_timing_seconds);
-    control_.all_reduce(&window, 1, comm::ScalarType::float64, comm::ReduceOp::max);
-    TimesOfSizes times;
+  Times time_once(const std::vector<std::int64_t>& sizes, double window) {
+    Times times;
     control_.barrier();
     agree(control_, [&] {
       const auto start = Clock::now();
       do {
-        for (const std::int64_t size : sizes) times[size].push_back(settled_micro_step(size));
+        sweep(sizes, times);
       } while (seconds_since(start) < window);
     });
     return times;
   }
 
   // As in a run: a step repeats its sizes, so the first of another size pays for memory and caches that the next ones find; and it follows
-  // an update, not the idle end of a micro-batch on a device that plays a slow one.
-  double settled_micro_step(std::int64_t size) {
-    sizes_.micro_step(size);
-    sizes_.update();
-    replica_.gradients.begin_step();
-    replica_.device.synchronize();
-    return sizes_.micro_step(size);
-  }
-
-  double warm_up(const std::vector<std::int64_t>& sizes) {
-    const auto start = Clock::now();
-    replica_.gradients.begin_step();
-    for (const std::int64_t size : sizes) sizes_.micro_step(size);
-    return seconds_since(start);
+  // an update, not the idle end of a micro-batch on a device that plays a slow one. What a rank does beside micro-batches is timed too.
+  void sweep(const std::vector<std::int64_t>& sizes, Times& times) {
+    for (const std::int64_t size : sizes) {
+      sizes_.micro_step(size);
+      for (int i = 0; i < k_times_in_a_row; ++i) {
+        const auto start = Clock::now();
+        sizes_.update();
+        replica_.gradients.begin_step();
+        replica_.device.synchronize();
+        times.updates.push_back(seconds_since(start));
+        times.micro_steps[size].push_back(sizes_.micro_step(size));
+      }
+    }
   }
 
   const ProbeRequest& request_;

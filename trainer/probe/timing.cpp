@@ -5,7 +5,10 @@
 namespace onebatch {
 namespace {
 
-constexpr std::int64_t k_matters = 8;  // sizes from an eighth of the largest on
+// Plans are made of sizes from an eighth of the largest on.
+bool matters(std::int64_t size, const TimesOfSizes& times) {
+  return size * 8 >= times.rbegin()->first;
+}
 
 double quantile(std::vector<double> values, std::size_t quarters) {
   std::sort(values.begin(), values.end());
@@ -29,12 +32,22 @@ double spread_of(const TimesOfSizes& times) {
   double most = 0.0;  // of the sizes until now
   for (const auto& [size, seconds] : times) {
     const double typical = median(seconds);
-    if (size * k_matters < times.rbegin()->first || typical <= 0.0) continue;
+    if (!matters(size, times) || typical <= 0.0) continue;
     if (seconds.size() > 2) worst = std::max(worst, (quantile(seconds, 3) - quantile(seconds, 1)) / typical);
     worst = std::max(worst, most / typical - 1.0);
     most = std::max(most, typical);
   }
   return worst;
+}
+
+double jitter_of(const TimesOfSizes& times) {
+  std::vector<double> parts;
+  for (const auto& [size, seconds] : times) {
+    const double typical = median(seconds);
+    if (!matters(size, times) || typical <= 0.0 || seconds.size() < 3) continue;
+    for (const double of_one : seconds) parts.push_back(of_one / typical);
+  }
+  return parts.empty() ? 0.0 : std::max(0.0, quantile(parts, 3) - 1.0);
 }
 
 }  // namespace onebatch

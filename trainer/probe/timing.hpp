@@ -20,6 +20,10 @@ std::vector<TimedSize> typical_times(const TimesOfSizes& times);
 /// larger ones, of which plans are made); or how much less a larger size took than a smaller one, where that is more.
 double spread_of(const TimesOfSizes& times);
 
+/// By how much a quarter of the times of the sizes that matter exceeds the median of its size or more, as a part of it; 0 where no size has
+/// three times.
+double jitter_of(const TimesOfSizes& times);
+
 /// Above it something else has used the machine meanwhile.
 inline constexpr double k_spoiled_spread = 0.15;
 
