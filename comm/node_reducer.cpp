@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t k_small_bytes = 8192;  // up to here everyone sums everything: one meeting of the ranks instead of two
 constexpr std::size_t k_piece_alignment = 64;
 constexpr int k_spins = 2000;
-constexpr int k_yields = 2000;
+constexpr int k_yields = 200000;  // some tenth of a second
 constexpr long k_nap_nanoseconds = 50000;
 
 void pause_processor() {
@@ -26,7 +26,8 @@ void pause_processor() {
 #endif
 }
 
-// Spins, then lets others run, then sleeps: a rank that waits for a slow one must not take its core.
+// Spins, then lets others run, then sleeps: a rank that waits for a slow one must not take its core. Not soon, since a core that was put to
+// sleep, the more so a virtual one, computes slower for a while.
 void wait_until(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   for (int i = 0; counter.load(std::memory_order_acquire) < value; ++i) {
     if (i < k_spins) {
