@@ -10,7 +10,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-ROUNDS = 5
+ROUNDS = 3
 MLP = '[data]\nkind = "synthetic"\nshape = [512]\nsize = 2048\n[model]\nkind = "mlp"\nhidden = [1024, 1024]\n'
 RESNET = '[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 2048\n[model]\nkind = "resnet"\ndepth = 8\nstem = "cifar"\n'
 CASES = [(name, model, batch, steps, slowdowns)
