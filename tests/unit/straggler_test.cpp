@@ -56,6 +56,10 @@ TEST(StragglerTest, a_rank_of_much_jitter_far_below_the_slowest) {
   EXPECT_NEAR(median_of_slowest(ranks), sampled, 0.01 * sampled);
 }
 
+TEST(StragglerTest, a_rank_that_is_hardly_ever_the_slowest_adds_hardly_anything) {
+  for (int i = 0; i < 1000; ++i) EXPECT_LT(median_of_slowest({{1.0, 0.24}, {1.0 - 1e-5 * i, 0.001}}), 1.005) << i;
+}
+
 TEST(StragglerTest, plans_stay_and_their_prediction_grows) {
   std::vector<RankCost> ranks(4, RankCost{"d", CostTable({{1, 0.3}, {8, 1.2}}), 1, 8, std::nullopt, 0.0});
   ranks[3].table = CostTable({{1, 0.6}, {8, 2.4}});

@@ -28,7 +28,7 @@ struct RankPlan {
 
 struct Plan {
   std::int64_t global_batch_size = 0;
-  double predicted_step_seconds = 0.0;        // slowest rank, reduction that is not hidden, optimizer
+  double predicted_step_seconds = 0.0;        // slowest rank with its jitter, reduction that is not hidden, optimizer
   std::optional<double> equal_split_seconds;  // none where that split does not fit
   std::optional<double> memory_split_seconds;
   std::vector<RankPlan> ranks;

@@ -221,10 +221,6 @@ Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const
   bool fits = true;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     fits = fits && (equal.calls[r] == 0 || ranks[r].max_micro_batch >= options.grain);
-    const double rest = r == equal.last_rank && batch % options.grain > 0 ? ranks[r].table.seconds(batch % options.grain) : 0.0;
-    equal.slowest_seconds =
-        std::max(equal.slowest_seconds,
-                 ranks[r].constant_seconds + rest + static_cast<double>(equal.calls[r]) * ranks[r].table.seconds(options.grain));
   }
   if (fits) plan.equal_split_seconds = assemble_grains(batch, ranks, options, equal).predicted_step_seconds;
   add_notes(plan, ranks);

@@ -201,8 +201,6 @@ class RankProbe {
       reducer_.finish();
       replica_.device.synchronize();
       seconds.push_back(seconds_since(start));
-      sizes_.update();
-      replica_.device.synchronize();
     }
     if (replica_.graph_step) {
       profile.lock_step = replica_.graph_step->in_lock_step();
