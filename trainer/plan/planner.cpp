@@ -32,6 +32,7 @@ double slowest_of(const std::vector<std::int64_t>& shares, TableSet& tables) {
 std::optional<double> seconds_of_shares(const std::vector<std::int64_t>& shares, const std::vector<RankCost>& ranks, TableSet& tables,
                                         double overhead) {
   std::vector<VaryingTime> times;
+  times.reserve(shares.size());
   for (std::size_t r = 0; r < shares.size(); ++r) {
     times.push_back({tables.of(r).constant_seconds() + tables.of(r).seconds(shares[r]), ranks[r].jitter});
     if (!std::isfinite(times.back().seconds)) return std::nullopt;
@@ -85,6 +86,7 @@ void set_idle(Plan& plan, double slowest) {
 
 double until_all_are_done(const Plan& plan, const std::vector<RankCost>& ranks) {
   std::vector<VaryingTime> times;
+  times.reserve(ranks.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) times.push_back({plan.ranks[r].predicted_seconds, ranks[r].jitter});
   return median_of_slowest(times);
 }

@@ -8,19 +8,21 @@ namespace {
 
 constexpr double k_infinite = std::numeric_limits<double>::infinity();
 
-// The two ends, and the sizes of the table between them at which the slope rises or the line does not go on exactly.
+// The two ends, and the sizes of the table between them at which the slope does not fall.
 std::vector<TimedSize> find_corners(const CostTable& table, std::int64_t least, std::int64_t largest) {
   std::vector<TimedSize> corners;
   corners.reserve(table.points().size() + 8);
   const auto add = [&](std::int64_t size) { corners.push_back({size, table.seconds(size)}); };
   add(least);
   add(largest);
-  for (const auto& [size, seconds] : table.points()) {
-    if (size <= least || size >= largest) continue;
-    if (table.seconds(size + 1) - seconds >= seconds - table.seconds(size - 1)) corners.push_back({size, seconds});
+  const auto& points = table.points();
+  const auto slope_to = [&](std::size_t i) {
+    return (points[i].seconds - points[i - 1].seconds) / static_cast<double>(points[i].size - points[i - 1].size);
+  };
+  for (std::size_t i = 1; i + 1 < points.size(); ++i) {
+    if (points[i].size > least && points[i].size < largest && slope_to(i + 1) >= slope_to(i)) corners.push_back(points[i]);
   }
   // Below the first point and beyond the last the line may be held at a value instead of going on: there the bend can be anywhere.
-  const auto& points = table.points();
   for (const std::int64_t size : {points.front().size - 1, points.front().size, points.back().size, points.back().size + 1}) {
     if (size > least && size < largest) add(size);
   }
@@ -143,6 +145,11 @@ void RankTable::extend_free(std::size_t first) {
   });
   for (std::int64_t size = begin; size < end; ++size) {
     Best least = best[size];
+    // No split is quicker where no smaller size takes less time per sample.
+    if (least.seconds <= quickest_rate_ * static_cast<double>(size)) {
+      quickest_rate_ = least.seconds / static_cast<double>(size);
+      continue;
+    }
     for (std::size_t i = 0; i < corners_.size() && corners_[i].size < size; ++i) {
       const double candidate = best[size - corners_[i].size].seconds + corners_[i].seconds;
       if (candidate < least.seconds) least = {candidate, corners_[i].size};

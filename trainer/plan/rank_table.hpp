@@ -3,6 +3,7 @@
 
 #include "trainer/plan/planner.hpp"
 
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -68,7 +69,8 @@ class RankTable {
   double constant_;
   double least_rate_ = 0.0;
   std::vector<TimedSize> corners_;
-  std::vector<Best> best_;  // of each n that was asked for
+  std::vector<Best> best_;                                          // of each n that was asked for
+  double quickest_rate_ = std::numeric_limits<double>::infinity();  // the least time per sample of micro-batches of so many
   std::optional<ShareMemory> memory_;
   std::map<std::int64_t, std::unique_ptr<RankTable>> smaller_;  // by their largest size, as they are asked for
 };
