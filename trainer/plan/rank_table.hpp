@@ -70,7 +70,7 @@ class RankTable {
   double least_rate_ = 0.0;
   std::vector<TimedSize> corners_;
   std::vector<Best> best_;                                          // of each n that was asked for
-  double quickest_rate_ = std::numeric_limits<double>::infinity();  // the least time per sample of micro-batches of so many
+  double quickest_rate_ = std::numeric_limits<double>::infinity();  // the least time per sample of single micro-batches up to there
   std::optional<ShareMemory> memory_;
   std::map<std::int64_t, std::unique_ptr<RankTable>> smaller_;  // by their largest size, as they are asked for
 };

@@ -38,13 +38,13 @@ double median_of_slowest(const std::vector<VaryingTime>& ranks) {
   if (lateness_of_least < k_close) return least;
   double most = least;
   double lateness_of_most = lateness_of_least;
-  bool was_least = false;
   for (double beyond = k_first_step * std::ranges::max(late, {}, &VaryingTime::jitter).jitter; lateness_of_most > 0.0; beyond *= 2.0) {
     most = least * (1.0 + beyond);
     lateness_of_most = lateness(late, most);
   }
   // By false position. The line alone may come closer from one side only: an end that stays counts half the next time (Illinois).
   double seconds = most;
+  bool was_least = false;
   for (int i = 0; i < k_most_tries; ++i) {
     seconds = least + lateness_of_least / (lateness_of_least - lateness_of_most) * (most - least);
     const double found = lateness(late, seconds);
