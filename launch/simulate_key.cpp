@@ -1,6 +1,7 @@
 #include "launch/simulate_key.hpp"
 
 #include "launch/key_types.hpp"
+#include "trainer/error.hpp"
 
 namespace onebatch::launch {
 namespace {
@@ -54,6 +55,25 @@ Complaint read_changes(const toml::node& node, std::vector<DeviceChange>& change
   return {};
 }
 
+Complaint read_step_seconds(const toml::node& node, std::vector<TimedSize>& points) {
+  const std::string wanted = "write step_seconds = [[1, 0.004], [64, 0.1]]: sizes of micro-batches and their seconds";
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return wanted;
+  for (const toml::node& item : *list) {
+    const toml::array* pair = item.as_array();
+    if (pair == nullptr || pair->size() != 2 || !pair->get(1)->is_number()) return wanted;
+    const auto size = pair->get(0)->value_exact<std::int64_t>();
+    if (!size) return wanted;
+    points.push_back({*size, *pair->get(1)->value<double>()});
+  }
+  try {
+    points = CostTable(points).points();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 Complaint read_device(const toml::node& node, SimulatedDevice& device) {
   const toml::table* table = node.as_table();
   if (table == nullptr) return "write {memory = \"512MiB\", slowdown = 1.0} for each device";
@@ -65,8 +85,10 @@ Complaint read_device(const toml::node& node, SimulatedDevice& device) {
       complaint = read_slowdown(value, device.slowdown);
     } else if (key.str() == "changes") {
       complaint = read_changes(value, device.changes);
+    } else if (key.str() == "step_seconds") {
+      complaint = read_step_seconds(value, device.step_seconds);
     } else {
-      return "a simulated device has memory, slowdown and changes, not " + quoted(std::string(key.str()));
+      return "a simulated device has memory, slowdown, step_seconds and changes, not " + quoted(std::string(key.str()));
     }
     if (!complaint.empty()) return complaint;
   }
@@ -84,6 +106,10 @@ std::string show(const SimulatedDevice& device) {
   std::string text = "{";
   if (device.memory_bytes > 0) text += "memory = " + bytes_text(device.memory_bytes) + ", ";
   text += "slowdown = " + number_text(device.slowdown);
+  std::string points;
+  for (const auto& [size, seconds] : device.step_seconds)
+    points += (points.empty() ? "[" : ", [") + std::to_string(size) + ", " + number_text(seconds) + "]";
+  if (!points.empty()) text += ", step_seconds = [" + points + "]";
   std::string changes;
   for (const DeviceChange& change : device.changes) changes += (changes.empty() ? "" : ", ") + show(change);
   return text + (changes.empty() ? "" : ", changes = [" + changes + "]") + "}";

@@ -160,7 +160,7 @@ LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<c
   replica.device.synchronize();
   {
     const Span span(replica.timeline, "pace", "compute");
-    replica.device.pace(seconds_since(start));
+    replica.device.pace(seconds_since(start), micro_batches);
   }
   sums.compute_seconds = seconds_since(start);
   return sums;

@@ -1,6 +1,8 @@
 // Everything a run can be told, as plain structs. The program fills them from TOML (launch/), a library user fills them by hand.
 #pragma once
 
+#include "trainer/plan/cost_table.hpp"
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -187,6 +189,7 @@ struct SimulatedDevice {
   std::int64_t memory_bytes = 0;  // 0 = no limit of its own
   double slowdown = 1.0;          // compute time is stretched by this factor
   std::vector<DeviceChange> changes;
+  std::vector<TimedSize> step_seconds;  // what a micro-batch takes at a slowdown of 1, as a CostTable; empty = what it takes here
 };
 
 struct Configuration {

@@ -40,6 +40,9 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("recompute", static_cast<int>(c.memory.recompute));
   add("segments", c.memory.segments);
   text += "file " + c.model.path + "\n";
+  for (const SimulatedDevice& device : c.simulate) {
+    for (const auto& [size, seconds] : device.step_seconds) add(("played " + std::to_string(size)).c_str(), seconds);
+  }
   const DatasetConfiguration& train = c.data.train;
   if (train.kind == DataKind::safetensors) {
     text += "data " + train.path + "; " + train.target + "; " + train.weights + "; " + train.lengths;

@@ -8,6 +8,8 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -31,11 +33,11 @@ Configuration configuration_of(ModelKind kind) {
 
 class AccumulationTest : public ::testing::Test {
  protected:
-  void make(const Configuration& configuration) {
+  void make(const Configuration& configuration, const SimulatedDevice& played = {}) {
     budget().set_limit_bytes(MemoryBudget::k_no_limit);
     data_ = open_dataset(configuration.data.train, Split::train, 1);
     DeviceRequest request;
-    request.simulate = {SimulatedDevice{}};
+    request.simulate = {played};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration, *data_, *device_);
     samples_.resize(96);
@@ -101,6 +103,18 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
     }
     EXPECT_GT(struck, 40);
     EXPECT_GT(in_backward, 5);
+  }
+}
+
+TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
+  for (const BatchNormMode mode : {BatchNormMode::local, BatchNormMode::sync, BatchNormMode::exact}) {
+    Configuration c = configuration_of(ModelKind::resnet);
+    c.batch_norm.mode = mode;
+    make(c, {.memory_bytes = 0, .slowdown = 2.0, .changes = {}, .step_seconds = {{1, 0.1}, {32, 0.2}, {64, 0.3}}});
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 3; ++i) least = std::min(least, accumulate({{48, 2}}).compute_seconds);
+    EXPECT_GE(least, 2 * 2 * 0.25) << static_cast<int>(mode);
+    EXPECT_LE(least, 1.5) << static_cast<int>(mode);
   }
 }
 

@@ -24,7 +24,7 @@ class FindBatchSizeTest : public ::testing::Test {
   // What is held now, and so much more.
   std::unique_ptr<ComputeDevice> device_of(std::int64_t more_bytes) {
     DeviceRequest request;
-    request.simulate = {SimulatedDevice{MemoryBudget::install().current_bytes() + more_bytes, 1.0, {}}};
+    request.simulate = {SimulatedDevice{MemoryBudget::install().current_bytes() + more_bytes, 1.0, {}, {}}};
     return bind_device(request);
   }
 

@@ -48,6 +48,27 @@ TEST(ConfigLoaderTest, a_good_file_has_no_mistakes) {
   EXPECT_EQ(c.data.validation->path, "data/digits") << "the validation set inherits";
 }
 
+TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {
+  const auto with = [](const std::string& points) {
+    return std::vector<std::string>{"simulate.devices=[{slowdown = 2.0, step_seconds = " + points + "}]"};
+  };
+  const LoadedConfig loaded = load_config(k_good, "x.toml", with("[[64, 0.1], [1, 0.004], [8, 0.003]]"));
+  EXPECT_THAT(loaded.mistakes, IsEmpty());
+  const std::vector<TimedSize>& points = loaded.configuration.simulate.at(0).step_seconds;
+  ASSERT_EQ(points.size(), 3U);
+  EXPECT_EQ(points[1].size, 8) << "in the order of sizes";
+  EXPECT_DOUBLE_EQ(points[1].seconds, 0.004) << "more samples never take less time";
+  const LoadedConfig again = load_config(resolved_config(loaded), "y.toml", {});
+  EXPECT_EQ(again.configuration.simulate.at(0).step_seconds.size(), 3U);
+  EXPECT_DOUBLE_EQ(again.configuration.simulate.at(0).step_seconds[2].seconds, 0.1);
+  for (const char* points_text : {"0.1", "[0.1]", "[[1]]", "[[1.5, 0.1]]", "[[1, true]]"})
+    EXPECT_THAT(mistakes_of(k_good, with(points_text)), HasSubstr("write step_seconds = [[1, 0.004], [64, 0.1]]")) << points_text;
+  EXPECT_THAT(mistakes_of(k_good, with("[]")), HasSubstr("is empty"));
+  EXPECT_THAT(mistakes_of(k_good, with("[[0, 0.1]]")), HasSubstr("sizes begin at 1"));
+  EXPECT_THAT(mistakes_of(k_good, with("[[1, 0.1], [1, 0.2]]")), HasSubstr("the size 1 twice"));
+  EXPECT_THAT(mistakes_of(k_good, with("[[1, -0.1]]")), HasSubstr("write seconds, 0 or more"));
+}
+
 TEST(ConfigLoaderTest, the_command_line_goes_over_the_file) {
   const LoadedConfig loaded =
       load_config(k_good, "x.toml", {"run.epochs=9", "optimizer.kind=sgd", "batch.micro_batch_size=[4, 5]", "run.name=two words"});

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <fstream>
 #include <new>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -29,6 +31,7 @@ class CpuDevice final : public ComputeDevice {
   CpuDevice(std::int64_t limit_bytes, SimulatedDevice played, std::string name)
       : budget_(MemoryBudget::install()), slowdown_(played.slowdown), played_(std::move(played)), name_(std::move(name)) {
     budget_.set_limit_bytes(limit_bytes);
+    if (!played_.step_seconds.empty()) table_.emplace(played_.step_seconds);
   }
 
   c10::Device device() const override { return c10::Device(c10::kCPU); }
@@ -48,16 +51,27 @@ class CpuDevice final : public ComputeDevice {
     }
   }
   // Awake, so that what follows is not slowed by a core that was given to others; to them on this machine it yields.
-  void pace(double compute_seconds) override {
+  void pace(double compute_seconds, const std::vector<MicroBatchRun>& completed) override {
     const auto start = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> rest((slowdown_ - 1.0) * compute_seconds);
+    const std::chrono::duration<double> rest(slowdown_ * (compute_seconds + owed(compute_seconds, completed)) - compute_seconds);
     while (std::chrono::steady_clock::now() - start < rest) std::this_thread::yield();
   }
 
  private:
+  // What the device's own times ask for beyond all that has been computed for these micro-batches.
+  double owed(double compute_seconds, const std::vector<MicroBatchRun>& completed) {
+    computed_seconds_ += compute_seconds;
+    if (!table_ || completed.empty()) return 0.0;
+    double seconds = 0.0;
+    for (const MicroBatchRun& run : completed) seconds += table_->seconds(run.size) * static_cast<double>(run.count);
+    return std::max(0.0, seconds - std::exchange(computed_seconds_, 0.0));
+  }
+
   MemoryBudget& budget_;
   double slowdown_;
   SimulatedDevice played_;
+  std::optional<CostTable> table_;
+  double computed_seconds_ = 0.0;  // since micro-batches were completed
   std::string name_;
 };
 
@@ -71,7 +85,8 @@ std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& reques
   const SimulatedDevice& played = request.simulate[rank];
   const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
   std::ostringstream name;
-  name << "cpu playing " << (played.memory_bytes > 0 ? mebibytes(played.memory_bytes) : "any memory") << " at " << played.slowdown << "x";
+  name << "cpu playing " << (played.memory_bytes > 0 ? mebibytes(played.memory_bytes) : "any memory")
+       << (played.step_seconds.empty() ? "" : " by given times") << " at " << played.slowdown << "x";
   return std::make_unique<CpuDevice>(limit, played, name.str());
 }
 

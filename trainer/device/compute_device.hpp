@@ -3,6 +3,7 @@
 
 #include "trainer/configuration.hpp"
 #include "trainer/device/topology.hpp"
+#include "trainer/plan/plan.hpp"
 
 #include <c10/core/Device.h>
 
@@ -42,8 +43,9 @@ class ComputeDevice {
   [[nodiscard]] virtual void* current_stream() const { return nullptr; }
   /// Called as an optimizer step begins, counted from 1: a simulated device may change with it.
   virtual void begin_step(std::int64_t /*step*/) {}
-  /// A simulated device's slowness: sleeps as long as the device would have needed beyond `compute_seconds`.
-  virtual void pace(double /*compute_seconds*/) {}
+  /// A simulated device's slowness: waits as long as the device would have needed beyond `compute_seconds`, in which these micro-batches
+  /// were completed.
+  virtual void pace(double /*compute_seconds*/, const std::vector<MicroBatchRun>& /*completed*/) {}
 };
 
 struct DeviceRequest {

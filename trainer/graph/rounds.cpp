@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -57,7 +58,10 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   forward(micro_batches);
   for (std::size_t i = shape_.segments.size(); i-- > 0;) backward(micro_batches, i);
-  for (MicroBatch& micro_batch : micro_batches) add_shared_gradients(micro_batch);
+  for (MicroBatch& micro_batch : micro_batches) {
+    add_shared_gradients(micro_batch);
+    completed_.push_back({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
+  }
   commit();
 }
 
@@ -98,7 +102,7 @@ void Rounds::finish(LocalSums& sums) {
 void Rounds::stop_clock() {
   const auto since = [this] { return std::chrono::duration<double>(Clock::now() - begun_).count(); };
   replica_.device.synchronize();
-  replica_.device.pace(since());
+  replica_.device.pace(since(), std::exchange(completed_, {}));
   compute_seconds_ += since();
   begun_ = Clock::now();
 }

@@ -105,6 +105,7 @@ class Rounds {
   double kept_bytes_per_sample_ = 0.0;
   Clock::time_point begun_ = Clock::now();
   double compute_seconds_ = 0.0;
+  std::vector<MicroBatchRun> completed_;  // since the clock was stopped
 };
 
 }  // namespace onebatch
