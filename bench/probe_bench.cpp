@@ -292,7 +292,7 @@ int run(int argc, char** argv) {
     budget.set_limit_bytes(MemoryBudget::k_no_limit);
     const Case c = random.next();
     DeviceRequest request;
-    request.simulate = {SimulatedDevice{budget.current_bytes() + c.budget, 1.0, {}}};
+    request.simulate = {SimulatedDevice{budget.current_bytes() + c.budget, 1.0, {}, {}}};
     const auto device = bind_device(request);
     const Found found = search(c, *device, SearchMode::model);
     const bool is_near = too_much_more(found.size) > k_most || !fits(c, *device, too_much_more(found.size));
