@@ -41,7 +41,11 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("segments", c.memory.segments);
   text += "file " + c.model.path + "\n";
   for (const SimulatedDevice& device : c.simulate) {
-    for (const auto& [size, seconds] : device.step_seconds) add(("played " + std::to_string(size)).c_str(), seconds);
+    add("played sizes", device.step_seconds.size());
+    for (const auto& [size, seconds] : device.step_seconds) {
+      add("size", size);
+      add("takes", seconds);
+    }
   }
   const DatasetConfiguration& train = c.data.train;
   if (train.kind == DataKind::safetensors) {

@@ -60,8 +60,9 @@ class CpuDevice final : public ComputeDevice {
  private:
   // What the device's own times ask for beyond all that has been computed for these micro-batches.
   double owed(double compute_seconds, const std::vector<MicroBatchRun>& completed) {
+    if (!table_) return 0.0;
     computed_seconds_ += compute_seconds;
-    if (!table_ || completed.empty()) return 0.0;
+    if (completed.empty()) return 0.0;
     double seconds = 0.0;
     for (const MicroBatchRun& run : completed) seconds += table_->seconds(run.size) * static_cast<double>(run.count);
     return std::max(0.0, seconds - std::exchange(computed_seconds_, 0.0));
