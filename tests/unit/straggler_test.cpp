@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 namespace onebatch {
@@ -46,6 +47,21 @@ TEST(StragglerTest, agrees_with_drawn_steps) {
       rank = {0.05 * (1.0 + unlike * uniform(generator)), i % 5 == 0 ? most_jitter : most_jitter * uniform(generator)};
     const double sampled = sampled_median_of_slowest(ranks, generator);
     EXPECT_NEAR(median_of_slowest(ranks), sampled, 0.003 * sampled) << "case " << i << " of " << ranks.size() << " ranks";
+  }
+}
+
+// The largest of n equal normal distributions has its median where one of them has its 2^(-1/n) quantile.
+TEST(StragglerTest, as_many_equal_ranks_as_there_may_be_take_their_quantile) {
+  for (const std::size_t count : {2U, 30U, 1024U, 1100U, 20000U, 1000000U}) {
+    const double part = -std::expm1(-std::log(2.0) / static_cast<double>(count));
+    double low = 0.0;
+    double high = 10.0;
+    while (high - low > 1e-9) {
+      const double middle = (low + high) / 2.0;
+      (std::erfc(middle / std::sqrt(2.0)) / 2.0 > part ? low : high) = middle;
+    }
+    const double expected = 3.0 * (1.0 + 0.02 / k_quartile * low);
+    EXPECT_NEAR(median_of_slowest(std::vector<VaryingTime>(count, {3.0, 0.02})), expected, 1e-2 * (expected - 3.0)) << count;
   }
 }
 
