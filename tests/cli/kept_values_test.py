@@ -22,6 +22,7 @@ parameters = "float64"
 mode = "exact"
 [probe]
 cache = false
+steps_per_trial = 1
 """
 
 with Scratch(RESNET) as s:

@@ -34,6 +34,8 @@ compute = "float16"
 parameters = "{parameters}"
 master_weights = {masters}
 {scale}
+[probe]
+steps_per_trial = 1
 [log]
 samples = true
 [simulate]

@@ -38,6 +38,8 @@ final_lr_fraction = 0.1
 [precision]
 compute = "{precision}"
 parameters = "{precision}"
+[probe]
+steps_per_trial = 1
 [log]
 samples = true
 [simulate]

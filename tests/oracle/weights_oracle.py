@@ -46,6 +46,8 @@ compute = "float64"
 parameters = "float64"
 [memory]
 recompute = {recompute}
+[probe]
+steps_per_trial = 1
 [log]
 samples = true
 [simulate]

@@ -161,13 +161,16 @@ TEST(SearchTest, margin_holds_back_its_share) {
 }
 
 TEST(SearchTest, timed_sizes_include_both_ends) {
-  for (const std::int64_t most : {1, 2, 3, 7, 64, 1000, 8192}) {
-    const auto sizes = sizes_to_time(1, most);
-    EXPECT_EQ(sizes.front(), 1);
-    EXPECT_EQ(sizes.back(), most);
-    EXPECT_LE(sizes.size(), 8U);
-    EXPECT_TRUE(std::is_sorted(sizes.begin(), sizes.end()));
+  for (const int most_sizes : {2, 3, 8}) {
+    for (const std::int64_t most : {1, 2, 3, 7, 64, 1000, 8192}) {
+      const auto sizes = sizes_to_time(1, most, most_sizes);
+      EXPECT_EQ(sizes.front(), 1);
+      EXPECT_EQ(sizes.back(), most);
+      EXPECT_LE(sizes.size(), static_cast<std::size_t>(most_sizes));
+      EXPECT_TRUE(std::is_sorted(sizes.begin(), sizes.end()));
+    }
   }
+  EXPECT_EQ(sizes_to_time(1, 100, 3), (std::vector<std::int64_t>{1, 10, 100}));
 }
 
 }  // namespace

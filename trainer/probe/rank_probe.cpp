@@ -30,7 +30,9 @@ using Clock = std::chrono::steady_clock;
 // Between these the timing lasts as long as the slowest rank needs for its repeats; all tries together keep to the upper one.
 constexpr double k_least_timing_seconds = 0.3;  // for each repeat that is asked for
 constexpr double k_most_timing_seconds = 20.0;
-constexpr int k_most_timings = 3;
+constexpr std::int64_t k_most_timings = 3;
+constexpr int k_most_sizes = 8;
+constexpr int k_most_sizes_of_fixed = 3;  // all micro-batches are of the largest, but for one that is left over
 constexpr int k_times_in_a_row = 2;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
 
@@ -98,15 +100,17 @@ class RankProbe {
     return Confirmed::with_new_times;
   }
 
-  // What a busy machine has spoiled on any rank is measured again, by all. A calm try counts alone; where there is none, all together do:
-  // so busy is the machine.
+  // What a busy machine has spoiled on any rank is measured again, by all, where repeats are asked for at all. A calm try counts alone;
+  // where there is none, all together do: so busy is the machine.
   void measure_times(RankProfile& profile) {
-    const auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch);
+    const auto sizes =
+        sizes_to_time(profile.min_micro_batch, profile.max_micro_batch, request_.fixed_micro_batch ? k_most_sizes_of_fixed : k_most_sizes);
     Times times;
     double worst = HUGE_VAL;
     const double window = agreed_window(sizes);
-    const int tries = std::clamp(static_cast<int>(k_most_timing_seconds / window), 1, k_most_timings);
-    for (int attempt = 0; attempt < tries && worst > k_spoiled_spread; ++attempt) {
+    const auto tries = std::clamp<std::int64_t>(static_cast<std::int64_t>(k_most_timing_seconds / window), 1,
+                                                std::min(k_most_timings, request_.probe.steps_per_trial));
+    for (std::int64_t attempt = 0; attempt < tries && worst > k_spoiled_spread; ++attempt) {
       Times latest = time_once(sizes, window);
       if (attempt == 0 || profile.times_spread > k_spoiled_spread) {
         const double spread = spread_of(latest.micro_steps);

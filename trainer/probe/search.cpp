@@ -244,12 +244,11 @@ std::int64_t round_for_kernels(std::int64_t size, std::int64_t min_micro_batch) 
   return size;
 }
 
-std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size) {
-  constexpr int k_most = 8;
+std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size, int most) {
   std::set<std::int64_t> sizes = {min_size, max_size};
   const double ratio = static_cast<double>(max_size) / static_cast<double>(min_size);
-  for (int i = 1; i < k_most - 1; ++i) {
-    sizes.insert(std::clamp(static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (k_most - 1.0)))),
+  for (int i = 1; i < most - 1; ++i) {
+    sizes.insert(std::clamp(static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (most - 1.0)))),
                             min_size, max_size));
   }
   return {sizes.begin(), sizes.end()};

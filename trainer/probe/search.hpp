@@ -44,7 +44,8 @@ SearchResult search_largest_micro_batch(const SearchOptions& options, const std:
 /// never less than `min_micro_batch`.
 [[nodiscard]] std::int64_t round_for_kernels(std::int64_t size, std::int64_t min_micro_batch);
 
-/// Sizes whose times make a good cost table for a planner that may use `min` to `max`: ascending, both ends included, 2 to 8 of them.
-[[nodiscard]] std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size);
+/// Sizes whose times make a good cost table for a planner that may use `min` to `max`: ascending, both ends included, up to `most` of them,
+/// which is at least 2.
+[[nodiscard]] std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size, int most);
 
 }  // namespace onebatch
