@@ -44,7 +44,7 @@ steps_per_trial = 1
 compute = "{{precision}}"
 parameters = "{{precision}}"
 [simulate]
-devices = [{{{{slowdown = 1.5}}}}, {{{{slowdown = 2.0}}}}, {{{{slowdown = 1.5}}}}, {{{{slowdown = 1.2}}}}]
+devices = [{{{{slowdown = 1.0}}}}, {{{{slowdown = 1.5}}}}, {{{{slowdown = 1.2}}}}, {{{{slowdown = 1.0}}}}]
 """
 STEPS = 30
 
