@@ -1,5 +1,6 @@
 #include "trainer/batch_norm/statistics.hpp"
 
+#include <ATen/ops/batch_norm_backward_reduce.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/native_batch_norm.h>
@@ -85,6 +86,13 @@ void OutputSums::add(const OutputSums& more) {
 }
 
 OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Normaliser& by) {
+  if (inputs.is_cuda()) {
+    // The CPU's call below wants saved statistics there. This one sums g and g * (x - mean).
+    const at::Tensor invstd = by.variance.add(by.eps).rsqrt_();
+    const auto [plain, times_centred, none_weight, none_bias] = at::batch_norm_backward_reduce(
+        gradient, inputs.detach(), by.mean, invstd, {}, /*input_g=*/true, /*weight_g=*/false, /*bias_g=*/false);
+    return {to_host(plain), to_host(times_centred.mul(invstd))};
+  }
   const auto [none, times_normalised, plain] = at::native_batch_norm_backward(gradient, inputs.detach(), {}, by.mean, by.variance, {}, {},
                                                                               /*train=*/false, by.eps, {false, true, true});
   return {to_host(plain), to_host(times_normalised)};
