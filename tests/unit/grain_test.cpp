@@ -48,7 +48,6 @@ double brute_force(std::int64_t batch, std::int64_t grain, const std::vector<Ran
                                          ranks[r].share_memory->room_bytes)
           slowest = k_infinite;
         if ((calls[r] > 0 && ranks[r].max_micro_batch < grain) || (takes_rest && ranks[r].max_micro_batch < rest)) slowest = k_infinite;
-        if (calls[r] == 0 && !takes_rest) continue;
         slowest = std::max(slowest, ranks[r].constant_seconds + static_cast<double>(calls[r]) * ranks[r].table.seconds(grain) +
                                         (takes_rest ? ranks[r].table.seconds(rest) : 0.0));
       }

@@ -11,12 +11,13 @@ namespace {
 GrainSplit with_last(std::int64_t calls, std::int64_t grain, std::int64_t remainder, const std::vector<RankCost>& ranks,
                      std::size_t last_rank) {
   GrainSplit split{std::vector<std::int64_t>(ranks.size(), 0), last_rank, 0.0};
+  for (const RankCost& rank : ranks) split.slowest_seconds = std::max(split.slowest_seconds, rank.constant_seconds);
   using Finish = std::pair<double, std::size_t>;  // the time at which a rank would have done one more
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> next;
   for (std::size_t r = 0; r <= last_rank; ++r) {
     const bool takes_rest = remainder > 0 && r == last_rank;
     const double before = ranks[r].constant_seconds + (takes_rest ? ranks[r].table.seconds(remainder) : 0.0);
-    if (takes_rest) split.slowest_seconds = before;
+    if (takes_rest) split.slowest_seconds = std::max(split.slowest_seconds, before);
     if (ranks[r].largest_micro_batch(grain + (takes_rest ? remainder : 0)) >= grain)
       next.emplace(before + ranks[r].table.seconds(grain), r);
   }

@@ -13,7 +13,8 @@ struct GrainSplit {
   double slowest_seconds = 0.0;
 };
 
-/// The exact minimum of max_r (c_r + calls_r T_r(grain) [+ T_r(remainder)]). No calls where no rank can make one.
+/// The exact minimum of max_r (c_r + calls_r T_r(grain) [+ T_r(remainder)]) over all ranks, those without calls too. No calls where no rank
+/// can make one.
 GrainSplit split_by_grain(std::int64_t global_batch_size, std::int64_t grain, const std::vector<RankCost>& ranks);
 
 }  // namespace onebatch

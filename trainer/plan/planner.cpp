@@ -80,7 +80,10 @@ RankPlan rank_plan(std::size_t rank, const RankCost& cost, std::vector<MicroBatc
   return plan;
 }
 
-void set_idle(Plan& plan, double slowest) {
+// Against the rank that is done last, whether it has samples or not, or against what all of them take `together` where that is more.
+void set_idle(Plan& plan, double together = 0.0) {
+  double slowest = together;
+  for (const RankPlan& rank : plan.ranks) slowest = std::max(slowest, rank.predicted_seconds);
   for (RankPlan& rank : plan.ranks) rank.idle_fraction = slowest > 0.0 ? 1.0 - rank.predicted_seconds / slowest : 0.0;
 }
 
@@ -107,16 +110,14 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
   Plan plan;
   plan.global_batch_size = batch;
   plan.ranks.reserve(ranks.size());
-  double slowest = 0.0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     RankTable& table = tables.of(r);
     const auto sizes =
         options.few_sizes_tolerance > 0.0 ? table.simple_split(shares[r], limit - table.constant_seconds()) : table.split(shares[r]);
     const double seconds = table.constant_seconds() + table.seconds_of(sizes);
-    slowest = std::max(slowest, seconds);
     plan.ranks.push_back(rank_plan(r, ranks[r], runs_of(sizes), seconds));
   }
-  set_idle(plan, slowest);
+  set_idle(plan);
   const double overhead = options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
   plan.predicted_step_seconds = until_all_are_done(plan, ranks) + overhead;
   plan.equal_split_seconds = seconds_of_shares(equal_shares(batch, ranks.size()), ranks, tables, overhead);
@@ -207,7 +208,7 @@ Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, con
     for (const auto& [size, count] : runs) seconds += static_cast<double>(count) * ranks[r].table.seconds(size);
     plan.ranks.push_back(rank_plan(r, ranks[r], std::move(runs), seconds));
   }
-  set_idle(plan, split.slowest_seconds);
+  set_idle(plan);
   plan.predicted_step_seconds =
       until_all_are_done(plan, ranks) + options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
   return plan;
