@@ -2,6 +2,7 @@
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "trainer/gradients/loss_scale.hpp"
+#include "trainer/models/resnet_depth.hpp"
 
 #include <algorithm>
 
@@ -124,9 +125,8 @@ class Checker {
 
   void check_model() {
     const auto& model = c_.model;
-    const bool cifar_depth = model.depth != 18 && (model.depth - 2) % 6 == 0;
-    if (model.kind == ModelKind::resnet && model.depth != 18 && !cifar_depth)
-      complain("model.depth", "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
+    if (const std::string wrong = wrong_resnet_depth(model); model.kind == ModelKind::resnet && !wrong.empty())
+      complain("model.depth", wrong);
     check_belongs(ModelKind::mlp, "mlp", {"model.hidden", "model.dropout"});
     check_belongs(ModelKind::resnet, "resnet", {"model.depth", "model.stem"});
     check_belongs(ModelKind::torchscript, "torchscript", {"model.path"});

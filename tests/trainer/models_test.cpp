@@ -74,6 +74,7 @@ TEST(ModelsTest, counters_stay_integers_in_another_precision) {
 
 TEST(ModelsTest, misfits_are_the_users_to_mend) {
   EXPECT_THROW(make_model(resnet(19, ResNetStem::cifar)), UserError);
+  EXPECT_THROW(make_model(resnet(50, ResNetStem::imagenet)), UserError) << "never the CIFAR net of 6n + 2 layers";
   auto flat = resnet(18, ResNetStem::imagenet);
   flat.sample_shape = {64};
   EXPECT_THROW(make_model(flat), UserError);

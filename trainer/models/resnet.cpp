@@ -1,6 +1,7 @@
 // ResNets with basic blocks (He et al., 2016, sections 3.3 and 4.2): depth 18 with four stages of 64 to 512 channels, and the CIFAR ones of
 // depth 6n + 2 with three stages of 16, 32 and 64. Tensors are named as torchvision's, shortcuts are projections.
 #include "trainer/error.hpp"
+#include "trainer/models/resnet_depth.hpp"
 #include "trainer/models/trainable_module.hpp"
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
@@ -104,10 +105,8 @@ class ResNet final : public TrainableModule {
 }  // namespace
 
 std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels, std::int64_t num_classes) {
-  const bool cifar_depth = configuration.depth >= 8 && (configuration.depth - 2) % 6 == 0;
-  if (configuration.depth != 18 && !cifar_depth) {
-    throw UserError("model.depth = " + std::to_string(configuration.depth) + ": write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets");
-  }
+  if (const std::string wrong = wrong_resnet_depth(configuration); !wrong.empty())
+    throw UserError("model.depth = " + std::to_string(configuration.depth) + ": " + wrong);
   return std::make_shared<ResNet>(configuration, num_channels, num_classes);
 }
 
