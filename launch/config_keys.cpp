@@ -7,9 +7,9 @@ namespace onebatch::launch {
 namespace {
 
 // The members of a configuration, as the builders want them.
-#define ONEBATCH_FIELD(member)     \
-  [](Configuration & c) -> auto& { \
-    return c.member;               \
+#define ONEBATCH_FIELD(member) \
+  [](auto& c) -> auto& {       \
+    return c.member;           \
   }
 
 constexpr std::int64_t k_any = INT64_MAX;
@@ -43,25 +43,42 @@ template <typename Section>
 std::vector<ConfigKey> dataset_keys(const std::string& prefix, Section section) {
   return {choice_key<DataKind>(
               prefix + "kind", {{"idx", DataKind::idx}, {"safetensors", DataKind::safetensors}, {"synthetic", DataKind::synthetic}},
-              {"cifar", "image_folder", "tokens"}, [=](Configuration & c) -> auto& { return section(c).kind; }),
+              {"cifar", "image_folder", "tokens"}, [=](auto& c) -> auto& { return section(c).kind; }),
           text_key(
-              prefix + "path", [=](Configuration & c) -> auto& { return section(c).path; }),
+              prefix + "path", [=](auto& c) -> auto& { return section(c).path; }),
           names_key(
-              prefix + "inputs", [=](Configuration & c) -> auto& { return section(c).inputs; }),
+              prefix + "inputs", [=](auto& c) -> auto& { return section(c).inputs; }),
           text_key(
-              prefix + "target", [=](Configuration & c) -> auto& { return section(c).target; }),
+              prefix + "target", [=](auto& c) -> auto& { return section(c).target; }),
           text_key(
-              prefix + "weights", [=](Configuration & c) -> auto& { return section(c).weights; }),
+              prefix + "weights", [=](auto& c) -> auto& { return section(c).weights; }),
           text_key(
-              prefix + "lengths", [=](Configuration & c) -> auto& { return section(c).lengths; }),
+              prefix + "lengths", [=](auto& c) -> auto& { return section(c).lengths; }),
           integers_key(
-              prefix + "shape", 1, [=](Configuration & c) -> auto& { return section(c).shape; }),
+              prefix + "shape", 1, [=](auto& c) -> auto& { return section(c).shape; }),
           integer_key(
-              prefix + "num_classes", 1, std::int64_t{1} << 31, [=](Configuration & c) -> auto& { return section(c).num_classes; }),
+              prefix + "num_classes", 1, std::int64_t{1} << 31, [=](auto& c) -> auto& { return section(c).num_classes; }),
           integer_key(
-              prefix + "size", 1, std::int64_t{1} << 40, [=](Configuration & c) -> auto& { return section(c).size; }),
+              prefix + "size", 1, std::int64_t{1} << 40, [=](auto& c) -> auto& { return section(c).size; }),
           integer_key(
-              prefix + "workers", 0, 0, [=](Configuration & c) -> auto& { return section(c).workers; })};
+              prefix + "workers", 0, 0, [=](auto& c) -> auto& { return section(c).workers; })};
+}
+
+// A value that is read makes the section. Where there is none nothing is shown, and showing makes none.
+struct ValidationSection {
+  DatasetConfiguration& operator()(Configuration& c) const {
+    if (!c.data.validation) c.data.validation = c.data.train;
+    return *c.data.validation;
+  }
+  const DatasetConfiguration& operator()(const Configuration& c) const { return c.data.validation.value(); }
+};
+
+std::vector<ConfigKey> validation_keys() {
+  std::vector<ConfigKey> keys = dataset_keys("data.validation.", ValidationSection{});
+  for (ConfigKey& key : keys) {
+    key.show = [show = key.show](const Configuration& c) { return c.data.validation ? show(c) : std::string(); };
+  }
+  return keys;
 }
 
 std::vector<ConfigKey> augment_keys() {
@@ -169,16 +186,11 @@ std::vector<ConfigKey> service_keys() {
       simulate_key()};
 }
 
-#undef ONEBATCH_FIELD
-
 std::vector<ConfigKey> all_keys() {
   std::vector<ConfigKey> keys = run_keys();
   add(keys, batch_keys());
-  add(keys, dataset_keys("data.", [](Configuration& c) -> DatasetConfiguration& { return c.data.train; }));
-  add(keys, dataset_keys("data.validation.", [](Configuration& c) -> DatasetConfiguration& {
-        if (!c.data.validation) c.data.validation = c.data.train;
-        return *c.data.validation;
-      }));
+  add(keys, dataset_keys("data.", ONEBATCH_FIELD(data.train)));
+  add(keys, validation_keys());
   add(keys, augment_keys());
   add(keys, model_keys());
   add(keys, optimizer_keys());
@@ -186,6 +198,8 @@ std::vector<ConfigKey> all_keys() {
   add(keys, service_keys());
   return keys;
 }
+
+#undef ONEBATCH_FIELD
 
 }  // namespace
 

@@ -25,7 +25,7 @@ std::string bytes_text(std::int64_t bytes);
 std::optional<std::vector<std::int64_t>> read_integers(const toml::node& node, std::int64_t least);
 std::string integers_text(const std::vector<std::int64_t>& values);
 
-/// `field(configuration)` returns a reference to the member.
+/// `field(configuration)` returns a reference to the member, which is const where the configuration is.
 template <typename Field>
 ConfigKey integer_key(std::string path, std::int64_t least, std::int64_t most, Field field) {
   const std::string values = "a whole number " + (most == INT64_MAX ? "from " + std::to_string(least)
@@ -37,7 +37,7 @@ ConfigKey integer_key(std::string path, std::int64_t least, std::int64_t most, F
             field(c) = static_cast<std::remove_reference_t<decltype(field(c))>>(*value);
             return {};
           },
-          [=](const Configuration& c) { return std::to_string(field(const_cast<Configuration&>(c))); }};
+          [=](const Configuration& c) { return std::to_string(field(c)); }};
 }
 
 /// Absent stands for "auto" (or, with an empty word, for not given).
@@ -56,7 +56,7 @@ ConfigKey optional_integer_key(std::string path, std::int64_t least, std::string
             return {};
           },
           [=](const Configuration& c) {
-            const auto& value = field(const_cast<Configuration&>(c));
+            const auto& value = field(c);
             return value ? std::to_string(*value) : (absent_word.empty() ? "" : quoted(absent_word));
           }};
 }
@@ -81,11 +81,11 @@ ConfigKey number_key(std::string path, Range range, Field field) {
             return {};
           },
           [=](const Configuration& c) {
-            if constexpr (std::is_same_v<std::remove_reference_t<decltype(field(const_cast<Configuration&>(c)))>, std::optional<double>>) {
-              const auto& value = field(const_cast<Configuration&>(c));
+            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field(c))>, std::optional<double>>) {
+              const auto& value = field(c);
               return value ? number_text(*value) : std::string();
             } else {
-              return number_text(field(const_cast<Configuration&>(c)));
+              return number_text(field(c));
             }
           }};
 }
@@ -99,7 +99,7 @@ ConfigKey boolean_key(std::string path, Field field) {
             field(c) = *value;
             return {};
           },
-          [=](const Configuration& c) { return std::string(field(const_cast<Configuration&>(c)) ? "true" : "false"); }};
+          [=](const Configuration& c) { return std::string(field(c) ? "true" : "false"); }};
 }
 
 template <typename Field>
@@ -111,7 +111,7 @@ ConfigKey text_key(std::string path, Field field) {
             field(c) = *value;
             return {};
           },
-          [=](const Configuration& c) { return quoted(field(const_cast<Configuration&>(c))); }};
+          [=](const Configuration& c) { return quoted(field(c)); }};
 }
 
 /// `later`: words of the design that this version does not have.
@@ -135,7 +135,7 @@ ConfigKey choice_key(std::string path, std::vector<Choice<Enum>> choices, std::v
           },
           [=](const Configuration& c) {
             for (const auto& choice : choices) {
-              if (field(const_cast<Configuration&>(c)) == choice.value) return quoted(choice.word);
+              if (field(c) == choice.value) return quoted(choice.word);
             }
             return std::string();
           }};
@@ -151,7 +151,7 @@ ConfigKey integers_key(std::string path, std::int64_t least, Field field) {
             field(c) = *list;
             return {};
           },
-          [=](const Configuration& c) { return integers_text(field(const_cast<Configuration&>(c))); }};
+          [=](const Configuration& c) { return integers_text(field(c)); }};
 }
 
 /// A list of names, at least one.
@@ -170,7 +170,7 @@ ConfigKey names_key(std::string path, Field field) {
           },
           [=](const Configuration& c) {
             std::string text = "[";
-            for (const std::string& name : field(const_cast<Configuration&>(c))) text += (text.size() > 1 ? ", " : "") + quoted(name);
+            for (const std::string& name : field(c)) text += (text.size() > 1 ? ", " : "") + quoted(name);
             return text + "]";
           }};
 }

@@ -291,7 +291,10 @@ VerifyReport Session::verify(const VerifyOptions& options) {
 
 EvaluationResult Session::evaluate(const std::filesystem::path& checkpoint) {
   State& s = *state_;
-  if (!s.validation) throw AgreedError(ExitCode::user_error, "eval needs validation data: write [data.validation]");
+  if (!s.validation)
+    throw AgreedError(ExitCode::user_error,
+                      "eval needs validation data: write [data.validation] (data.kind = \"idx\" then takes the t10k-* files, "
+                      "\"safetensors\" needs its path)");
   std::vector<std::string> refused;
   const auto chosen = choose_checkpoint({}, checkpoint, refused, s.talk->control());
   load_model(chosen, *s.replica, s.talk->control());

@@ -70,6 +70,18 @@ with Scratch() as s:
     check("onebatch 0." in run(1, "--version"), "--version")
     check("train" in run(1, "--help"), "--help")
 
+# Without [data.validation] nothing is validated: not by train, not by eval, not in what the run's folder says; and no t10k files are looked for.
+with Scratch(DIGITS_MLP.replace("[data.validation]\n", "").replace("data/digits", "{runs}/../train-only")) as s:
+    (s.path / "train-only").mkdir()
+    for name in ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
+        (s.path / "train-only" / name).write_bytes((ROOT / "data" / "digits" / name).read_bytes())
+    out = run(2, "train", s.config, "--json", s.path / "train.json")
+    check("validation" not in out and read_json(s.path / "train.json")["validation_loss"] is None, "train validates nothing", out)
+    check("data.validation" not in (s.runs / "run" / "config.toml").read_text(), "the run's configuration has no validation set")
+    out = run(2, "eval", s.config, "--checkpoint", s.runs / "run", code=2)
+    check("eval needs validation data: write [data.validation]" in out, "eval without validation data", out)
+    check("t10k" in run(1, "train", s.config, "--set", "data.validation.kind=idx", "--set", "run.name=v", code=2), "a validation set needs its files")
+
 # BatchNorm's local statistics are not the large batch's, and verify says so.
 RESNET = DIGITS_MLP.replace('kind = "mlp"\nhidden = [64, 48]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
 with Scratch(RESNET) as s:

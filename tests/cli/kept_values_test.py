@@ -11,10 +11,12 @@ global_batch_size = 256
 [model]
 kind = "resnet"
 depth = 20
+stem = "cifar"
 [data]
 kind = "synthetic"
-shape = [3, 32, 32]
+shape = [3, 8, 8]
 size = 1024
+[data.validation]
 [precision]
 compute = "float64"
 parameters = "float64"

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 const std::string k_good = R"(
 [run]
@@ -181,6 +182,31 @@ TEST(ConfigLoaderTest, the_resolved_file_reads_back_to_itself) {
   const LoadedConfig again = load_config(resolved, "r.toml", {});
   EXPECT_THAT(again.mistakes, IsEmpty()) << mistakes_text(again.mistakes);
   for (const ConfigKey& key : config_keys()) EXPECT_EQ(key.show(again.configuration), key.show(loaded.configuration)) << key.path;
+}
+
+TEST(ConfigLoaderTest, showing_a_configuration_makes_no_validation_set) {
+  std::string without = k_good;
+  without.erase(without.find("[data.validation]\n"), std::string("[data.validation]\n").size());
+  const LoadedConfig loaded = load_config(without, "x.toml", {});
+  for (const ConfigKey& key : config_keys()) {
+    if (!key.path.starts_with("data.validation.")) continue;
+    EXPECT_THAT(key.show(loaded.configuration), IsEmpty()) << key.path;
+  }
+  EXPECT_FALSE(loaded.configuration.data.validation.has_value());
+  EXPECT_THAT(resolved_config(loaded), Not(HasSubstr("data.validation")));
+  EXPECT_THAT(resolved_config(load_config(k_good, "x.toml", {})), HasSubstr("[data.validation]\nkind = \"idx\"   # as data"));
+}
+
+TEST(ConfigLoaderTest, a_depth_belongs_to_its_stem) {
+  const auto said = [](const std::string& depth, const std::string& stem) {
+    return mistakes_of(k_good, {"model.kind=resnet", "model.hidden=[512, 512]", "model.depth=" + depth, "model.stem=" + stem});
+  };
+  for (const char* depth : {"8", "18", "20", "50"}) EXPECT_THAT(said(depth, "cifar"), IsEmpty()) << depth;
+  EXPECT_THAT(said("18", "imagenet"), IsEmpty());
+  EXPECT_THAT(said("50", "imagenet"), HasSubstr("model.depth: with model.stem = \"imagenet\" write 18"));
+  EXPECT_THAT(said("20", "imagenet"), HasSubstr("needs model.stem = \"cifar\""));
+  EXPECT_THAT(said("101", "imagenet"), HasSubstr("write 18"));
+  EXPECT_THAT(said("34", "cifar"), HasSubstr("6n + 2"));
 }
 
 TEST(ConfigLoaderTest, bad_assignments_are_mistakes) {
