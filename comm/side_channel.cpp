@@ -5,100 +5,145 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <sstream>
-#include <vector>
+#include <string_view>
 
 namespace onebatch::comm {
 namespace {
 
 constexpr std::size_t k_most_bytes = 60000;
-constexpr std::string_view k_question = "?";
-constexpr std::string_view k_answer = "!";
+constexpr std::size_t k_number_digits = 8;
+constexpr char k_question = '?';
+constexpr char k_answer = '!';
 constexpr auto k_patience = std::chrono::milliseconds(250);
+constexpr auto k_look = std::chrono::milliseconds(20);
+
+// "10.0.0.7:40123"; none where it is no such text.
+std::optional<sockaddr_in> parse_address(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  sockaddr_in target{};
+  target.sin_family = AF_INET;
+  if (colon == std::string::npos || inet_pton(AF_INET, text.substr(0, colon).c_str(), &target.sin_addr) != 1) return std::nullopt;
+  target.sin_port = htons(static_cast<std::uint16_t>(std::strtoul(text.c_str() + colon + 1, nullptr, 10)));
+  return target;
+}
+
+std::vector<std::string> interfaces(SideChannel::Reach reach) {
+  std::vector<std::string> names;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return names;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    if ((one->ifa_flags & IFF_LOOPBACK) != 0 && reach == SideChannel::Reach::other_hosts) continue;
+    std::array<char, INET_ADDRSTRLEN> name{};
+    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+    if (inet_ntop(AF_INET, &address->sin_addr, name.data(), name.size()) != nullptr) names.emplace_back(name.data());
+  }
+  freeifaddrs(all);
+  return names;
+}
 
 }  // namespace
 
-SideChannel::SideChannel(std::string key, std::function<std::string()> answer) : key_(std::move(key)), answer_(std::move(answer)) {
-  socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket_ < 0) return;  // then nobody can be asked, and reports say so
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = INADDR_ANY;
-  socklen_t length = sizeof(any);
-  if (::bind(socket_, reinterpret_cast<sockaddr*>(&any), sizeof(any)) == 0 &&
-      ::getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) == 0)
-    port_ = ntohs(any.sin_port);
+std::string SideChannel::make_key() {
+  std::array<unsigned char, 16> bits{};
+  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) return {};
+  std::string key;
+  for (const unsigned char byte : bits) key += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  return key + ":";
+}
+
+SideChannel::SideChannel(std::string key, Reach reach, std::function<std::string()> answer)
+    : key_(std::move(key)), answer_(std::move(answer)) {
+  if (key_.empty()) return;  // without a secret nobody is listened to, and reports say that nobody answered
+  for (const std::string& host : interfaces(reach)) listen_on(host);
 }
 
 SideChannel::~SideChannel() {
-  if (socket_ >= 0) ::close(socket_);
+  for (const Socket& one : sockets_) ::close(one.descriptor);
+}
+
+void SideChannel::listen_on(const std::string& host) {
+  auto own = parse_address(host + ":0");
+  const int descriptor = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (!own || descriptor < 0) return;
+  auto* address = reinterpret_cast<sockaddr*>(&*own);
+  socklen_t length = sizeof(*own);
+  if (::bind(descriptor, address, length) != 0 || ::getsockname(descriptor, address, &length) != 0)
+    ::close(descriptor);
+  else
+    sockets_.push_back({descriptor, host + ":" + std::to_string(ntohs(own->sin_port))});
 }
 
 std::string SideChannel::address() const {
-  std::string text = std::to_string(port_);
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return text;
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    std::array<char, INET_ADDRSTRLEN> name{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, name.data(), name.size()) != nullptr) text += std::string(" ") + name.data();
-  }
-  freeifaddrs(all);
+  std::string text;
+  for (const Socket& one : sockets_) text += (text.empty() ? "" : " ") + one.address;
   return text;
 }
 
-bool SideChannel::wait_for_datagram(std::chrono::milliseconds wait) const {
-  pollfd entry{socket_, POLLIN, 0};
-  return ::poll(&entry, 1, static_cast<int>(wait.count())) > 0;
+std::vector<int> SideChannel::wait_for_datagrams(std::chrono::milliseconds wait) const {
+  std::vector<pollfd> entries;
+  for (const Socket& one : sockets_) entries.push_back({one.descriptor, POLLIN, 0});
+  std::vector<int> ready;
+  if (::poll(entries.data(), entries.size(), static_cast<int>(wait.count())) <= 0) return ready;
+  for (const pollfd& entry : entries) {
+    if ((entry.revents & POLLIN) != 0) ready.push_back(entry.fd);
+  }
+  return ready;
 }
 
-void SideChannel::send(std::string_view kind, std::string_view text, const void* to, unsigned length) {
-  const std::string datagram = key_ + std::string(kind) + std::string(text.substr(0, k_most_bytes));
-  [[maybe_unused]] const auto sent = ::sendto(socket_, datagram.data(), datagram.size(), 0, static_cast<const sockaddr*>(to), length);
+std::string SideChannel::head(char kind, std::uint32_t number) const {
+  std::array<char, 9> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x", number);
+  return key_ + kind + digits.data();
 }
 
-// Answers a question; returns the text of an answer.
-std::optional<std::string> SideChannel::receive() {
+// Answers a question; returns the text of an answer to the last one asked here.
+std::optional<std::string> SideChannel::receive(int descriptor) {
   std::vector<char> buffer(k_most_bytes + 1024);
   sockaddr_in from{};
   socklen_t length = sizeof(from);
-  const auto got = ::recvfrom(socket_, buffer.data(), buffer.size(), 0, reinterpret_cast<sockaddr*>(&from), &length);
+  const auto got = ::recvfrom(descriptor, buffer.data(), buffer.size(), 0, reinterpret_cast<sockaddr*>(&from), &length);
   if (got <= 0) return std::nullopt;
   const std::string_view text(buffer.data(), static_cast<std::size_t>(got));
-  if (text.size() <= key_.size() || !text.starts_with(key_)) return std::nullopt;
-  const std::string_view kind = text.substr(key_.size(), 1);
-  if (kind == k_question) send(k_answer, answer_(), &from, length);
-  if (kind != k_answer) return std::nullopt;
-  return std::string(text.substr(key_.size() + 1));
+  const std::size_t head_bytes = key_.size() + 1 + k_number_digits;
+  if (text.size() < head_bytes || !text.starts_with(key_)) return std::nullopt;
+  if (text[key_.size()] == k_question) {
+    std::string datagram = key_ + k_answer + std::string(text.substr(key_.size() + 1, k_number_digits)) + answer_();
+    datagram.resize(std::min(datagram.size(), text.size()));
+    [[maybe_unused]] const auto sent =
+        ::sendto(descriptor, datagram.data(), datagram.size(), 0, reinterpret_cast<const sockaddr*>(&from), length);
+  }
+  if (!text.starts_with(head(k_answer, asked_))) return std::nullopt;
+  return std::string(text.substr(head_bytes));
 }
 
 void SideChannel::serve(std::chrono::milliseconds wait) {
-  if (!wait_for_datagram(wait)) return;
-  receive();
+  for (const int descriptor : wait_for_datagrams(wait)) receive(descriptor);
 }
 
-std::optional<std::string> SideChannel::ask(const std::string& address, int tries) {
+std::optional<std::string> SideChannel::ask(const std::string& address, std::size_t most_bytes) {
+  std::string question = head(k_question, ++asked_);
+  question.resize(std::min(k_most_bytes, question.size() + most_bytes), ' ');
   std::istringstream words(address);
-  int port = 0;
-  words >> port;
-  std::vector<sockaddr_in> targets;
-  for (std::string name; words >> name;) {
-    sockaddr_in target{};
-    target.sin_family = AF_INET;
-    target.sin_port = htons(static_cast<std::uint16_t>(port));
-    if (inet_pton(AF_INET, name.c_str(), &target.sin_addr) == 1) targets.push_back(target);
+  for (std::string word; words >> word;) {
+    const auto target = parse_address(word);
+    if (!target) continue;
+    for (const Socket& one : sockets_)
+      [[maybe_unused]] const auto sent =
+          ::sendto(one.descriptor, question.data(), question.size(), 0, reinterpret_cast<const sockaddr*>(&*target), sizeof(*target));
   }
-  for (int i = 0; i < tries; ++i) {
-    for (const sockaddr_in& target : targets) send(k_question, "", &target, sizeof(target));
-    const auto until = std::chrono::steady_clock::now() + k_patience;
-    while (std::chrono::steady_clock::now() < until) {
-      if (!wait_for_datagram(std::chrono::milliseconds(20))) continue;
-      if (auto answer = receive()) return answer;
+  const auto until = std::chrono::steady_clock::now() + k_patience;
+  while (std::chrono::steady_clock::now() < until) {
+    for (const int descriptor : wait_for_datagrams(k_look)) {
+      if (auto answer = receive(descriptor)) return answer;
     }
   }
   return std::nullopt;

@@ -1,40 +1,54 @@
-// A way to ask another node's ranks what they are doing that does not go through MPI: one UDP socket per process, answered by its watchdog.
+// A way to ask another node's ranks what they are doing that does not go through MPI: UDP, answered by each process's watchdog.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace onebatch::comm {
 
-/// Owns the socket. Questions and answers are one datagram each; a lost one is asked for again.
+/// Owns the sockets, one for each address that it tells: it listens nowhere else. Questions and answers are one datagram each; a lost one
+/// is asked for again. A datagram without the run's key is dropped, and an answer is never longer than its question, so that nobody can use
+/// this process to flood another.
 class SideChannel {
  public:
-  /// `answer` makes what is told to whoever asks. `key` keeps runs apart: a datagram without it is dropped.
-  SideChannel(std::string key, std::function<std::string()> answer);
+  enum class Reach { other_hosts, this_host_too };
+
+  /// `answer` makes what is told to whoever asks. `key` is the run's, from make_key() of one rank.
+  SideChannel(std::string key, Reach reach, std::function<std::string()> answer);
   ~SideChannel();
   SideChannel(const SideChannel&) = delete;
   SideChannel& operator=(const SideChannel&) = delete;
 
-  /// "port address address …": where other nodes reach this process.
+  /// 128 random bits.
+  static std::string make_key();
+
+  /// "address:port address:port …": where others reach this process.
   [[nodiscard]] std::string address() const;
 
   /// Answers what has come in, waiting up to `wait` for something to come.
   void serve(std::chrono::milliseconds wait);
-  /// What the process at `address` answers, asked `tries` times, or nothing. Goes on answering others meanwhile.
-  [[nodiscard]] std::optional<std::string> ask(const std::string& address, int tries);
+  /// What the process at `address` answers within a moment, at most so many bytes, or nothing. Goes on answering others meanwhile.
+  [[nodiscard]] std::optional<std::string> ask(const std::string& address, std::size_t most_bytes);
 
  private:
-  [[nodiscard]] bool wait_for_datagram(std::chrono::milliseconds wait) const;
-  std::optional<std::string> receive();
-  void send(std::string_view kind, std::string_view text, const void* to, unsigned length);
+  struct Socket {
+    int descriptor = -1;
+    std::string address;
+  };
 
-  int socket_ = -1;
-  int port_ = 0;
+  void listen_on(const std::string& host);
+  [[nodiscard]] std::vector<int> wait_for_datagrams(std::chrono::milliseconds wait) const;
+  std::optional<std::string> receive(int descriptor);
+  [[nodiscard]] std::string head(char kind, std::uint32_t number) const;
+
+  std::vector<Socket> sockets_;
   std::string key_;
   std::function<std::string()> answer_;
+  std::uint32_t asked_ = 0;  // the number of the last question: what comes late answers an earlier one
 };
 
 }  // namespace onebatch::comm

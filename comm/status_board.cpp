@@ -1,34 +1,27 @@
 #include "comm/status_board.hpp"
 
+#include "comm/siblings.hpp"
+
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 namespace onebatch::comm {
 namespace {
 
-// The monotonic clock is the same for all processes of a node.
-std::int64_t now_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 double seconds_since(std::int64_t nanoseconds) {
-  return nanoseconds == 0 ? 0.0 : static_cast<double>(now_nanoseconds() - nanoseconds) * 1e-9;
+  return nanoseconds == 0 ? 0.0 : static_cast<double>(StatusBoard::now_nanoseconds() - nanoseconds) * 1e-9;
 }
 
-// The state letter follows the command's name, which is in parentheses and may hold anything.
-std::string process_state(std::int64_t process) {
-  std::ifstream in("/proc/" + std::to_string(process) + "/stat");
-  std::string line;
-  if (!std::getline(in, line)) return "gone";
-  const std::size_t end = line.rfind(')');
-  const char letter = end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
-  if (letter == 'Z' || letter == 'X') return "gone";
-  return letter == 'T' || letter == 't' ? "stopped" : "running";
+// What others wrote goes to a terminal: it must not steer it, nor end the line.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
 }
 
 }  // namespace
@@ -36,7 +29,7 @@ std::string process_state(std::int64_t process) {
 std::string RankReport::to_line() const {
   std::ostringstream out;
   out << rank << '\t' << sequence << '\t' << (inside ? 1 : 0) << '\t' << bytes << '\t' << operation_seconds << '\t' << activity_seconds
-      << '\t' << process << '\t' << operation << '\t' << activity << '\n';
+      << '\t' << process << '\t' << printable(operation) << '\t' << printable(activity) << '\n';
   return out.str();
 }
 
@@ -54,6 +47,9 @@ std::vector<RankReport> RankReport::from_lines(std::string_view lines) {
     fields.ignore(1);
     std::getline(fields, report.operation, '\t');
     std::getline(fields, report.activity, '\t');
+    report.process = printable(report.process);
+    report.operation = printable(report.operation);
+    report.activity = printable(report.activity);
     reports.push_back(std::move(report));
   }
   return reports;
@@ -128,9 +124,13 @@ std::uint64_t StatusBoard::own_sequence() const {
   return state(own_).sequence.load(std::memory_order_relaxed);
 }
 
-double StatusBoard::own_seconds_inside() const {
-  const std::int64_t entered = state(own_).entered_nanoseconds.load(std::memory_order_acquire);
-  return entered == 0 ? -1.0 : seconds_since(entered);
+std::int64_t StatusBoard::own_entered_nanoseconds() const {
+  return state(own_).entered_nanoseconds.load(std::memory_order_acquire);
+}
+
+// The monotonic clock is the same for all processes of a node.
+std::int64_t StatusBoard::now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace onebatch::comm

@@ -23,7 +23,8 @@ struct RankReport {
   double activity_seconds = 0.0;
   std::string process;  // "running", "stopped", "gone", as the operating system says
 
-  /// One line, for the side channel; none for a line that is no report.
+  /// One line of at most so many bytes, for the side channel; what is no report's line makes none. Control characters become '?'.
+  static constexpr std::size_t k_most_line_bytes = 320;
   [[nodiscard]] std::string to_line() const;
   static std::vector<RankReport> from_lines(std::string_view lines);
 };
@@ -42,8 +43,10 @@ class StatusBoard {
 
   [[nodiscard]] std::vector<RankReport> read() const;
   [[nodiscard]] std::uint64_t own_sequence() const;
-  /// Of the operation that this rank is in; negative where it is in none.
-  [[nodiscard]] double own_seconds_inside() const;
+  /// When this rank entered the operation that it is in; 0 where it is in none.
+  [[nodiscard]] std::int64_t own_entered_nanoseconds() const;
+  /// Of the clock that all of this is told by.
+  [[nodiscard]] static std::int64_t now_nanoseconds();
 
  private:
   // Words that one process writes and others read at any time: torn text is possible, a data race is not.

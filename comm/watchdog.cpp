@@ -1,6 +1,7 @@
 #include "comm/watchdog.hpp"
 
 #include "comm/local_communicator.hpp"
+#include "comm/siblings.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,8 +11,13 @@ namespace onebatch::comm {
 namespace {
 
 constexpr auto k_poll = std::chrono::milliseconds(50);
+constexpr auto k_turn = std::chrono::milliseconds(1);
 constexpr auto k_time_to_tell = std::chrono::milliseconds(2500);
 constexpr auto k_time_to_ask = std::chrono::seconds(2);
+constexpr double k_fresh_seconds = 1.5;        // an operation is looked at several times before it is that old
+constexpr double k_slow_start_seconds = 60.0;  // libraries load slowly on a busy machine, and nobody is known to be stuck
+constexpr auto k_head_start = std::chrono::milliseconds(150);
+constexpr int k_most_waited_for = 10;
 
 std::string seconds_text(double seconds) {
   char text[32];
@@ -52,48 +58,96 @@ std::string missing_text(const std::vector<RankReport>& reports, const std::vect
   return "entered by rank " + entered + "; missing:" + missing;
 }
 
+double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks, std::uint64_t sequence, double timeout_seconds) {
+  if (reports.size() < num_ranks) return 0.0;
+  double patience = 0.0;
+  for (const RankReport& report : reports) {
+    if (report.process != "running") return 0.0;
+    if (report.sequence >= sequence || report.inside) continue;  // one inside an earlier operation waits for others itself
+    patience = std::max(patience, timeout_seconds - report.activity_seconds);
+  }
+  return patience;
+}
+
+double RunningTime::update(std::int64_t entered_nanoseconds, std::int64_t now_nanoseconds) {
+  constexpr std::int64_t k_longest_gap = 1'000'000'000;
+  const std::int64_t gap = std::min(now_nanoseconds - std::max(asked_, entered_nanoseconds), k_longest_gap);
+  asked_ = now_nanoseconds;
+  if (entered_nanoseconds != entered_) seconds_ = 0.0;
+  entered_ = entered_nanoseconds;
+  if (entered_ == 0) return -1.0;
+  seconds_ += static_cast<double>(std::max<std::int64_t>(0, gap)) * 1e-9;
+  return seconds_;
+}
+
 Watchdog::Guard::Guard(Watchdog& watchdog, const char* operation, std::size_t bytes) : watchdog_(watchdog) {
-  if (watchdog_.depth_++ == 0) watchdog_.board_.enter(operation, bytes);
+  if (watchdog_.depth_++ == 0) watchdog_.board().enter(operation, bytes);
 }
 
 Watchdog::Guard::~Guard() {
-  if (--watchdog_.depth_ == 0) watchdog_.board_.leave();
+  if (--watchdog_.depth_ == 0) watchdog_.board().leave();
 }
 
-Watchdog::Watchdog(int rank, int exit_code, StatusBoard& board) : rank_(rank), exit_code_(exit_code), board_(board) {}
+Watchdog::Watchdog(int rank, int exit_code, double timeout_seconds)
+    : rank_(rank),
+      exit_code_(exit_code),
+      own_memory_(StatusBoard::bytes_needed(1)),
+      own_board_(own_memory_.data(), {rank}, 0),
+      board_(&own_board_),
+      timeout_seconds_(timeout_seconds),
+      thread_([this] { watch(); }) {}
 
 Watchdog::~Watchdog() {
   stop_ = true;
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
-void Watchdog::start(std::vector<RankPlace> places, std::unique_ptr<SideChannel> channel) {
+void Watchdog::join_board(StatusBoard& board, std::vector<RankPlace> places, std::unique_ptr<SideChannel> channel) {
+  const std::scoped_lock lock(mutex_);
   places_ = std::move(places);
   channel_ = std::move(channel);
-  thread_ = std::thread([this] { watch(); });
+  board_ = &board;
+}
+
+void Watchdog::leave_board() {
+  const std::scoped_lock lock(mutex_);
+  places_.clear();
+  channel_.reset();
+  board_ = &own_board_;
 }
 
 void Watchdog::watch() {
   while (!stop_) {
-    if (channel_) {
-      channel_->serve(k_poll);
-    } else {
-      std::this_thread::sleep_for(k_poll);
+    bool served = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      served = channel_ != nullptr;
+      if (served) channel_->serve(k_poll);
+      check();
     }
-    check();
+    std::this_thread::sleep_for(served ? k_turn : k_poll);  // join_board() and leave_board() get theirs
   }
 }
 
 void Watchdog::check() {
-  const double seconds = board_.own_seconds_inside();
-  if (seconds >= timeout_seconds_) end(seconds);
+  const double seconds = running_.update(board().own_entered_nanoseconds(), StatusBoard::now_nanoseconds());
+  if (seconds < k_fresh_seconds) patient_until_ = 0.0;
+  const double timeout = timeout_seconds_;
+  if (seconds < std::max(timeout, patient_until_)) return;
+  const auto reports = read_all_nodes();
+  const double patience = places_.empty() ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
+                                          : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
+  if (patience <= 0.0) end(seconds, reports);
+  patient_until_ = seconds + std::min(patience, std::max(1.0, timeout / 10.0));  // it may stop meanwhile
 }
 
 // One rank of a node tells; the others give it time to, and go on answering, then end with the same code.
-void Watchdog::end(double seconds) {
+void Watchdog::end(double seconds, const std::vector<RankReport>& reports) {
   const auto until = std::chrono::steady_clock::now() + k_time_to_tell;
-  if (board_.claim_report()) {
-    say_failure(rank_, "waited " + seconds_text(seconds) + ", more than comm.timeout_seconds, in " + describe_missing());
+  // Without a board in common the first rank that still lives is told from the others by its number.
+  if (places_.empty()) std::this_thread::sleep_for(k_head_start * std::min(rank_, k_most_waited_for));
+  if (board().claim_report()) {
+    say_failure(rank_, "waited " + seconds_text(seconds) + ", more than comm.timeout_seconds, in " + describe_missing(reports));
   } else {
     while (std::chrono::steady_clock::now() < until && !channel_) std::this_thread::sleep_for(k_poll);
   }
@@ -101,28 +155,29 @@ void Watchdog::end(double seconds) {
   std::_Exit(exit_code_);
 }
 
-std::string Watchdog::describe_missing() {
-  const std::uint64_t sequence = board_.own_sequence();
-  const auto reports = read_all_nodes();
+std::string Watchdog::describe_missing(const std::vector<RankReport>& reports) const {
+  const std::uint64_t sequence = board().own_sequence();
   std::string what;
   for (const RankReport& report : reports) {
     if (report.rank == rank_)
       what = report.operation + " (operation " + std::to_string(sequence) + ", " + std::to_string(report.bytes) + " bytes), ";
   }
-  return what + missing_text(reports, places_, sequence);
+  if (!places_.empty()) return what + missing_text(reports, places_, sequence);
+  const std::string stopped = stopped_siblings();
+  return what + (stopped.empty() ? "not all ranks have come to it; those of this node run" : "missing:" + stopped);
 }
 
 std::vector<RankReport> Watchdog::read_all_nodes() {
-  std::vector<RankReport> reports = board_.read();
+  std::vector<RankReport> reports = board().read();
   if (!channel_) return reports;
-  const int own_node = places_[static_cast<std::size_t>(rank_)].node;
-  std::vector<int> asked = {own_node};
+  std::vector<int> asked = {places_[static_cast<std::size_t>(rank_)].node};
   const auto until = std::chrono::steady_clock::now() + k_time_to_ask;
   // Any rank of a node answers for all of it; a dead one, or a lost question, costs a moment.
   for (std::size_t i = 0; std::chrono::steady_clock::now() < until && i < 3 * places_.size(); ++i) {
     const RankPlace& place = places_[i % places_.size()];
     if (std::find(asked.begin(), asked.end(), place.node) != asked.end()) continue;
-    const auto answer = channel_->ask(place.side_channel, 1);
+    const auto neighbours = std::count_if(places_.begin(), places_.end(), [&](const RankPlace& other) { return other.node == place.node; });
+    const auto answer = channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
     if (!answer) continue;
     asked.push_back(place.node);
     for (RankReport& report : RankReport::from_lines(*answer)) reports.push_back(std::move(report));

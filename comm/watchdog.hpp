@@ -1,12 +1,14 @@
-// Notices that a blocking collective has gone on for too long, says who is missing and ends the process: MPI gives no way to leave it. See
-// Note [Nobody waits for the dead].
+// Notices that a blocking call has gone on for too long, says who is missing and ends the process: MPI gives no way to leave it. Watches
+// from before MPI's start to after its end. See Note [Nobody waits for the dead].
 #pragma once
 
+#include "comm/aligned_memory.hpp"
 #include "comm/side_channel.hpp"
 #include "comm/status_board.hpp"
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,20 +23,37 @@ struct RankPlace {
   std::string side_channel;
 };
 
+/// How long a call has lasted, without the time in which this process was suspended.
+class RunningTime {
+ public:
+  /// Seconds of the call that was entered at `entered`, 0 for none; negative for none. Both are nanoseconds of one clock. To be asked many
+  /// times a second: a longer gap between two questions is a suspension, of which a second counts.
+  double update(std::int64_t entered_nanoseconds, std::int64_t now_nanoseconds);
+
+ private:
+  std::int64_t entered_ = 0;
+  std::int64_t asked_ = 0;
+  double seconds_ = 0.0;
+};
+
 class Watchdog {
  public:
-  /// `exit_code` is the process's when a deadline passes.
-  Watchdog(int rank, int exit_code, StatusBoard& board);
+  /// Watches from now on, by itself: other ranks are not known yet. `exit_code` is the process's when a deadline passes.
+  Watchdog(int rank, int exit_code, double timeout_seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Begins to watch. `places` has one entry per rank. `channel` may be none: then all are on one node.
-  void start(std::vector<RankPlace> places, std::unique_ptr<SideChannel> channel);
+  /// From now on with the node's board, which has to live until leave_board(). `places` has one entry per rank. `channel` may be none: then
+  /// all ranks are on the board. Not inside a guard.
+  void join_board(StatusBoard& board, std::vector<RankPlace> places, std::unique_ptr<SideChannel> channel);
+  /// By itself again. Not inside a guard.
+  void leave_board();
   void set_timeout_seconds(double seconds) { timeout_seconds_ = seconds; }
   [[nodiscard]] double timeout_seconds() const { return timeout_seconds_; }
-  /// What this rank does outside of collectives, for the others to read where it never comes.
-  void set_activity(std::string_view text) { board_.set_activity(text); }
+  /// What this rank does outside of collectives, for the others to read where it never comes. Said again and again by long work, it keeps
+  /// those that wait for it patient.
+  void set_activity(std::string_view text) { board().set_activity(text); }
 
   /// Stands guard over one operation while it lives. Inside another guard it does nothing.
   class Guard {
@@ -48,26 +67,36 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  /// Who has entered the operation that this rank is in, who has not, and what those were doing. Asks other nodes: takes up to some
-  /// seconds.
-  [[nodiscard]] std::string describe_missing();
-
  private:
+  [[nodiscard]] StatusBoard& board() const { return *board_; }
   void watch();
   void check();
-  [[noreturn]] void end(double seconds);
+  [[noreturn]] void end(double seconds, const std::vector<RankReport>& reports);
+  // Who has entered the operation that this rank is in, who has not, and what those were doing.
+  [[nodiscard]] std::string describe_missing(const std::vector<RankReport>& reports) const;
+  // Asks other nodes: takes up to some seconds.
   [[nodiscard]] std::vector<RankReport> read_all_nodes();
 
   int rank_;
   int exit_code_;
-  StatusBoard& board_;
+  AlignedMemory own_memory_;
+  StatusBoard own_board_;
+  std::atomic<StatusBoard*> board_;
+  std::mutex mutex_;  // of the watching thread's own: places, channel, and which board it reads
   std::vector<RankPlace> places_;
   std::unique_ptr<SideChannel> channel_;
-  std::atomic<double> timeout_seconds_{600.0};
+  RunningTime running_;
+  double patient_until_ = 0.0;  // in seconds of the operation under way
+  std::atomic<double> timeout_seconds_;
   std::atomic<int> depth_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
+
+/// How much longer to wait, in seconds, for the ranks that have not entered the operation `sequence`: while one of them is at work and has
+/// said so within `timeout_seconds`. 0 where a process is stopped or gone, or a rank could not be asked.
+[[nodiscard]] double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks, std::uint64_t sequence,
+                                         double timeout_seconds);
 
 /// The text for a report from every rank that could be asked: `sequence` is the operation that the asking rank is in.
 [[nodiscard]] std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places,

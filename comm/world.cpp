@@ -6,10 +6,7 @@
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_memory_communicator.hpp"
 
-#include <unistd.h>
-
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 
@@ -23,7 +20,8 @@ std::optional<std::string> environment(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-void start_mpi() {
+void start_mpi(Watchdog& watchdog) {
+  const Watchdog::Guard guard(watchdog, "MPI_Init_thread", 0);
   int provided = MPI_THREAD_SINGLE;
   const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   check_mpi(code, 0, "MPI_Init_thread");
@@ -68,20 +66,20 @@ struct World::State {
       private_board = AlignedMemory(StatusBoard::bytes_needed(1));
       board.emplace(private_board.data(), std::vector<int>{rank}, 0);
     }
-    watchdog.emplace(rank, k_peer_failed_exit_code, *board);
   }
 
   // Who is where, so that the watchdogs can find each other when MPI is stuck.
-  void start_watchdog(MpiCommunicator& mpi) {
-    const std::string key = broadcast_text(
-        mpi, std::to_string(getpid()) + "." + std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()) + ":", 0);
-    auto channel = std::make_unique<SideChannel>(key, [this] {
+  void introduce(MpiCommunicator& mpi) {
+    const std::string key = broadcast_text(mpi, SideChannel::make_key(), 0);
+    const auto reach = board_window ? SideChannel::Reach::other_hosts : SideChannel::Reach::this_host_too;
+    auto channel = std::make_unique<SideChannel>(key, reach, [this] {
       std::string lines;
       for (const RankReport& report : board->read()) lines += report.to_line();
       return lines;
     });
+    // Ranks without a board in common are to each other as if on hosts of their own.
     int leader = rank;
-    MPI_Bcast(&leader, 1, MPI_INT, 0, node);
+    if (board_window) MPI_Bcast(&leader, 1, MPI_INT, 0, node);
     const auto texts = all_gather_text(mpi, host_name() + "\t" + std::to_string(leader) + "\t" + channel->address());
     std::vector<RankPlace> places;
     hosts.clear();
@@ -93,22 +91,25 @@ struct World::State {
       hosts.push_back(places.back().host);
       several_nodes = several_nodes || places.back().node != places.front().node;
     }
-    if (!several_nodes && board_window) channel.reset();
-    watchdog->start(std::move(places), std::move(channel));
+    if (!several_nodes) channel.reset();
+    watchdog->join_board(*board, std::move(places), std::move(channel));
   }
 
+  // The watchdog ends last: a rank may stop in any of this.
   void close() {
     control->close();
-    watchdog.reset();
+    watchdog->leave_board();
+    const Watchdog::Guard guard(*watchdog, "MPI_Finalize", 0);
     board.reset();
     if (board_window) board_window->close();
     MPI_Comm_free(&node);
+    check_mpi(MPI_Finalize(), rank, "MPI_Finalize");
   }
 };
 
 World::World() : state_(std::make_unique<State>()) {}
 
-std::unique_ptr<World> World::create() {
+std::unique_ptr<World> World::create(double timeout_seconds) {
   std::unique_ptr<World> world(new World);
   State& state = *world->state_;
   state.launcher = read_launcher();
@@ -117,7 +118,8 @@ std::unique_ptr<World> World::create() {
     return world;
   }
   if (!launcher_has_mpi(environment)) throw LaunchError(mending_command(state.launcher, 1));
-  start_mpi();
+  state.watchdog.emplace(state.launcher.rank, k_peer_failed_exit_code, timeout_seconds);
+  start_mpi(*state.watchdog);
   state.mpi_started = true;
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -125,10 +127,13 @@ std::unique_ptr<World> World::create() {
     MPI_Finalize();
     throw LaunchError(mending_command(state.launcher, size));
   }
-  state.find_neighbours();
-  state.make_board();
+  {
+    const Watchdog::Guard guard(*state.watchdog, "finding the ranks of this node", 0);
+    state.find_neighbours();
+    state.make_board();
+  }
   auto mpi = MpiCommunicator::create(MPI_COMM_WORLD, *state.watchdog);
-  state.start_watchdog(*mpi);
+  state.introduce(*mpi);
   auto shared = std::make_unique<SharedMemoryCommunicator>(std::move(mpi), state.node, *state.watchdog);
   state.shared = shared.get();
   state.control = std::move(shared);
@@ -182,7 +187,6 @@ void World::close() {
   if (!state_->mpi_started) return;
   state_->mpi_started = false;
   state_->close();
-  check_mpi(MPI_Finalize(), state_->launcher.rank, "MPI_Finalize");
 }
 
 std::string mpi_version() {

@@ -19,11 +19,14 @@ struct LauncherView {
   int node_local_size = 1;
 };
 
+constexpr double k_default_timeout_seconds = 600.0;
+
 /// Owns MPI's start and end. One per process; must outlive every communicator made from it.
 class World {
  public:
-  /// A world of one does not start MPI. Throws LaunchError where the launcher's size and MPI's differ.
-  static std::unique_ptr<World> create();
+  /// A world of one does not start MPI. The deadline counts from here on, MPI's own start included. Throws LaunchError where the launcher's
+  /// size and MPI's differ.
+  static std::unique_ptr<World> create(double timeout_seconds = k_default_timeout_seconds);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -47,7 +50,7 @@ class World {
 
   /// Seconds after which a collective that has not ended is reported and the run ended with exit code 4.
   void set_timeout_seconds(double seconds);
-  /// What this rank does now, told to those who wait for it in vain.
+  /// What this rank does now, told to those who wait for it in vain. Said again during long work, it keeps them waiting.
   void set_activity(std::string_view text);
 
   /// Leaves MPI in order. Collective; idempotent. Without it the destructor does not communicate.

@@ -313,20 +313,32 @@ int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int
   }
 }
 
+// Before ranks have met, each finds out for itself how long they may wait for each other. Mistakes are told later, by all together.
+double timeout_seconds_of(const Arguments& arguments) {
+  if (arguments.config_file.empty()) return comm::k_default_timeout_seconds;
+  try {
+    const auto loaded = load_config(read_file(arguments.config_file), arguments.config_file, arguments.assignments);
+    return loaded.configuration.comm.timeout_seconds;
+  } catch (const UserError&) {
+    return comm::k_default_timeout_seconds;
+  }
+}
+
 }  // namespace
 
 int run(const Arguments& arguments) {
-  install_stop_signals(SignalScope::ranks);
+  const bool saves = arguments.command == "train";
+  if (!saves) stop_listening_for_signals();
   std::unique_ptr<comm::World> world;
   try {
-    world = comm::World::create();
+    world = comm::World::create(timeout_seconds_of(arguments));
   } catch (const std::exception& error) {
     fmt::print(stderr, "onebatch: {}\n", error.what());
     return code_of(error);
   }
   const bool gives_notice = world->size() == 1 || world->launcher().launcher == "slurm";
-  const auto* stop = install_stop_signals(gives_notice ? SignalScope::alone : SignalScope::ranks);
-  return run_in(*world, arguments, stop);
+  if (saves) listen_for_stop_signals(gives_notice ? SignalScope::alone : SignalScope::ranks);
+  return run_in(*world, arguments, stop_signal_flag());
 }
 
 }  // namespace onebatch::launch

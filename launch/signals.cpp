@@ -1,34 +1,65 @@
 #include "launch/signals.hpp"
 
 #include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
 
 namespace onebatch::launch {
 namespace {
 
+constexpr std::int64_t k_meant_as_second = 500'000'000;  // nanoseconds: launchers send some signals twice
+
 // A signal handler can reach nothing but static storage.
 std::atomic<int> stop_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<std::int64_t> first_moment{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t now_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+}
 
 extern "C" void onebatch_note_signal(int number) {
+  const std::int64_t now = now_nanoseconds();
   const int before = stop_signal.exchange(number);
-  if (number == SIGINT && before == SIGINT) {
-    std::signal(SIGINT, SIG_DFL);
-    std::raise(SIGINT);
-  }
+  if (before == 0) first_moment = now;
+  if ((number != SIGINT && number != SIGTERM) || before != number || now - first_moment < k_meant_as_second) return;
+  std::signal(number, SIG_DFL);
+  std::raise(number);
 }
+
+// Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a signal's default is death. Whoever is one of
+// several ranks under a launcher that kills on SIGTERM is found by its environment.
+void listen_from_the_start(int /*argc*/, char** /*argv*/, char** environment) {
+  bool one_of_several = false;
+  for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE=", "PMI_SIZE="})
+      one_of_several = one_of_several || std::strncmp(*entry, name, std::strlen(name)) == 0;
+  }
+  listen_for_stop_signals(one_of_several ? SignalScope::ranks : SignalScope::alone);
+}
+
+__attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = listen_from_the_start;
 
 }  // namespace
 
-const std::atomic<int>* install_stop_signals(SignalScope scope) {
+const std::atomic<int>* stop_signal_flag() {
+  return &stop_signal;
+}
+
+void listen_for_stop_signals(SignalScope scope) {
   std::signal(SIGUSR1, onebatch_note_signal);
   std::signal(SIGUSR2, onebatch_note_signal);
-  if (scope == SignalScope::alone) {
-    std::signal(SIGTERM, onebatch_note_signal);
-    std::signal(SIGINT, onebatch_note_signal);
-  }
+  for (const int number : {SIGTERM, SIGINT}) std::signal(number, scope == SignalScope::alone ? onebatch_note_signal : SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error that names the file, not a death
   std::signal(SIGPIPE, SIG_IGN);
-  return &stop_signal;
+}
+
+void stop_listening_for_signals() {
+  for (const int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) std::signal(number, SIG_DFL);
+  if (const int noted = stop_signal; noted != 0) std::raise(noted);
 }
 
 }  // namespace onebatch::launch

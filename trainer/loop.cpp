@@ -72,6 +72,7 @@ TrainResult TrainingLoop::run() {
     after_step(record, step_ == total_steps_);
   }
   if (!validation_ && !stopping_) validate();
+  fault_point("end", step_);
   return result();
 }
 

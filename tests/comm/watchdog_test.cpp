@@ -81,9 +81,9 @@ TEST(StatusBoardTest, others_read_what_a_rank_says) {
   EXPECT_EQ(seen[1].operation, "broadcast");
   EXPECT_EQ(seen[1].bytes, 64U);
   EXPECT_EQ(seen[1].process, "running");
-  EXPECT_GE(second.own_seconds_inside(), 0.0);
+  EXPECT_GT(second.own_entered_nanoseconds(), 0);
   second.leave();
-  EXPECT_LT(second.own_seconds_inside(), 0.0);
+  EXPECT_EQ(second.own_entered_nanoseconds(), 0);
   EXPECT_TRUE(first.claim_report());
   EXPECT_FALSE(second.claim_report());
 }
@@ -95,20 +95,93 @@ TEST(StatusBoardTest, text_that_is_too_long_is_cut) {
   EXPECT_EQ(board.read()[0].activity, std::string(79, 'x'));
 }
 
+TEST(RankReportTest, control_characters_do_not_reach_a_terminal) {
+  RankReport odd = report(1, 2, true);
+  odd.activity = "\x1b[2Jstep 3\n0\t9";
+  const auto read = RankReport::from_lines(odd.to_line());
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].activity, "?[2Jstep 3?0?9");
+}
+
+TEST(RankReportTest, a_line_is_no_longer_than_it_says) {
+  RankReport long_one = report(123456, UINT64_MAX, true);
+  long_one.bytes = UINT64_MAX;
+  long_one.operation_seconds = long_one.activity_seconds = 1e-300;
+  long_one.operation = long_one.activity = std::string(79, 'x');  // as a board holds
+  EXPECT_LE(long_one.to_line().size(), RankReport::k_most_line_bytes);
+}
+
+TEST(PatienceTest, lasts_as_long_as_a_missing_rank_says_that_it_works) {
+  RankReport busy = report(1, 8, false);
+  busy.activity_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(seconds_of_patience({report(0, 9, true), busy}, 2, 9, 2.0), 1.5);
+  busy.activity_seconds = 2.5;
+  EXPECT_EQ(seconds_of_patience({report(0, 9, true), busy}, 2, 9, 2.0), 0.0);
+}
+
+TEST(PatienceTest, ends_with_a_stopped_process_or_a_host_that_does_not_answer) {
+  RankReport busy = report(1, 8, false);
+  busy.activity_seconds = 0.5;
+  EXPECT_EQ(seconds_of_patience({report(0, 9, true), busy}, 3, 9, 2.0), 0.0);
+  RankReport stopped = report(2, 8, false);
+  stopped.process = "stopped";
+  EXPECT_EQ(seconds_of_patience({report(0, 9, true), busy, stopped}, 3, 9, 2.0), 0.0);
+}
+
+TEST(PatienceTest, is_none_where_all_have_entered) {
+  EXPECT_EQ(seconds_of_patience({report(0, 9, true), report(1, 9, true)}, 2, 9, 2.0), 0.0);
+}
+
+constexpr std::int64_t k_second = 1'000'000'000;
+
+TEST(RunningTimeTest, counts_from_the_entry) {
+  RunningTime time;
+  EXPECT_LT(time.update(0, 5 * k_second), 0.0);
+  EXPECT_DOUBLE_EQ(time.update(5 * k_second + k_second / 2, 6 * k_second), 0.5);
+  EXPECT_DOUBLE_EQ(time.update(5 * k_second + k_second / 2, 6 * k_second + k_second / 4), 0.75);
+}
+
+TEST(RunningTimeTest, a_suspended_process_does_not_count_it) {
+  RunningTime time;
+  time.update(k_second, k_second);
+  EXPECT_DOUBLE_EQ(time.update(k_second, 1000 * k_second), 1.0);
+}
+
+TEST(RunningTimeTest, the_next_operation_begins_anew) {
+  RunningTime time;
+  time.update(k_second, k_second);
+  time.update(k_second, 2 * k_second);
+  EXPECT_DOUBLE_EQ(time.update(2 * k_second, 2 * k_second + k_second / 2), 0.5);
+  EXPECT_LT(time.update(0, 3 * k_second), 0.0);
+}
+
 TEST(SideChannelTest, asks_and_is_answered) {
-  SideChannel answering("run:", [] { return std::string("all is well"); });
-  SideChannel asking("run:", [] { return std::string(); });
-  SideChannel stranger("other:", [] { return std::string("lies"); });
+  const auto reach = SideChannel::Reach::this_host_too;
+  const std::string key = SideChannel::make_key();
+  SideChannel answering(key, reach, [] { return std::string("all is well"); });
+  SideChannel asking(key, reach, [] { return std::string(); });
+  SideChannel stranger(SideChannel::make_key(), reach, [] { return std::string("lies"); });
   std::atomic<bool> stop{false};
   std::thread server([&] {
     while (!stop) answering.serve(std::chrono::milliseconds(10));
   });
-  const std::string port = answering.address().substr(0, answering.address().find(' '));
-  EXPECT_EQ(asking.ask(port + " 127.0.0.1", 5), "all is well");
-  EXPECT_EQ(stranger.ask(port + " 127.0.0.1", 1), std::nullopt);
+  EXPECT_EQ(asking.ask(answering.address(), 100), "all is well");
+  EXPECT_EQ(asking.ask(answering.address(), 3), "all");  // never more than was asked for
+  EXPECT_EQ(stranger.ask(answering.address(), 100), std::nullopt);
   stop = true;
   server.join();
-  EXPECT_EQ(asking.ask(port + " 127.0.0.1", 1), std::nullopt);
+  EXPECT_EQ(asking.ask(answering.address(), 100), std::nullopt);
+}
+
+TEST(SideChannelTest, keys_of_two_runs_differ) {
+  EXPECT_NE(SideChannel::make_key(), SideChannel::make_key());
+  EXPECT_EQ(SideChannel::make_key().size(), 33U);
+}
+
+TEST(SideChannelTest, listens_on_the_addresses_that_it_tells_alone) {
+  const std::string address = SideChannel(SideChannel::make_key(), SideChannel::Reach::other_hosts, [] { return std::string(); }).address();
+  EXPECT_EQ(address.find("127.0.0.1"), std::string::npos) << address;
+  EXPECT_EQ(address.find("0.0.0.0"), std::string::npos) << address;
 }
 
 }  // namespace

@@ -1,0 +1,33 @@
+// Honest work of a rank that takes longer than others may wait for one that has stopped.
+#pragma once
+
+#include "comm/world.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace onebatch::comm {
+
+/// While it lives this rank says again and again what it does, as long as the process computes: those that wait for it in a collective stay
+/// patient. A process that is stopped, dead or waits itself says nothing.
+class LongWork {
+ public:
+  LongWork(World& world, std::string what);
+  ~LongWork();
+  LongWork(const LongWork&) = delete;
+  LongWork& operator=(const LongWork&) = delete;
+
+ private:
+  void say();
+
+  World& world_;
+  std::string what_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace onebatch::comm
