@@ -8,6 +8,6 @@ onebatch_add_test(NAME reducer_test SOURCES trainer/reducer_test.cpp LIBRARIES o
 target_include_directories(reducer_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 set_target_properties(reducer_test PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 
-onebatch_add_test(NAME graph_step_test SOURCES trainer/graph_step_test.cpp LIBRARIES onebatch_ranks_main onebatch_trainer LibTorch::CPU RANKS 1 2 3 4)
+onebatch_add_test(NAME graph_step_test SOURCES trainer/graph_step_test.cpp trainer/running_statistics_test.cpp LIBRARIES onebatch_ranks_main onebatch_trainer LibTorch::CPU RANKS 1 2 3 4)
 target_include_directories(graph_step_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 set_target_properties(graph_step_test PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")

@@ -170,6 +170,7 @@ void TrainingLoop::after_step(const StepRecord& record, bool last) {
   const std::int64_t check_every = parts_.configuration.comm.check_replicas_every_steps;
   if (check_every > 0 && step_ % check_every == 0) check_replicas();
   if (parts_.control.rank() == 0) parts_.observer.step_done(record);
+  if (step_seconds_.size() == 1) check_other_buffers(parts_.replica, parts_.control);
   const bool epoch_ends = order_->position().consumed_in_epoch == 0;
   if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
   const std::int64_t every = parts_.configuration.checkpoint.every_steps;
@@ -197,7 +198,8 @@ void TrainingLoop::validate() {
   const double weight = share();
   if (weight > 0.0)
     micro_batch_size = parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
-  const AveragedBuffers averaged(*parts_.replica.model, weight, parts_.control);
+  check_other_buffers(parts_.replica, parts_.control);
+  const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
   validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
   if (parts_.control.rank() == 0) parts_.observer.validated(order_->position().epoch, *validation_);
 }
@@ -212,6 +214,7 @@ void TrainingLoop::save() {
   if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
   parts_.control.set_activity("the checkpoint of step " + std::to_string(step_));
+  check_other_buffers(parts_.replica, parts_.control);
   RunState state;
   state.step = step_;
   state.position = order_->position();

@@ -5,6 +5,8 @@
 #include "trainer/error.hpp"
 #include "trainer/graph/graph_step.hpp"
 
+#include <algorithm>
+
 namespace onebatch {
 at::ScalarType scalar_type(Precision precision) {
   switch (precision) {
@@ -95,6 +97,21 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
   }
   const at::Tensor outputs = returned.front().to(loss_type);
   return {loss.sum(outputs, batch.targets, batch.weights), {}, outputs};
+}
+
+std::vector<NamedTensor> Replica::own_statistics() const {
+  if (!has_batch_statistics || (graph_step && graph_step->shares_statistics())) return {};
+  const std::vector<std::string> names = model->running_statistics();
+  std::vector<NamedTensor> own = model->buffers();
+  std::erase_if(own, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) == names.end(); });
+  return own;
+}
+
+std::vector<NamedTensor> Replica::other_buffers() const {
+  const std::vector<std::string> names = model->running_statistics();
+  std::vector<NamedTensor> others = model->buffers();
+  std::erase_if(others, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) != names.end(); });
+  return others;
 }
 
 bool Replica::recompute() {

@@ -40,6 +40,11 @@ struct Replica {
   };
   Forward forward(const Batch& batch, const ForwardContext& context);
 
+  /// Buffers of which every rank has its own: the running statistics of local BatchNorm in training.
+  [[nodiscard]] std::vector<NamedTensor> own_statistics() const;
+  /// Buffers that are no statistics: the same on every rank.
+  [[nodiscard]] std::vector<NamedTensor> other_buffers() const;
+
   /// From now on activations are computed again in the backward instead of kept. False where a graph runs the steps already.
   bool recompute();
 

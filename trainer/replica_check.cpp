@@ -1,6 +1,9 @@
 #include "trainer/replica_check.hpp"
 
+#include "trainer/error.hpp"
 #include "trainer/replica_state.hpp"
+
+#include <algorithm>
 
 namespace onebatch {
 namespace {
@@ -29,6 +32,24 @@ std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communica
   }
   broadcast_tensors(live_tensors(replica), control);
   return difference;
+}
+
+void check_other_buffers(const Replica& replica, comm::Communicator& control) {
+  if (control.size() == 1) return;
+  const auto differ = [&](const std::vector<NamedTensor>& buffers) {
+    const auto all = all_digests(digest_of(buffers), control);
+    return std::ranges::any_of(all, [&](const Digest& digest) { return digest != all[0]; });
+  };
+  const auto others = replica.other_buffers();
+  if (!differ(others)) return;
+  for (const NamedTensor& buffer : others) {
+    if (!differ({buffer})) continue;
+    throw AgreedError(
+        ExitCode::user_error,
+        "the buffer " + buffer.name +
+            " is not the same on every rank: the model keeps something of its samples in it, and each rank has seen others. Only "
+            "the running statistics of BatchNorm layers may change in training: leave it as it is there, or train on one rank");
+  }
 }
 
 }  // namespace onebatch

@@ -20,4 +20,8 @@ struct ReplicaDifference {
 /// None where all are the same. Collective.
 std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control);
 
+/// Throws AgreedError that names a buffer that is no statistic and not the same on every rank: the model keeps something of its samples in
+/// it, which no checkpoint and no validation could be true to. Collective.
+void check_other_buffers(const Replica& replica, comm::Communicator& control);
+
 }  // namespace onebatch

@@ -42,6 +42,9 @@ with Scratch(DIGITS_MLP.replace("epochs = 3\n", "")) as s:
     resnet = ("run.max_steps=6", "model.kind=resnet", "model.depth=8", "model.stem=cifar", "model.hidden=[512, 512]", "batch_norm.mode=exact")
     all_alike(s, "exact", [(1, PLANS[0]), (2, PLANS[2]), (3, PLANS[1])], *resnet)
 
+    # Float64 keeps the last bit of running statistics too: every rank has them, so nothing is averaged.
+    all_alike(s, "exact64", [(1, PLANS[0]), (2, PLANS[2]), (3, PLANS[1])], *resnet, "precision.compute=float64", "precision.parameters=float64")
+
     # Stopped after 40 steps on two ranks, gone on with on three.
     train(s, "resumed", 2, PLANS[1], "run.max_steps=40", "optimizer.max_grad_norm=0.5", "model.dropout=0.1")
     state, _ = train(s, "resumed", 3, PLANS[2], *STEPS, "optimizer.max_grad_norm=0.5", "model.dropout=0.1")

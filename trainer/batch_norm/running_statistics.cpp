@@ -11,7 +11,9 @@ void all_reduce_host(const at::Tensor& tensor, comm::ScalarType type, comm::Redu
 }
 
 at::Tensor average(const at::Tensor& buffer, double share, comm::Communicator& control) {
-  const at::Tensor sum = buffer.detach().cpu().to(at::kDouble).mul(share).contiguous();
+  const at::Tensor own = buffer.detach().cpu().to(at::kDouble);
+  // Not 0 times what is there: a rank without samples may have anything, and 0 times infinity is NaN.
+  const at::Tensor sum = (share == 0.0 ? at::zeros_like(own) : own.mul(share)).contiguous();
   all_reduce_host(sum, comm::ScalarType::float64, comm::ReduceOp::sum, control);
   return sum.to(buffer.scalar_type());
 }
@@ -24,26 +26,27 @@ at::Tensor largest(const at::Tensor& buffer, comm::Communicator& control) {
 
 }  // namespace
 
-std::vector<NamedTensor> average_buffers(const std::vector<NamedTensor>& buffers, double weight, comm::Communicator& control) {
+std::vector<NamedTensor> average_statistics(const std::vector<NamedTensor>& statistics, double weight, comm::Communicator& control) {
   double total = weight;
   control.all_reduce(&total, 1, comm::ScalarType::float64, comm::ReduceOp::sum);
   const double share = total > 0.0 ? weight / total : (control.rank() == 0 ? 1.0 : 0.0);
   std::vector<NamedTensor> averaged;
-  for (const auto& [name, tensor] : buffers) {
+  for (const auto& [name, tensor] : statistics) {
     averaged.push_back({name, tensor.is_floating_point() ? average(tensor, share, control) : largest(tensor, control)});
   }
   return averaged;
 }
 
-AveragedBuffers::AveragedBuffers(const Model& model, double weight, comm::Communicator& control) : live_(model.buffers()) {
+AveragedStatistics::AveragedStatistics(const std::vector<NamedTensor>& own_statistics, double weight, comm::Communicator& control)
+    : live_(own_statistics) {
   const at::NoGradGuard no_grad;
-  if (control.size() == 1) return;
+  if (control.size() == 1 || live_.empty()) return;
   for (const auto& [name, tensor] : live_) own_.push_back({name, tensor.detach().clone()});
-  const auto averaged = average_buffers(live_, weight, control);
+  const auto averaged = average_statistics(live_, weight, control);
   for (std::size_t i = 0; i < live_.size(); ++i) live_[i].tensor.copy_(averaged[i].tensor);
 }
 
-AveragedBuffers::~AveragedBuffers() {
+AveragedStatistics::~AveragedStatistics() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < own_.size(); ++i) live_[i].tensor.copy_(own_[i].tensor);
 }

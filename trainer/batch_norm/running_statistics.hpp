@@ -6,17 +6,18 @@
 
 namespace onebatch {
 
-/// Floating-point buffers averaged over ranks, weighted by `weight` (samples of this rank's share; all zero: rank 0's), in fp64; integer
-/// buffers are the largest of all ranks. New tensors, in the order of `buffers`. Collective.
-std::vector<NamedTensor> average_buffers(const std::vector<NamedTensor>& buffers, double weight, comm::Communicator& control);
+/// Statistics averaged over ranks, weighted by `weight` (samples of this rank's share; all zero: rank 0's), in fp64; whole numbers are the
+/// largest of all ranks. A rank of weight 0 adds nothing, whatever it has. New tensors, in the order given. Collective.
+std::vector<NamedTensor> average_statistics(const std::vector<NamedTensor>& statistics, double weight, comm::Communicator& control);
 
-/// While it lives the model has the averaged buffers, afterwards its own again: for evaluation and saving. The constructor is collective.
-class AveragedBuffers {
+/// While it lives the model has the average of Replica::own_statistics(), afterwards its own again: for evaluation and saving. The
+/// constructor is collective.
+class AveragedStatistics {
  public:
-  AveragedBuffers(const Model& model, double weight, comm::Communicator& control);
-  ~AveragedBuffers();
-  AveragedBuffers(const AveragedBuffers&) = delete;
-  AveragedBuffers& operator=(const AveragedBuffers&) = delete;
+  AveragedStatistics(const std::vector<NamedTensor>& own_statistics, double weight, comm::Communicator& control);
+  ~AveragedStatistics();
+  AveragedStatistics(const AveragedStatistics&) = delete;
+  AveragedStatistics& operator=(const AveragedStatistics&) = delete;
 
   /// This rank's own, as they were.
   [[nodiscard]] const std::vector<NamedTensor>& own() const { return own_; }

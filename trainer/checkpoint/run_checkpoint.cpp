@@ -11,7 +11,9 @@
 #include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace onebatch {
@@ -86,8 +88,8 @@ std::string rank_name(int rank, const std::string& name) {
   return "rank" + std::to_string(rank) + "." + name;
 }
 
-// Every rank's floating-point buffers on all ranks, named by rank.
-std::vector<NamedTensor> gather_buffers(const std::vector<NamedTensor>& own, comm::Communicator& control) {
+// What every rank has its own of, on all ranks, named by rank.
+std::vector<NamedTensor> gather_statistics(const std::vector<NamedTensor>& own, comm::Communicator& control) {
   std::vector<NamedTensor> gathered;
   for (const auto& [name, tensor] : own) {
     const auto bytes = host_bytes(tensor);
@@ -102,20 +104,30 @@ std::vector<NamedTensor> gather_buffers(const std::vector<NamedTensor>& own, com
   return gathered;
 }
 
+bool has_all(const fs::path& file, const std::vector<NamedTensor>& gathered, int world_size) {
+  std::set<std::string> names;
+  for (const SafetensorsEntry& entry : read_safetensors_header(file).entries) names.insert(entry.name);
+  const bool has_more_ranks =
+      std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(rank_name(world_size, "")); });
+  return !has_more_ranks && std::ranges::all_of(gathered, [&](const NamedTensor& one) { return names.contains(one.name); });
+}
+
 // The ranks' own running statistics were saved beside the average; they are for a world of the same size only.
-void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
+void load_own_statistics(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
+  const auto own = replica.own_statistics();
+  if (own.empty()) return;
   std::int64_t have = 0;
-  auto gathered = gather_buffers(replica.model->buffers(), control);
+  auto gathered = gather_statistics(own, control);
   agree_on_rank_0(control, [&] {
     const fs::path file = checkpoint / k_buffers_file;
-    if (!fs::exists(file) || read_safetensors_header(file).entries.size() != gathered.size()) return;
-    load_tensors(file, gathered, Extra::refused);
+    if (!fs::exists(file) || !has_all(file, gathered, control.size())) return;
+    load_tensors(file, gathered, Extra::ignored);
     have = 1;
   });
   control.broadcast(&have, sizeof(have), 0);
   if (have == 0) return;
   broadcast_tensors(gathered, control);
-  for (const auto& [name, tensor] : replica.model->buffers()) {
+  for (const auto& [name, tensor] : own) {
     for (const auto& saved : gathered) {
       if (saved.name == rank_name(control.rank(), name)) copy_from_bytes(tensor, host_bytes(saved.tensor));
     }
@@ -126,8 +138,8 @@ void load_own_buffers(const fs::path& checkpoint, Replica& replica, comm::Commun
 
 fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
                   comm::Communicator& control) {
-  const AveragedBuffers averaged(*replica.model, share, control);
-  const auto own = gather_buffers(averaged.own(), control);
+  const AveragedStatistics averaged(replica.own_statistics(), share, control);
+  const auto own = gather_statistics(averaged.own(), control);
   fs::path folder;
   std::unique_ptr<PartialCheckpoint> partial;
   agree(control, [&] {
@@ -187,7 +199,7 @@ void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicat
   const auto optimizer = replica.optimizer.state();
   agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
   broadcast_tensors(optimizer, control);
-  load_own_buffers(checkpoint, replica, control);
+  load_own_statistics(checkpoint, replica, control);
 }
 
 }  // namespace onebatch

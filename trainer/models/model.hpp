@@ -49,6 +49,9 @@ class Model {
   virtual void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) = 0;
   /// Names of BatchNorm layers that use the statistics of each micro-batch when training.
   [[nodiscard]] virtual std::vector<std::string> batch_norm_layers() const = 0;
+  /// Names of the buffers that are BatchNorm's running statistics: means, variances and counts of batches. No other buffer is averaged over
+  /// ranks, or may differ between them.
+  [[nodiscard]] virtual std::vector<std::string> running_statistics() const = 0;
 };
 
 struct ModelRequest {

@@ -83,6 +83,17 @@ class TorchScriptModel final : public Model {
     return names;
   }
 
+  std::vector<std::string> running_statistics() const override {
+    std::vector<std::string> names;
+    for (const auto& part : module_.named_modules()) {
+      if (!is_batch_norm(part.value)) continue;
+      for (const auto& buffer : part.value.named_buffers(/*recurse=*/false)) {
+        if (is_running_statistic(buffer.name)) names.push_back(part.name.empty() ? buffer.name : part.name + "." + buffer.name);
+      }
+    }
+    return names;
+  }
+
  private:
   void check_takes(std::size_t given) const {
     const auto& schema = module_.get_method("forward").function().getSchema();

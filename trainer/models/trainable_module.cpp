@@ -57,6 +57,17 @@ class ModuleModel final : public Model {
     return names;
   }
 
+  std::vector<std::string> running_statistics() const override {
+    std::vector<std::string> names;
+    for (const auto& item : module_->named_modules("", false)) {
+      if (!is_batch_norm(*item.value())) continue;
+      for (const auto& buffer : item.value()->named_buffers(/*recurse=*/false)) {
+        if (is_running_statistic(buffer.key())) names.push_back(item.key() + "." + buffer.key());
+      }
+    }
+    return names;
+  }
+
  private:
   std::shared_ptr<TrainableModule> module_;
   bool freeze_;

@@ -20,6 +20,11 @@ std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
   return named;
 }
 
+/// Whether a BatchNorm layer's buffer of this name is one of its running statistics.
+inline bool is_running_statistic(const std::string& name) {
+  return name == "running_mean" || name == "running_var" || name == "num_batches_tracked";
+}
+
 /// The module that a file holds, saved from Python by torch.jit.script or torch.jit.trace. Throws UserError where it cannot be trained.
 struct TorchScriptRequest {
   std::string file;

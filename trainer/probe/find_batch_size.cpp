@@ -54,6 +54,7 @@ class UsersModel final : public Model {
   void set_phase(Phase phase) override { request_.module.train(phase == Phase::training); }
   void move_to(c10::Device /*device*/, at::ScalarType /*type*/, at::ScalarType /*batch_norm_type*/) override {}
   std::vector<std::string> batch_norm_layers() const override { return {}; }
+  std::vector<std::string> running_statistics() const override { return {}; }
 
  private:
   const BatchSizeRequest& request_;
