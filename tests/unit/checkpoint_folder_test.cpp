@@ -4,6 +4,7 @@
 #include "trainer/error.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <stdexcept>
 
@@ -111,6 +112,44 @@ TEST(CheckpointFolderTest, a_manifest_cannot_point_outside) {
   const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("one"), 0);
   write_bytes(checkpoint / "manifest.json", R"({"files": {"../secret": {"bytes": 1, "checksum": "0"}}})");
   EXPECT_THAT(refusal(checkpoint), HasSubstr("outside"));
+}
+
+TEST(CheckpointFolderTest, a_copied_latest_makes_way) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("first"), 0);
+  fs::remove(folder / "latest");
+  fs::copy(folder / "step-1", folder / "latest");
+  write_checkpoint(folder.path(), 2, files_of("second"), 0);
+  EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "second");
+  EXPECT_EQ(read_bytes(folder.path() / "latest.copied" / "model.safetensors"), "first");
+}
+
+TEST(CheckpointFolderTest, links_to_themselves_are_no_checkpoints) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  fs::create_symlink("step-9", folder / "step-9");
+  fs::remove(folder / "latest");
+  fs::create_symlink("latest", folder / "latest");
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
+  write_checkpoint(folder.path(), 2, files_of("w"), 0);
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-2");
+}
+
+TEST(CheckpointFolderTest, a_pipe_in_the_place_of_a_file_does_not_hang) {
+  const ScratchFolder folder;
+  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  for (const char* name : {"model.safetensors", "manifest.json"}) {
+    fs::remove(written / name);
+    ASSERT_EQ(mkfifo((written / name).c_str(), 0600), 0);
+    EXPECT_THAT(refusal(written), HasSubstr(name));
+  }
+}
+
+TEST(CheckpointFolderTest, a_file_that_the_manifest_does_not_name_is_refused) {
+  const ScratchFolder folder;
+  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  write_bytes(written / "rank_buffers.safetensors", "forged");
+  EXPECT_THAT(refusal(written), HasSubstr("does not name rank_buffers.safetensors"));
 }
 
 }  // namespace

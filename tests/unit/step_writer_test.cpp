@@ -57,5 +57,13 @@ TEST(StepWriterTest, a_place_that_cannot_be_written_is_named) {
   EXPECT_THROW(StepWriter("/nonexistent/m.jsonl", "", 0), std::system_error);
 }
 
+TEST(StepWriterTest, what_cannot_be_read_is_not_lost) {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "m.jsonl");  // opens, and fails at the first read
+  write_bytes(folder / "m.jsonl" / "inside", "kept");
+  EXPECT_THROW(StepWriter(folder / "m.jsonl", "", 5), std::system_error);
+  EXPECT_EQ(read_bytes(folder / "m.jsonl" / "inside"), "kept");
+}
+
 }  // namespace
 }  // namespace onebatch

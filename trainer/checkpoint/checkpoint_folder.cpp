@@ -70,7 +70,8 @@ std::vector<StepFolder> step_folders(const fs::path& checkpoints) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const auto step = step_of(entry.path());
-    if (step && entry.is_directory()) folders.push_back({*step, entry.path()});
+    std::error_code not_there;  // a link may lead nowhere, or to itself
+    if (step && entry.is_directory(not_there)) folders.push_back({*step, entry.path()});
   }
   std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
   return folders;
@@ -111,11 +112,20 @@ class PartialFolder {
 
 namespace {
 
+fs::path free_name(const fs::path& wanted) {
+  fs::path name = wanted;
+  for (int number = 2; fs::exists(fs::symlink_status(name)); ++number) name = wanted.string() + "-" + std::to_string(number);
+  return name;
+}
+
 void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
   const fs::path link = checkpoints / ".latest.partial";
-  fs::remove(link);
+  const fs::path latest = checkpoints / "latest";
+  fs::remove_all(link);
   fs::create_directory_symlink(folder.filename(), link);
-  fs::rename(link, checkpoints / "latest");
+  // A copy that followed links has a folder there: it is somebody's, and makes way.
+  if (fs::is_directory(fs::symlink_status(latest))) fs::rename(latest, free_name(checkpoints / "latest.copied"));
+  fs::rename(link, latest);
   sync_folder(checkpoints);
 }
 
@@ -136,8 +146,8 @@ std::string read_text(const fs::path& file) {
 
 void check_file(const fs::path& file, const JsonReader& said) {
   std::error_code error;
-  const std::uint64_t bytes = fs::file_size(file, error);
-  if (error) throw UserError(file.string() + " is missing");
+  if (!fs::is_regular_file(file, error)) throw UserError(file.string() + " is missing, or no file");
+  const std::uint64_t bytes = fs::file_size(file);
   const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
   if (bytes != expected)
     throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
@@ -174,13 +184,18 @@ fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const 
 
 void check_checkpoint(const fs::path& checkpoint) {
   const fs::path file = checkpoint / k_manifest;
-  if (!fs::exists(file)) throw UserError(checkpoint.string() + " has no " + k_manifest + ": it is not a whole checkpoint");
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) throw UserError(checkpoint.string() + " has no " + k_manifest + ": it is not a whole checkpoint");
   const nlohmann::json manifest = JsonReader::parse(read_text(file), file.string());
   const JsonReader files = JsonReader(manifest, file.string() + ":").field("files");
   if (!files.json().is_object() || files.json().empty()) files.fail("must name the checkpoint's files");
   for (const auto& [name, value] : files.json().items()) {
     if (fs::path(name).filename() != name) files.fail("names a file outside the checkpoint: " + name);
     check_file(checkpoint / name, JsonReader(value, file.string() + ": " + name));
+  }
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    const std::string name = entry.path().filename().string();
+    if (name != k_manifest && !files.json().contains(name)) files.fail("does not name " + name + ", which lies in the checkpoint");
   }
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/metrics/step_writer.hpp"
 
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 
 #include <nlohmann/json.hpp>
@@ -12,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const fs::path& file) {
-  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot write " + file.string());
+[[noreturn]] void fail(const char* what, const fs::path& file) {
+  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), what + file.string());
 }
 
 // The step of a line; none for a line that was torn.
@@ -26,25 +27,21 @@ std::optional<std::int64_t> step_of(const std::string& line) {
 // A run that goes on from a checkpoint repeats the steps after it: their lines would stand twice.
 void cut_back(const fs::path& file, std::int64_t resume_step) {
   if (!fs::exists(file)) return;
-  const fs::path partial = file.string() + ".partial";
-  {
-    std::ifstream in(file);
-    std::ofstream out(partial);
-    for (std::string line; std::getline(in, line);) {
-      const auto step = step_of(line);
-      if (step && *step <= resume_step) out << line << "\n";
-    }
-    out.flush();
-    if (!out) fail(partial);
+  std::ifstream in(file);
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    const auto step = step_of(line);
+    if (step && *step <= resume_step) kept += line + "\n";
   }
-  fs::rename(partial, file);
+  if (!in.eof() || in.bad()) fail("cannot read ", file);  // or what could not be read would be lost
+  write_text_atomically(file, kept);
 }
 
 std::ofstream open(const fs::path& file, std::int64_t resume_step) {
   if (file.empty()) return {};
   cut_back(file, resume_step);
   std::ofstream out(file, std::ios::app);
-  if (!out) fail(file);
+  if (!out) fail("cannot write ", file);
   return out;
 }
 
@@ -52,7 +49,7 @@ void write_line(std::ofstream& out, const fs::path& file, const std::string& lin
   errno = 0;
   out << line << "\n";
   out.flush();
-  if (!out) fail(file);
+  if (!out) fail("cannot write ", file);
 }
 
 }  // namespace
