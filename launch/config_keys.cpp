@@ -180,6 +180,7 @@ std::vector<ConfigKey> service_keys() {
       integer_key("checkpoint.every_steps", 0, k_any, ONEBATCH_FIELD(checkpoint.every_steps)),
       integer_key("checkpoint.keep", 0, k_any, ONEBATCH_FIELD(checkpoint.keep)),
       resume_key(),
+      boolean_key("verify.at_start", ONEBATCH_FIELD(verify.at_start)),
       integer_key("log.every_steps", 1, k_any, ONEBATCH_FIELD(log.every_steps)),
       boolean_key("log.jsonl", ONEBATCH_FIELD(log.jsonl)),
       boolean_key("log.samples", ONEBATCH_FIELD(log.samples)),

@@ -171,6 +171,10 @@ struct CheckpointConfiguration {
   std::string resume_path;  // ResumeMode::path: a step-N folder or a run's folder
 };
 
+struct VerifyConfiguration {
+  bool at_start = true;  // train: a few samples at once against the same in parts, before the first step
+};
+
 struct LogConfiguration {
   std::int64_t every_steps = 10;  // lines on a screen that is no terminal
   bool jsonl = true;
@@ -206,6 +210,7 @@ struct Configuration {
   ProbeConfiguration probe;
   CommConfiguration comm;
   CheckpointConfiguration checkpoint;
+  VerifyConfiguration verify;
   LogConfiguration log;
   std::vector<SimulatedDevice> simulate;
 };

@@ -14,6 +14,7 @@ namespace onebatch {
 namespace {
 
 double ratio(double error, double norm) {
+  if (!std::isfinite(error) || !std::isfinite(norm)) return std::nan("");
   return norm > 0.0 ? error / norm : (error > 0.0 ? HUGE_VAL : 0.0);
 }
 

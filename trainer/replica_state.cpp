@@ -125,23 +125,30 @@ std::string to_text(const Digest& digest) {
   return text.data();
 }
 
+GeneratorState::GeneratorState(const Replica& replica) {
+  for (at::Generator& generator : generators_of(replica)) bytes_.push_back(generator_bytes(generator));
+}
+
+void GeneratorState::restore(const Replica& replica) const {
+  auto generators = generators_of(replica);
+  for (std::size_t i = 0; i < generators.size(); ++i) {
+    const std::scoped_lock lock(generators[i].mutex());
+    const at::Tensor state = at::empty({static_cast<std::int64_t>(bytes_[i].size())}, at::TensorOptions().dtype(at::kByte));
+    copy_from_bytes(state, bytes_[i]);
+    generators[i].set_state(state);
+  }
+}
+
 ReplicaSnapshot::ReplicaSnapshot(Replica& replica)
-    : tensors_(live_tensors(replica)), loss_scale_(replica.loss_scale), digest_(digest_of(replica)) {
+    : tensors_(live_tensors(replica)), generators_(replica), loss_scale_(replica.loss_scale), digest_(digest_of(replica)) {
   if (const ReproducibleSum* sum = replica.gradients.reproducible()) bases_ = sum->bases();
-  for (at::Generator& generator : generators_of(replica)) generators_.push_back(generator_bytes(generator));
 }
 
 void ReplicaSnapshot::restore(Replica& replica) const {
   tensors_.restore();
   replica.loss_scale = loss_scale_;
   if (ReproducibleSum* sum = replica.gradients.reproducible()) sum->set_bases(bases_);
-  auto generators = generators_of(replica);
-  for (std::size_t i = 0; i < generators.size(); ++i) {
-    const std::scoped_lock lock(generators[i].mutex());
-    const at::Tensor state = at::empty({static_cast<std::int64_t>(generators_[i].size())}, at::TensorOptions().dtype(at::kByte));
-    copy_from_bytes(state, generators_[i]);
-    generators[i].set_state(state);
-  }
+  generators_.restore(replica);
   replica.gradients.begin_step();
   if (digest_of(replica) != digest_) throw std::logic_error("the state of the replica is not what it was before it was borrowed");
 }

@@ -35,6 +35,16 @@ class SavedTensors {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
+/// The states of the random generators that a replica's forward may draw from.
+class GeneratorState {
+ public:
+  explicit GeneratorState(const Replica& replica);
+  void restore(const Replica& replica) const;
+
+ private:
+  std::vector<std::vector<std::byte>> bytes_;
+};
+
 /// XXH3 over names, shapes and bits of the live tensors and over the states of the random generators.
 using Digest = std::array<std::uint64_t, 2>;
 Digest digest_of(const Replica& replica);
@@ -51,7 +61,7 @@ class ReplicaSnapshot {
 
  private:
   SavedTensors tensors_;
-  std::vector<std::vector<std::byte>> generators_;
+  GeneratorState generators_;
   LossScale loss_scale_;
   std::vector<std::int64_t> bases_;
   Digest digest_;

@@ -68,10 +68,34 @@ struct ConfigurationDifference {
   double relative_l2 = 0.0;  // of the gradient with and without it, everything else in float64
 };
 
+/// Cannot judge: one single batch in the run's own precision is itself too far off.
+enum class Verdict { pass, fail, cannot_judge };
+
+/// One thing that verify has compared.
+struct Comparison {
+  std::string what;   // "gradient", "loss", "weights", "buffers", ...
+  std::string where;  // "step 1", "last batch", ...
+  double relative_l2 = 0.0;
+  double tolerance = 0.0;
+  Verdict verdict = Verdict::fail;
+};
+
+/// The plan's micro-batches in float64 on the host, against the batch at once.
+struct Float64Verdict {
+  bool pass = false;
+  double relative_l2 = 0.0;
+  double tolerance = 0.0;
+};
+
 /// The plan's gradient against one single large batch.
 struct VerifyReport {
   bool pass = false;
-  std::string reference;  // what it was compared with, in words
+  Verdict verdict = Verdict::fail;
+  std::string reason;                     // of a verdict that is no pass: the most likely, in words
+  std::string cause;                      // its name: "batch_norm", "mixes_samples", ... as docs/documents.md lists them
+  std::vector<Comparison> compared;       // in the order of the run
+  std::optional<Float64Verdict> float64;  // where the run computes in something else
+  std::string reference;                  // what it was compared with, in words
   double relative_l2 = 0.0;
   double max_abs = 0.0;
   double tolerance = 0.0;

@@ -58,6 +58,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   if (totals.discarded) return totals;
   totals.loss_scale = replica_.loss_scale.scale();
   totals.skipped = totals.weight == 0.0;
+  if (request.on_gradient) request.on_gradient();
   if (totals.skipped) return totals;
   const Span span(replica_.timeline, "optimizer", "optimizer");
   totals.grad_norm = gradient_norm(replica_.gradients.flat(), control_);

@@ -35,6 +35,8 @@ struct StepRequest {
   double lr = 0.0;
   std::int64_t step = 0;
   bool stop_requested = false;  // on this rank
+  /// Told when the flat gradient is the global batch's, before it is clipped.
+  std::function<void()> on_gradient = {};
 };
 
 class TrainingStep {

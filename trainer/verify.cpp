@@ -132,7 +132,8 @@ void judge(VerifyReport& report, double tolerance) {
                       : (report.precision == "float64" ? k_fp64_tolerance
                                                        : std::max(k_fp32_tolerance, k_times_own_error * report.reference_relative_l2));
   report.tolerance = allowed;
-  report.pass = report.relative_l2 <= allowed;
+  report.pass = report.relative_l2 <= allowed;  // false for NaN
+  report.verdict = report.pass ? Verdict::pass : Verdict::fail;
 }
 
 }  // namespace

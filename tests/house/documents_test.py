@@ -24,7 +24,7 @@ def differences(what, documented, real):
 def keys_of_code():
     source = text("launch/config_keys.cpp").split("future_keys()")[0] + text("launch/special_keys.cpp") + text("launch/simulate_key.cpp")
     plain = set(re.findall(r'"((?:%s)\.[a-z_]+)"' % "|".join(
-        ["run", "batch", r"data\.augment", "model", "loss", "optimizer", "schedule", "precision", "batch_norm", "memory", "probe", "comm", "checkpoint", "log", "simulate"]), source))
+        ["run", "batch", r"data\.augment", "model", "loss", "optimizer", "schedule", "precision", "batch_norm", "memory", "probe", "comm", "checkpoint", "verify", "log", "simulate"]), source))
     prefixes = set(re.findall(r'dataset_keys\("([a-z.]+)"', source))
     members = set(re.findall(r'prefix \+ "([a-z_]+)"', source))
     return plain | {prefix + member for prefix in prefixes for member in members}

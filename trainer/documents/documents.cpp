@@ -25,6 +25,15 @@ std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+const char* word_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::pass: return "pass";
+    case Verdict::fail: return "fail";
+    case Verdict::cannot_judge: return "cannot_judge";
+  }
+  return "fail";
+}
+
 Json trial_json(const Trial& trial) {
   return {{"size", trial.size},
           {"fits", trial.fits},
@@ -126,7 +135,22 @@ std::string to_json(const VerifyReport& report) {
   Json differences = Json::array();
   for (const ConfigurationDifference& d : report.differences)
     differences.push_back({{"cause", d.cause}, {"relative_l2", number(d.relative_l2)}});
+  Json compared = Json::array();
+  for (const Comparison& c : report.compared)
+    compared.push_back({{"what", c.what},
+                        {"where", c.where},
+                        {"relative_l2", number(c.relative_l2)},
+                        {"tolerance", number(c.tolerance)},
+                        {"verdict", word_of(c.verdict)}});
+  Json float64 = nullptr;
+  if (report.float64)
+    float64 = {{"pass", report.float64->pass},
+               {"relative_l2", number(report.float64->relative_l2)},
+               {"tolerance", number(report.float64->tolerance)}};
   return dump({{"pass", report.pass},
+               {"verdict", word_of(report.verdict)},
+               {"cause", report.cause.empty() ? Json(nullptr) : Json(report.cause)},
+               {"reason", report.reason.empty() ? Json(nullptr) : Json(report.reason)},
                {"reference", report.reference},
                {"relative_l2", number(report.relative_l2)},
                {"max_abs", number(report.max_abs)},
@@ -135,6 +159,8 @@ std::string to_json(const VerifyReport& report) {
                {"parameters", parameters},
                {"batch_norm", report.batch_norm},
                {"precision", report.precision},
+               {"compared", compared},
+               {"float64", float64},
                {"differences", differences},
                {"notes", report.notes}},
               2);

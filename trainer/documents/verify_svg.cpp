@@ -37,7 +37,8 @@ std::string dot(double x, double y, double radius, const char* colour, const std
 std::string verify_svg(const VerifyReport& report) {
   const double bottom = k_top + k_row * static_cast<double>(report.parameters.size());
   std::string body = svg::label(20, 24, "start",
-                                formatted("%s: relative L2 %.2g, allowed %.2g (%s, BatchNorm %s)", report.pass ? "PASS" : "FAIL",
+                                formatted("%s: relative L2 %.2g, allowed %.2g (%s, BatchNorm %s)",
+                                          report.pass ? "PASS" : (report.verdict == Verdict::cannot_judge ? "CANNOT JUDGE" : "FAIL"),
                                           report.relative_l2, report.tolerance, report.precision.c_str(), report.batch_norm.c_str()),
                                 " font-weight=\"bold\"");
   body += dot(30, 40, 4, k_ours, "") + svg::label(40, 44, "start", "the plan's gradient") + dot(190, 40, 3, k_single, "") +
