@@ -4,11 +4,20 @@
 #include "launch/nearest.hpp"
 
 #include <algorithm>
+#include <array>
 #include <list>
 #include <set>
 
 namespace onebatch::launch {
 namespace {
+
+constexpr const char* k_command_line = "command line";
+
+struct Either {
+  const char* one;
+  const char* other;
+};
+constexpr std::array k_either = {Either{"run.epochs", "run.max_steps"}, Either{"optimizer.max_grad_norm", "optimizer.max_grad_value"}};
 
 constexpr std::size_t k_longest_config = std::size_t{1} << 20;
 
@@ -49,6 +58,10 @@ class Loader {
   }
 
   void apply() {
+    for (const auto& [one, other] : k_either) {
+      command_line_wins(one, other);
+      command_line_wins(other, one);
+    }
     for (const ConfigKey& key : config_keys()) {
       const auto found = given_.find(key.path);
       // The validation set inherits what the training set was given, so it begins as its copy.
@@ -62,6 +75,14 @@ class Loader {
   }
 
  private:
+  // Of two keys that stand for the same thing in two ways.
+  void command_line_wins(const std::string& key, const std::string& over) {
+    const auto given = given_.find(key);
+    const auto other = given_.find(over);
+    if (given == given_.end() || other == given_.end()) return;
+    if (given->second.origin == k_command_line && other->second.origin != k_command_line) given_.erase(other);
+  }
+
   bool parse_assignment(const std::string& line) {
     try {
       assignments_.push_back(toml::parse(line));
@@ -89,7 +110,7 @@ class Loader {
   void note(const std::string& path, const toml::node& node, bool from_command_line) {
     const auto begin = node.source().begin;
     if (path.starts_with("data.validation.")) has_validation_ = true;
-    given_[path] = from_command_line ? Given{&node, "command line", "--set " + path, 0}
+    given_[path] = from_command_line ? Given{&node, k_command_line, "--set " + path, 0}
                                      : Given{&node, name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
   }
 

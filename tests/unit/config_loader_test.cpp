@@ -49,6 +49,17 @@ TEST(ConfigLoaderTest, a_good_file_has_no_mistakes) {
   EXPECT_EQ(c.data.validation->path, "data/digits") << "the validation set inherits";
 }
 
+TEST(ConfigLoaderTest, the_command_line_wins_over_the_files_other_way_to_say_it) {
+  const LoadedConfig steps = load_config(k_good, "x.toml", {"run.max_steps=3"});
+  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=3"}), IsEmpty());
+  EXPECT_EQ(steps.configuration.run.max_steps, 3);
+  EXPECT_FALSE(steps.configuration.run.epochs.has_value());
+  EXPECT_THAT(resolved_config(steps), HasSubstr("# epochs is not set"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=3", "run.epochs=2"}), HasSubstr("write one of the two"));
+  const std::string both = std::string(k_good) + "[optimizer]\nmax_grad_norm = 1.0\n";
+  EXPECT_EQ(load_config(both, "x.toml", {"optimizer.max_grad_value=0.5"}).configuration.optimizer.max_grad_norm, std::nullopt);
+}
+
 TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {
   const auto with = [](const std::string& points) {
     return std::vector<std::string>{"simulate.devices=[{slowdown = 2.0, step_seconds = " + points + "}]"};
@@ -149,7 +160,7 @@ TEST(ConfigLoaderTest, batch_norm_has_one_mode) {
 }
 
 TEST(ConfigLoaderTest, contradictions_are_named) {
-  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=4"}), HasSubstr("one of the two"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=4", "run.epochs=4"}), HasSubstr("one of the two"));
   EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=[4,5,6]"}, 2), HasSubstr("lists 3 sizes, but 2 rank(s)"));
   EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4"}, 2), HasSubstr("is 128"));
   EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4", "batch.global_batch_size=128"}, 2),
