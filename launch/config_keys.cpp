@@ -153,6 +153,7 @@ std::vector<ConfigKey> arithmetic_keys() {
                                 {{"local", BatchNormMode::local}, {"sync", BatchNormMode::sync}, {"exact", BatchNormMode::exact}}, {},
                                 ONEBATCH_FIELD(batch_norm.mode)),
       boolean_key("batch_norm.frozen", ONEBATCH_FIELD(batch_norm.frozen)),
+      integer_key("batch_norm.min_micro_batch_size", 1, k_any, ONEBATCH_FIELD(batch_norm.min_micro_batch_size)),
       sync_key("batch_norm.sync_batchnorm"),
       recompute_key(),
       choice_key<Offload>("memory.offload", {{"auto", Offload::automatic}, {"never", Offload::never}}, {}, ONEBATCH_FIELD(memory.offload)),

@@ -135,7 +135,8 @@ struct PrecisionConfiguration {
 
 struct BatchNormConfiguration {
   BatchNormMode mode = BatchNormMode::local;
-  bool frozen = false;  // normalise with the running statistics also in training, never update them
+  bool frozen = false;                     // normalise with the running statistics also in training, never update them
+  std::int64_t min_micro_batch_size = 16;  // whose statistics are taken; less only where memory, the batch or its share are smaller
 };
 
 struct MemoryConfiguration {
@@ -168,7 +169,7 @@ struct CheckpointConfiguration {
   std::int64_t every_steps = 0;  // 0 = only at the end and on a signal
   std::int64_t keep = 2;
   ResumeMode resume = ResumeMode::automatic;
-  std::string resume_path;  // ResumeMode::path: a step-N folder or a run's folder
+  std::string resume_path;                // ResumeMode::path: a step-N folder or a run's folder
 };
 
 struct VerifyConfiguration {

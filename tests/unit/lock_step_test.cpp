@@ -35,10 +35,11 @@ std::vector<double> brute_force_micro_steps(const std::vector<RankCost>& ranks, 
 }
 
 // Dynamic programming over the number of micro-steps and the samples done, where each takes either the smaller or the larger size.
-double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch, double latency) {
+double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch, double latency, std::int64_t preferred = 1) {
   const auto g = brute_force_micro_steps(ranks, batch);
   double best = k_infinite;
   for (std::int64_t steps = 1; steps <= batch; ++steps) {
+    if (best != k_infinite && batch / steps < preferred) break;  // only where fewer cannot be done
     std::vector<double> done(static_cast<std::size_t>(batch) + 1, k_infinite);
     done[0] = 0.0;
     for (std::int64_t k = 0; k < steps; ++k) {
@@ -93,6 +94,26 @@ void expect_sound(const Plan& plan, const std::vector<RankCost>& ranks, std::int
     total += sum;
   }
   EXPECT_EQ(total, batch);
+}
+
+TEST(LockStepTest, preferred_micro_steps_equal_brute_force) {
+  std::mt19937 generator(5);
+  int fewer = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<RankCost> ranks;
+    for (int r = std::uniform_int_distribution<int>(1, 3)(generator); r > 0; --r)
+      ranks.push_back(random_rank(generator, i % 3 == 0 ? 2 : 1));
+    const auto batch = std::uniform_int_distribution<std::int64_t>(1, 40)(generator);
+    const auto preferred = std::uniform_int_distribution<std::int64_t>(2, 16)(generator);
+    PlannerOptions options{.gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = 0.1};
+    options.preferred_micro_batch = preferred;
+    const double best = brute_force(ranks, batch, 0.1, preferred);
+    if (best == k_infinite) continue;
+    const Plan plan = plan_global_batch(batch, ranks, options);
+    ASSERT_NEAR(plan.predicted_step_seconds, best, 1e-12 * best) << "case " << i;
+    fewer += best > brute_force(ranks, batch, 0.1) * (1.0 + 1e-9) ? 1 : 0;
+  }
+  EXPECT_GT(fewer, 50);
 }
 
 TEST(LockStepTest, random_cases_equal_brute_force) {

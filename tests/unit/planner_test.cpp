@@ -214,6 +214,110 @@ TEST(PlannerTest, least_sizes_and_fixed_sizes_equal_brute_force) {
   EXPECT_GT(planned, 900);
 }
 
+// The largest least size of all splits of n, at most `preferred`: straight from the definition.
+std::vector<std::int64_t> brute_force_least(const RankCost& rank, std::int64_t batch, std::int64_t preferred) {
+  std::vector<std::int64_t> least(static_cast<std::size_t>(batch) + 1, 0);
+  least[0] = preferred;
+  for (std::int64_t n = 1; n <= batch; ++n) {
+    for (std::int64_t b = rank.min_micro_batch; b <= std::min(n, rank.max_micro_batch); ++b)
+      least[static_cast<std::size_t>(n)] =
+          std::max(least[static_cast<std::size_t>(n)], std::min(b, least[static_cast<std::size_t>(n - b)]));
+  }
+  return least;
+}
+
+// As brute_force, where a rank's share n takes micro-batches of its largest least size, and is none or at least what is preferred.
+double brute_force_with_preference(const std::vector<RankCost>& ranks, std::int64_t batch, std::int64_t preferred) {
+  std::vector<double> best(static_cast<std::size_t>(batch) + 1, k_infinite);
+  best[0] = 0.0;
+  for (const RankCost& rank : ranks) {
+    const auto least = brute_force_least(rank, batch, preferred);
+    std::vector<double> f(best.size(), k_infinite);
+    f[0] = 0.0;
+    for (std::int64_t n = std::min(preferred, rank.max_micro_batch); n <= batch; ++n) {
+      if (least[static_cast<std::size_t>(n)] == 0) continue;
+      RankCost kept = rank;
+      kept.min_micro_batch = std::max(rank.min_micro_batch, least[static_cast<std::size_t>(n)]);
+      f[static_cast<std::size_t>(n)] = brute_force_times(kept, n).back();
+    }
+    std::vector<double> next(best.size(), k_infinite);
+    for (std::size_t have = 0; have < best.size(); ++have) {
+      for (std::size_t n = 0; have + n < best.size(); ++n)
+        next[have + n] = std::min(next[have + n], std::max(best[have], rank.constant_seconds + f[n]));
+    }
+    best = next;
+  }
+  return best.back();
+}
+
+TEST(PlannerTest, preferred_sizes_equal_brute_force) {
+  RandomCases random(11);
+  int planned = 0;
+  int tight = 0;
+  for (int i = 0; i < 1500; ++i) {
+    const auto ranks = random.ranks(i % 2 == 0, false);
+    const std::int64_t batch = random.integer(1, 60);
+    const std::int64_t wanted = random.integer(2, 16);
+    const std::int64_t share = std::max<std::int64_t>(1, batch / static_cast<std::int64_t>(ranks.size()));
+    const double best = brute_force_with_preference(ranks, batch, std::min(wanted, share));
+    PlannerOptions options{.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0};
+    options.preferred_micro_batch = wanted;
+    const Plan exact = plan_global_batch(batch, ranks, options);
+    if (best == k_infinite) continue;
+    ++planned;
+    ASSERT_NEAR(makespan(exact), best, 1e-12 * best) << "case " << i;
+    expect_sound(exact, ranks, batch);
+    options.few_sizes_tolerance = 0.005;
+    const Plan alike = plan_global_batch(batch, ranks, options);
+    ASSERT_LE(makespan(alike), best * (1.005 + 1e-12)) << "case " << i;
+    expect_sound(alike, ranks, batch);
+    std::int64_t smallest = batch;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (alike.ranks[r].samples == 0) continue;
+      const std::int64_t least = alike.ranks[r].micro_batches.front().size;
+      EXPECT_GE(least, brute_force_least(ranks[r], alike.ranks[r].samples, std::min(wanted, share)).back()) << "case " << i;
+      smallest = std::min(smallest, least);
+    }
+    const bool said =
+        std::ranges::any_of(alike.notes, [](const std::string& note) { return note.find("min_micro_batch_size") != std::string::npos; });
+    EXPECT_EQ(said, smallest < wanted) << "case " << i << ": what cannot be kept is said";
+    tight += said ? 1 : 0;
+  }
+  EXPECT_GT(planned, 1200);
+  EXPECT_GT(tight, 300);
+}
+
+TEST(PlannerTest, no_small_micro_batch_stands_beside_large_ones_where_statistics_are_taken) {
+  // 36 samples in micro-batches of 11 at most: 11 + 11 + 11 + 3 takes as long as 4 x 9.
+  const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 11, std::nullopt, 0.0}};
+  PlannerOptions options;
+  options.preferred_micro_batch = 16;
+  const Plan plan = plan_global_batch(36, ranks, options);
+  EXPECT_EQ(plan.ranks[0].micro_batches, (std::vector<MicroBatchRun>{{9, 4}}));
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("as few as 9 samples"), std::string::npos) << plan.notes[0];
+  EXPECT_NE(plan.notes[0].find("memory does not hold more"), std::string::npos) << plan.notes[0];
+}
+
+TEST(PlannerTest, equally_quick_splits_are_of_like_sizes_where_statistics_are_taken) {
+  const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 60, std::nullopt, 0.0}};
+  PlannerOptions options;
+  options.preferred_micro_batch = 16;
+  const Plan plan = plan_global_batch(77, ranks, options);
+  EXPECT_EQ(plan.ranks[0].micro_batches, (std::vector<MicroBatchRun>{{38, 1}, {39, 1}}));
+  EXPECT_TRUE(plan.notes.empty());
+}
+
+TEST(PlannerTest, a_fixed_micro_batch_stays_what_it_is_and_its_remainder_is_said) {
+  const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 60, 20, 0.0}};
+  PlannerOptions options;
+  options.preferred_micro_batch = 16;
+  const Plan plan = plan_global_batch(43, ranks, options);
+  EXPECT_EQ(plan.ranks[0].micro_batches, (std::vector<MicroBatchRun>{{3, 1}, {20, 2}}));
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("[batch] fixes"), std::string::npos) << plan.notes[0];
+}
+
 // ResNet-50 on V100 and P100, seconds per micro-step: the published profile of docs/profiles/v100-p100.json.
 std::vector<RankCost> published_cluster() {
   const CostTable v100({{32, 0.0987}, {64, 0.1869}, {96, 0.2706}, {128, 0.3574}});

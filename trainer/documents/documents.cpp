@@ -76,6 +76,7 @@ Json profile_json(const RankProfile& rank) {
           {"reduce_seconds", number(rank.reduce_seconds)},
           {"exchange_seconds", number(rank.exchange_seconds)},
           {"lock_step", rank.lock_step},
+          {"local_statistics", rank.local_statistics},
           {"times_spread", number(rank.times_spread)},
           {"jitter", number(rank.jitter)},
           {"step_seconds", times},

@@ -74,6 +74,7 @@ RankProfile read_rank(const JsonReader& json, int index) {
   if (json.has("reduce_seconds")) rank.reduce_seconds = json.field("reduce_seconds").number_at_least(0.0);
   if (json.has("exchange_seconds")) rank.exchange_seconds = json.field("exchange_seconds").number_at_least(0.0);
   if (json.has("lock_step")) rank.lock_step = json.field("lock_step").boolean();
+  if (json.has("local_statistics")) rank.local_statistics = json.field("local_statistics").boolean();
   if (json.has("times_spread")) rank.times_spread = json.field("times_spread").number_at_least(0.0);
   if (json.has("jitter")) rank.jitter = json.field("jitter").number_at_least(0.0);
   if (json.has("trials")) rank.trials = read_trials(json.field("trials"));

@@ -180,12 +180,15 @@ std::vector<std::vector<MicroBatchRun>> find_lock_steps(std::int64_t global_batc
   const auto given = options.gradient_accumulation_steps;
   const std::int64_t first = given.value_or((global_batch_size + search.largest_sum() - 1) / search.largest_sum());
   const std::int64_t last = given.value_or(global_batch_size);
+  // Beyond these micro-steps have fewer samples than is preferred: then the first that can be done.
+  const std::int64_t preferred = std::max(first, global_batch_size / options.preferred_micro_batch);
   double best = k_infinite;
   std::int64_t best_steps = 0;
   for (std::int64_t steps = first; steps <= last; ++steps) {
     const std::int64_t size = global_batch_size / steps;
     const std::int64_t larger = global_batch_size % steps;
     double seconds = static_cast<double>(steps) * options.lock_step_seconds;
+    if (best_steps != 0 && steps > preferred) break;
     if (size == 0 || seconds + static_cast<double>(steps) * search.least_seconds() >= best) break;
     seconds += static_cast<double>(steps - larger) * search.seconds(size);
     if (larger > 0) seconds += static_cast<double>(larger) * search.seconds(size + 1);

@@ -43,6 +43,7 @@ PlannerOptions planner_options(const ClusterProfile& profile, const Configuratio
     reduce_seconds = std::max(reduce_seconds, rank.reduce_seconds);
     optimizer_seconds = std::max(optimizer_seconds, rank.optimizer_seconds);
     options.lock_step = options.lock_step || rank.lock_step;
+    if (rank.lock_step || rank.local_statistics) options.preferred_micro_batch = configuration.batch_norm.min_micro_batch_size;
     if (rank.lock_step) options.lock_step_seconds = std::max(options.lock_step_seconds, rank.exchange_seconds);
   }
   options.step_overhead_seconds = reduce_seconds + optimizer_seconds;

@@ -3,6 +3,7 @@
 #include "trainer/error.hpp"
 #include "trainer/plan/grain.hpp"
 #include "trainer/plan/lock_step.hpp"
+#include "trainer/plan/plan_notes.hpp"
 #include "trainer/plan/share_search.hpp"
 #include "trainer/plan/straggler.hpp"
 
@@ -126,13 +127,25 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
   return plan;
 }
 
-void add_notes(Plan& plan, const std::vector<RankCost>& ranks) {
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (plan.ranks[r].samples > 0) continue;
-    const std::string who = "rank " + std::to_string(r) + " (" + ranks[r].device + ") gets no samples: ";
-    plan.notes.push_back(who + (ranks[r].max_micro_batch < ranks[r].min_micro_batch ? "no micro-batch fits on it"
-                                                                                    : "any share would make the others wait for it"));
-  }
+// An even share of the batch is preferred where that is less.
+std::vector<RankCost> with_preference(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  const auto usable = std::ranges::count_if(ranks, [](const RankCost& rank) { return rank.max_micro_batch >= rank.min_micro_batch; });
+  std::vector<RankCost> costs = ranks;
+  for (RankCost& rank : costs)
+    rank.preferred_micro_batch =
+        std::max<std::int64_t>(1, std::min(options.preferred_micro_batch, batch / std::max<std::int64_t>(1, usable)));
+  return costs;
+}
+
+Plan with_notes(Plan plan, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  note_idle_ranks(plan, ranks);
+  note_small_statistics(plan, ranks, options);
+  return plan;
+}
+
+TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  const bool any = options.preferred_micro_batch > 1;
+  return make_tables(any ? with_preference(batch, ranks, options) : ranks, options.gradient_accumulation_steps);
 }
 
 [[noreturn]] void throw_no_split(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
@@ -226,7 +239,7 @@ Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const
     fits = fits && (equal.calls[r] == 0 || ranks[r].max_micro_batch >= options.grain);
   }
   if (fits) plan.equal_split_seconds = assemble_grains(batch, ranks, options, equal).predicted_step_seconds;
-  add_notes(plan, ranks);
+  note_idle_ranks(plan, ranks);
   return plan;
 }
 
@@ -239,23 +252,19 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
   if (options.lock_step) {
     const auto runs = find_lock_steps(global_batch_size, ranks, options);
     if (runs.empty()) return plan_below_least(global_batch_size, ranks, options);
-    Plan plan = assemble_lock_steps(global_batch_size, ranks, options, runs);
-    add_notes(plan, ranks);
-    return plan;
+    return with_notes(assemble_lock_steps(global_batch_size, ranks, options, runs), ranks, options);
   }
-  TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
+  TableSet tables = make_tables_for(global_batch_size, ranks, options);
   const auto shares = find_shares(global_batch_size, tables);
   if (shares.empty()) {
     check_room(global_batch_size, ranks, tables);
     return plan_below_least(global_batch_size, ranks, options);
   }
-  Plan plan = assemble(global_batch_size, ranks, options, shares, tables);
-  add_notes(plan, ranks);
-  return plan;
+  return with_notes(assemble(global_batch_size, ranks, options, shares, tables), ranks, options);
 }
 
 std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  TableSet tables = make_tables(ranks, options.gradient_accumulation_steps);
+  TableSet tables = make_tables_for(global_batch_size, ranks, options);
   const auto shares = equal_shares(global_batch_size, ranks.size());
   if (options.lock_step || options.grain > 0 || !std::isfinite(slowest_of(shares, tables))) return std::nullopt;
   return assemble(global_batch_size, ranks, options, shares, tables);

@@ -20,6 +20,7 @@ struct RankCost {
   bool kept_in_host = false;                               // what is kept of the share
   std::optional<ShareMemory> share_memory = std::nullopt;  // limits micro-batches further, the larger the share is
   double jitter = 0.0;                                     // of its times, as in VaryingTime: for the prediction only
+  std::int64_t preferred_micro_batch = 1;                  // see PlannerOptions: set by the planner
 
   /// The largest micro-batch that fits beside a share of `samples`.
   [[nodiscard]] std::int64_t largest_micro_batch(std::int64_t samples) const {
@@ -35,6 +36,11 @@ struct PlannerOptions {
   std::int64_t grain = 0;          // above 0: micro-batches of that size, counted along the global batch; one smaller one at its end
   bool lock_step = false;          // all ranks do their k-th micro-batch together, as synchronised BatchNorm needs
   double lock_step_seconds = 0.0;  // what coming together costs in each of them
+  // Note [Micro-batches for statistics]. BatchNorm takes its statistics from each micro-batch alone (in lock-step: from that of all ranks
+  // together), so small ones beside large ones spoil the result. None has fewer samples than this, or than an even share of the batch where
+  // that is less; only where a rank's memory allows no such split of its share its micro-batches are as large as the least of them can be.
+  // Of the plans that keep to this the quickest is taken, of equally quick ones the one whose sizes are most alike. 1 = no preference.
+  std::int64_t preferred_micro_batch = 1;
 };
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that is above 0). In

@@ -71,7 +71,9 @@ RankTable::RankTable(const RankCost& cost, std::optional<std::int64_t> accumulat
       fixed_(cost.fixed_micro_batch),
       steps_(accumulation_steps),
       constant_(cost.constant_seconds),
-      memory_(cost.share_memory) {
+      memory_(cost.share_memory),
+      preferred_(fixed_ || steps_ ? 1 : cost.preferred_micro_batch),
+      alike_(preferred_ > 1) {
   if (largest_ < least_) largest_ = 0;
   if (!usable()) return;
   corners_ = find_corners(table_, least_, largest_);
@@ -97,13 +99,24 @@ std::int64_t RankTable::largest_share(std::int64_t cap) const {
   return last_that_holds(1, cap, [&](std::int64_t n) { return largest_beside(n).has_value(); });
 }
 
+// In as few micro-batches as fit, all but alike, the least is as large as it can be.
+std::int64_t RankTable::least_of(std::int64_t num_samples, std::int64_t largest) const {
+  if (preferred_ == 1) return least_;
+  const std::int64_t fewest = (num_samples + largest - 1) / largest;
+  return std::max(least_, std::min(preferred_, num_samples / fewest));
+}
+
 RankTable* RankTable::table_of(std::int64_t num_samples) {
   const auto largest = largest_beside(num_samples);
-  if (!largest) return nullptr;
-  if (*largest >= std::min(num_samples, largest_)) return this;
-  std::unique_ptr<RankTable>& smaller = smaller_[*largest];
-  if (!smaller) smaller = std::make_unique<RankTable>(RankCost{"", table_, least_, *largest, std::nullopt, constant_}, steps_);
-  return smaller.get();
+  if (!largest || num_samples < std::min(preferred_, largest_)) return nullptr;
+  const Sizes sizes{least_of(num_samples, *largest), *largest < std::min(num_samples, largest_) ? *largest : largest_};
+  if (sizes == Sizes{least_, largest_}) return this;
+  std::unique_ptr<RankTable>& other = others_[sizes];
+  if (!other) {
+    other = std::make_unique<RankTable>(RankCost{"", table_, sizes.least, sizes.largest, std::nullopt, constant_}, steps_);
+    other->alike_ = alike_;
+  }
+  return other.get();
 }
 
 double RankTable::seconds(std::int64_t num_samples) {
@@ -213,11 +226,15 @@ std::vector<std::int64_t> RankTable::simple_split(std::int64_t num_samples, doub
   if (table != nullptr && table != this) return table->simple_split(num_samples, limit_seconds);
   std::vector<std::int64_t> best = split(num_samples);
   if (fixed_ || steps_ || best.empty()) return best;
-  std::int64_t fewest = distinct_sizes(best);
+  // What is to be small: how many sizes there are, or how far they lie apart.
+  const auto variety = [&](const std::vector<std::int64_t>& sizes) {
+    return alike_ ? 1 + sizes.back() - sizes.front() : distinct_sizes(sizes);
+  };
+  std::int64_t fewest = variety(best);
   const auto offer = [&](const std::vector<std::int64_t>& sizes) {
     if (sizes.empty() || seconds_of(sizes) > limit_seconds) return;
     best = sizes;
-    fewest = distinct_sizes(sizes);
+    fewest = variety(sizes);
   };
   const std::int64_t least_count = (num_samples + largest_ - 1) / largest_;
   const auto most_count = static_cast<std::int64_t>(best.size()) + 2;

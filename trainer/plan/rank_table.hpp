@@ -17,7 +17,9 @@ namespace onebatch {
 /// reaches an end or a kink where the slope rises. So some optimal split has at most one size outside these "corners", and F(n) = min(T(n),
 /// min over corners p of F(n - p) + T(p)): a handful of candidates for each n instead of all sizes.
 ///
-/// Where the share limits micro-batches (ShareMemory), F(n) is that of a table whose largest size is what fits beside n samples.
+/// Where the share limits micro-batches (ShareMemory), F(n) is that of a table whose largest size is what fits beside n samples. With a
+/// preferred size (Note [Micro-batches for statistics]) it is that of a table whose least size is the preferred one, or what the least
+/// micro-batch of n samples can be; shares below the preferred size are infinite, unless the largest size is less.
 class RankTable {
  public:
   RankTable(const RankCost& cost, std::optional<std::int64_t> accumulation_steps);
@@ -37,7 +39,7 @@ class RankTable {
   /// A lower bound of the time per sample.
   [[nodiscard]] double least_seconds_per_sample() const { return least_rate_; }
   /// Whether every n >= 1 can be reached and more samples never take less time.
-  [[nodiscard]] bool monotone() const { return least_ == 1 && largest_ >= 1 && !steps_; }
+  [[nodiscard]] bool monotone() const { return least_ == 1 && largest_ >= 1 && !steps_ && preferred_ == 1; }
   [[nodiscard]] bool usable() const { return largest_ >= 1; }
   /// The largest share up to `cap` that there is memory for.
   [[nodiscard]] std::int64_t largest_share(std::int64_t cap) const;
@@ -51,9 +53,18 @@ class RankTable {
     std::int64_t last_size;  // one size of an optimal split of n
   };
 
+  // The bounds of the sizes of one share.
+  struct Sizes {
+    std::int64_t least;
+    std::int64_t largest;
+    auto operator<=>(const Sizes&) const = default;
+  };
+
   // Where a share of so many fits: the largest of its micro-batches.
   [[nodiscard]] std::optional<std::int64_t> largest_beside(std::int64_t num_samples) const;
-  // The table to ask about so many samples, this one or one of smaller sizes; null where they do not fit.
+  // The least of its micro-batches.
+  [[nodiscard]] std::int64_t least_of(std::int64_t num_samples, std::int64_t largest) const;
+  // The table to ask about so many samples, this one or one of other sizes; null where they do not fit.
   RankTable* table_of(std::int64_t num_samples);
   void extend(std::int64_t num_samples);
   void extend_free(std::size_t first);
@@ -72,7 +83,9 @@ class RankTable {
   std::vector<Best> best_;                                          // of each n that was asked for
   double quickest_rate_ = std::numeric_limits<double>::infinity();  // the least time per sample of single micro-batches up to there
   std::optional<ShareMemory> memory_;
-  std::map<std::int64_t, std::unique_ptr<RankTable>> smaller_;  // by their largest size, as they are asked for
+  std::int64_t preferred_ = 1;
+  bool alike_ = false;                                  // of equally quick splits the one of sizes most alike is taken
+  std::map<Sizes, std::unique_ptr<RankTable>> others_;  // of other bounds, as they are asked for
 };
 
 }  // namespace onebatch

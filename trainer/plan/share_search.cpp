@@ -18,7 +18,7 @@ bool same_cost(const RankCost& a, const RankCost& b) {
   const auto& q = b.table.points();
   return a.min_micro_batch == b.min_micro_batch && a.max_micro_batch == b.max_micro_batch && a.fixed_micro_batch == b.fixed_micro_batch &&
          a.constant_seconds == b.constant_seconds && a.share_memory == b.share_memory &&
-         std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
+         a.preferred_micro_batch == b.preferred_micro_batch && std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
 }
 
 // Equal for equal costs: unlike tables nearly always differ in their last time.

@@ -54,6 +54,7 @@ struct RankProfile {
   double reduce_seconds = 0.0;     // one reduction of the whole gradient
   double exchange_seconds = 0.0;   // the collectives of all BatchNorms that share statistics over ranks, once each
   bool lock_step = false;          // they share those of one micro-batch of every rank at a time
+  bool local_statistics = false;   // BatchNorm takes its statistics from each micro-batch alone
 };
 
 struct ClusterProfile {
