@@ -49,12 +49,19 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   positive(plan->add_option("--latency", arguments.latency, "µs of a message between nodes"));
 }
 
+void add_plan_file(CLI::App& command, Arguments& arguments) {
+  command.add_option("--plan", arguments.plan_file, "follow this plan, as in a run's plan.json, instead of making one");
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
-  add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true)
-      ->add_option("--timeline", arguments.timeline_file, "write what every rank did when, as a Chrome trace (opens in Perfetto)");
+  CLI::App* train = add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true);
+  train->add_flag("--resume", arguments.resume, "go on with the run of this name instead of beginning a new one");
+  add_plan_file(*train, arguments);
+  train->add_option("--timeline", arguments.timeline_file, "write what every rank did when, as a Chrome trace (opens in Perfetto)");
   add_command(app, arguments, "probe", "measure every rank's device and print the profile", true);
   add_plan(app, arguments);
   CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch", true);
+  add_plan_file(*verify, arguments);
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
   verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
@@ -65,6 +72,20 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
   bench->add_option("--max-bytes", arguments.most_bytes, "largest buffer")->check(CLI::Range(4.0, 17179869184.0));
   add_command(app, arguments, "info", "what was built and what is here", false);
+}
+
+std::string quoted_for_shell(const std::string& word) {
+  const char* harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/=+@%";
+  if (!word.empty() && word.find_first_not_of(harmless) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return text + "'";
+}
+
+std::string as_typed(int argc, const char* const* argv) {
+  std::string text;
+  for (int i = 0; i < argc; ++i) text += (i > 0 ? " " : "") + quoted_for_shell(argv[i]);
+  return text;
 }
 
 // A word in the place of a command that is none.
@@ -101,6 +122,7 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
     app.exit(error, out, out);
     return {std::nullopt, out.str(), asked ? 0 : static_cast<int>(ExitCode::user_error)};
   }
+  arguments.as_typed = as_typed(argc, argv);
   return {arguments, "", 0};
 }
 

@@ -15,7 +15,9 @@ struct Arguments {
   std::string json_file;
   bool strict = false;
   bool quiet = false;
+  bool resume = false;               // train
   std::string timeline_file;         // train
+  std::string plan_file;             // train, verify: the plan to follow
   std::string profile_file;          // plan
   std::vector<std::string> devices;  // plan: clusters that need not be there
   std::string profiles_folder = "profiles";
@@ -32,6 +34,7 @@ struct Arguments {
   std::string checkpoint;         // eval
   std::string benchmark;          // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
+  std::string as_typed;  // all words, quoted for a shell
 };
 
 struct ParsedArguments {

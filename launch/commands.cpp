@@ -2,16 +2,18 @@
 
 #include "comm/all_reduce_bench.hpp"
 #include "comm/error.hpp"
+#include "comm/long_work.hpp"
 #include "comm/world.hpp"
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "launch/dataset_size.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/run_folder.hpp"
+#include "launch/run_observer.hpp"
 #include "launch/signals.hpp"
-#include "launch/terminal.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/documents/documents.hpp"
 #include "trainer/documents/verify_svg.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
@@ -30,35 +32,6 @@ namespace fs = std::filesystem;
 int code(ExitCode exit_code) {
   return static_cast<int>(exit_code);
 }
-
-// The terminal, and the documents of a run's folder.
-class RunObserver final : public Terminal {
- public:
-  RunObserver(TerminalOptions options, fs::path run_dir) : Terminal(options), run_dir_(std::move(run_dir)) {}
-
-  void profile_measured(const ClusterProfile& profile) override {
-    Terminal::profile_measured(profile);
-    save("profile.json", to_json(profile));
-  }
-  void plan_made(const EpochPlan& plan) override {
-    Terminal::plan_made(plan);
-    if (run_dir_.empty()) return;
-    save("plan.json", to_json(plan));
-    // Who computes when, and how it was under the plan before.
-    std::vector<TitledPlan> plans;
-    if (before_) plans.push_back({"the plan before", *before_});
-    plans.push_back({before_ ? "the new plan" : "the plan", plan.full});
-    write_text_atomically(run_dir_ / "plan.svg", plan_svg(plans));
-    before_ = plan.full;
-  }
-
- private:
-  void save(const char* name, const std::string& text) const {
-    if (!run_dir_.empty()) write_text_atomically(run_dir_ / name, text + "\n");
-  }
-  fs::path run_dir_;
-  std::optional<Plan> before_;
-};
 
 class Program {
  public:
@@ -95,6 +68,7 @@ class Program {
     problem = comm::broadcast_text(world_.control(), problem, 0);
     if (!problem.empty()) throw AgreedError(ExitCode::user_error, problem);
     loaded_ = load_config(comm::broadcast_text(world_.control(), text, 0), arguments_.config_file, arguments_.assignments);
+    if (arguments_.resume) go_on_with_the_last();
     const int ranks = needs_devices() ? world_.size() : 0;
     auto mistakes = loaded_.mistakes;
     for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks)) mistakes.push_back(std::move(mistake));
@@ -102,6 +76,14 @@ class Program {
                                               : fmt::format("{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes),
                                                             mistakes.size(), mistakes.size() == 1 ? "" : "s");
     return agree_on_configuration(comm::all_gather_text(world_.control(), mine));
+  }
+
+  // A checkpoint that the configuration names stays the one to go on from.
+  void go_on_with_the_last() {
+    ResumeMode& resume = loaded_.configuration.checkpoint.resume;
+    if (resume != ResumeMode::never) return;
+    resume = ResumeMode::automatic;
+    loaded_.origins["checkpoint.resume"] = "command line";
   }
 
   // Every rank has its own command line: they may differ, and all must leave together.
@@ -136,40 +118,50 @@ class Program {
     if (first() && !arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, document + "\n");
   }
 
-  fs::path prepare_run_folder() {
-    RunFolder folder;
-    std::string problem;
-    if (first()) {
-      try {
-        folder = make_run_folder(loaded_.configuration, fs::path(arguments_.config_file).stem().string());
-        write_text_atomically(folder.path / "config.toml", resolved_config(loaded_));
-      } catch (const std::exception& error) {
-        problem = error.what();
-      }
-    }
-    problem = comm::broadcast_text(world_.control(), problem, 0);
-    if (!problem.empty()) throw AgreedError(ExitCode::user_error, problem);
-    if (first() && !folder.said.empty() && !arguments_.quiet) fmt::print("{}\n", folder.said);
-    return comm::broadcast_text(world_.control(), folder.path.string(), 0);
+  // On rank 0, which alone writes there.
+  std::optional<RunFolder> claim_run_folder() const {
+    std::optional<RunFolder> folder;
+    std::optional<comm::LongWork> waiting;  // another machine's lock is watched for a while
+    if (first()) waiting.emplace(world_, "looking for the run's folder");
+    agree_on_rank_0(world_.control(), [&] { folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string())); });
+    if (folder && !folder->said().empty() && !arguments_.quiet) fmt::print("{}\n", folder->said());
+    return folder;
+  }
+
+  // --plan FILE, which rank 0 reads for all.
+  void repeat_plan(Session& session) const {
+    const std::string& file = arguments_.plan_file;
+    if (file.empty()) return;
+    std::string text;
+    agree_on_rank_0(world_.control(), [&] { text = to_json(parse_epoch_plan(read_file(file), file)); });
+    session.use_plan(parse_epoch_plan(comm::broadcast_text(world_.control(), text, 0), file), file);
   }
 
   int train() {
-    const fs::path run_dir = prepare_run_folder();
+    const std::optional<RunFolder> folder = claim_run_folder();
+    const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
     RunObserver observer = make_observer(run_dir);
     TrainResult result;
     {
-      Session session(loaded_.configuration, world_, observer,
-                      {.run_dir = run_dir, .timeline_file = arguments_.timeline_file, .stop_requested = stop_});
+      Session session(
+          loaded_.configuration, world_, observer,
+          {.run_dir = run_dir, .accepted = [&] { folder->begin(); }, .timeline_file = arguments_.timeline_file, .stop_requested = stop_});
+      repeat_plan(session);
       result = session.train();
     }
-    write_json(to_json(result));
-    if (first()) print_result(result);
+    const std::string document = to_json(result);
+    write_json(document);
+    if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
+    if (!result.stopped_by_signal) folder->complete(document + "\n");
+    print_result(result);
     return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
   }
 
-  static void print_result(const TrainResult& result) {
+  void print_result(const TrainResult& result) const {
     if (result.stopped_by_signal) {
-      fmt::print("stopped after step {}, saved in {}; run the same command again to go on\n", result.steps, result.run_dir);
+      const bool goes_on = loaded_.configuration.checkpoint.resume == ResumeMode::automatic;
+      fmt::print("stopped after step {}, saved in {}; to go on{}: {}{}\n", result.steps, result.run_dir,
+                 world_.size() > 1 ? ", started as before" : "", arguments_.as_typed, goes_on ? "" : " --resume");
       return;
     }
     fmt::print("done: {} steps, {} samples, train loss {:.4f}", result.steps, result.consumed_samples, result.train_loss);
@@ -217,6 +209,7 @@ class Program {
   int verify() {
     RunObserver observer = make_observer();
     Session session(loaded_.configuration, world_, observer, {});
+    repeat_plan(session);
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
     write_json(to_json(report));
     if (first()) fmt::print("{}", verify_text(report));

@@ -1,11 +1,20 @@
 #include "launch/run_folder.hpp"
 
+#include "launch/run_differences.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/error.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
 
 namespace onebatch::launch {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* k_config = "config.toml";
+constexpr const char* k_result = "result.json";
 
 bool has_checkpoint(const fs::path& folder) {
   std::error_code error;
@@ -15,14 +24,6 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
-// Nothing but the configuration: a start that failed before it measured anything.
-bool never_began(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename() != "config.toml") return false;
-  }
-  return true;
-}
-
 bool lies_in(const fs::path& path, const fs::path& folder) {
   if (!fs::exists(path) || !fs::exists(folder)) return false;
   const auto inner = fs::canonical(path).string();
@@ -30,44 +31,189 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   return inner == outer || inner.starts_with(outer + "/");
 }
 
-bool goes_on(const Configuration& configuration, const fs::path& folder) {
-  switch (configuration.checkpoint.resume) {
-    case ResumeMode::automatic: return has_checkpoint(folder);
-    case ResumeMode::path: return lies_in(configuration.checkpoint.resume_path, folder);
-    case ResumeMode::never: return false;
-  }
-  return false;
+// The number of name-N, 1 of the name itself; none of any other.
+std::optional<std::int64_t> number_of(const std::string& folder, const std::string& name) {
+  if (folder == name) return 1;
+  if (!folder.starts_with(name + "-")) return std::nullopt;
+  std::int64_t number = 0;
+  const char* end = folder.data() + folder.size();
+  const auto read = std::from_chars(folder.data() + name.size() + 1, end, number);
+  return read.ec == std::errc() && read.ptr == end && number >= 2 ? std::optional(number) : std::nullopt;
 }
 
-// create_directory tells who was first, should two runs start at once.
-fs::path make_next_free(const fs::path& wanted) {
-  for (int number = 2;; ++number) {
-    const fs::path candidate = wanted.string() + "-" + std::to_string(number);
-    if (fs::create_directory(candidate)) return candidate;
-  }
+// A run that may go on.
+struct Candidate {
+  std::int64_t number;
+  fs::path path;
+  FolderState state;
+  RunDifferences differences;
+};
+
+// Which is gone on with, first of all: see RunFolder::claim.
+bool comes_before(const Candidate& a, const Candidate& b) {
+  const auto rank = [](const Candidate& one) {
+    if (!one.differences.none()) return 2;
+    return one.state == FolderState::complete ? 1 : 0;
+  };
+  return rank(a) != rank(b) ? rank(a) < rank(b) : a.number > b.number;
 }
 
 }  // namespace
 
-RunFolder make_run_folder(const Configuration& configuration, const std::string& default_name) {
-  const std::string name = configuration.run.name.empty() ? default_name : configuration.run.name;
-  if (name.find('/') != std::string::npos || name == "." || name == "..")
-    throw UserError("run.name = \"" + name + "\" must be a plain name; the place is run.output_dir");
-  const fs::path wanted = fs::path(configuration.run.output_dir) / name;
-  try {
-    fs::create_directories(wanted.parent_path());
-    if (fs::create_directory(wanted)) return {wanted, {}};
-    if (!fs::is_directory(wanted)) throw UserError(wanted.string() + " is a file: write another run.name");
-    if (!fs::is_empty(wanted) && !fs::exists(wanted / "config.toml"))
-      throw UserError(wanted.string() + " is not a run's folder and is not empty: write another run.name or run.output_dir");
-    if (goes_on(configuration, wanted))
-      return {wanted, "the run in " + wanted.string() + " goes on (checkpoint.resume = \"never\" begins a new one)"};
-    if (never_began(wanted)) return {wanted, {}};
-    const fs::path free = make_next_free(wanted);
-    return {free, wanted.string() + " holds a run already: this one is in " + free.string()};
-  } catch (const fs::filesystem_error& error) {
-    throw UserError("cannot make the run's folder " + wanted.string() + ": " + error.code().message() + "; write another run.output_dir");
+FolderState state_of(const fs::path& folder) {
+  if (!fs::exists(fs::symlink_status(folder))) return FolderState::absent;
+  if (!fs::is_directory(folder)) return FolderState::foreign;
+  if (fs::exists(folder / k_config)) {
+    if (fs::exists(folder / k_result)) return FolderState::complete;
+    return has_checkpoint(folder) ? FolderState::has_checkpoints : FolderState::begun;
   }
+  static const std::set<std::string> left_by_a_start = {RunLock::k_file, std::string(k_config) + ".partial"};
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (!left_by_a_start.contains(entry.path().filename().string())) return FolderState::foreign;
+  }
+  return FolderState::unused;
+}
+
+class RunFolderSearch {
+ public:
+  RunFolderSearch(LoadedConfig loaded, const std::string& default_name) : loaded_(std::move(loaded)) {
+    RunConfiguration& run = loaded_.configuration.run;
+    if (run.name.empty()) run.name = default_name;
+    if (run.name.find('/') != std::string::npos || run.name == "." || run.name == "..")
+      throw UserError("run.name = \"" + run.name + "\" must be a plain name; the place is run.output_dir");
+    name_ = run.name;
+    wanted_ = fs::path(run.output_dir) / name_;
+  }
+
+  RunFolder run() {
+    try {
+      fs::create_directories(wanted_.parent_path());
+      const CheckpointConfiguration& checkpoint = loaded_.configuration.checkpoint;
+      if (checkpoint.resume == ResumeMode::never) return begin_anew({});
+      if (checkpoint.resume == ResumeMode::automatic) return go_on();
+      for (const Candidate& candidate : candidates()) {
+        if (lies_in(checkpoint.resume_path, candidate.path)) return go_on_in({candidate});
+      }
+      return begin_anew({});
+    } catch (const fs::filesystem_error& error) {
+      fail(error.code());
+    } catch (const std::system_error& error) {
+      fail(error.code());
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::error_code& code) const {
+    throw UserError("cannot make the run's folder " + wanted_.string() + ": " + code.message() + "; write another run.output_dir");
+  }
+
+  RunFolder begin_anew(std::string said) {
+    for (int number = 1;; ++number) {
+      const fs::path path = number == 1 ? wanted_ : fs::path(wanted_.string() + "-" + std::to_string(number));
+      auto lock = lock_unused(path);
+      if (!lock) continue;
+      if (number > 1) said += "a new run of this name: it is in " + path.string() + " (--resume goes on with an earlier one)";
+      return {std::move(loaded_), path, std::move(*lock), std::move(said)};
+    }
+  }
+
+  // None where it belongs to another run, also to one that starts at this moment.
+  std::optional<RunLock> lock_unused(const fs::path& path) const {
+    for (;;) {
+      fs::create_directory(path);
+      const FolderState state = state_of(path);
+      if (state == FolderState::foreign && path == wanted_) {
+        throw UserError(wanted_.string() + (fs::is_directory(wanted_)
+                                                ? " is not a run's folder and is not empty: write another run.name or run.output_dir"
+                                                : " is a file: write another run.name"));
+      }
+      if (state == FolderState::absent) continue;  // a start that was refused has removed it
+      if (state != FolderState::unused) return std::nullopt;
+      LockAttempt attempt = RunLock::try_lock(path, std::chrono::milliseconds(0));
+      if (!attempt.lock && attempt.holder.empty()) continue;
+      if (!attempt.lock || state_of(path) != FolderState::unused) return std::nullopt;
+      return std::move(attempt.lock);
+    }
+  }
+
+  std::vector<Candidate> candidates() const {
+    std::vector<Candidate> found;
+    for (const auto& entry : fs::directory_iterator(wanted_.parent_path())) {
+      const auto number = number_of(entry.path().filename().string(), name_);
+      if (!number) continue;
+      const fs::path path = wanted_.parent_path() / entry.path().filename();
+      const FolderState state = state_of(path);
+      if (state != FolderState::begun && state != FolderState::has_checkpoints && state != FolderState::complete) continue;
+      RunDifferences differences = compare_with_saved(path / k_config, loaded_.configuration);
+      if (differences.saved_name.empty() || differences.saved_name == name_)
+        found.push_back({*number, path, state, std::move(differences)});
+    }
+    std::sort(found.begin(), found.end(), comes_before);
+    return found;
+  }
+
+  RunFolder go_on() {
+    auto found = candidates();
+    if (found.empty())
+      return begin_anew("there is no run " + name_ + " in " + wanted_.parent_path().string() + " to go on with: a new one begins\n");
+    // Of several alike any may go on; another configuration's is not what was meant.
+    const bool alike = found.front().differences.none();
+    std::erase_if(found, [&](const Candidate& one) { return alike && !one.differences.none(); });
+    if (!alike) found.resize(1);
+    return go_on_in(found);
+  }
+
+  RunFolder go_on_in(const std::vector<Candidate>& alike) {
+    std::string held;
+    for (const Candidate& one : alike) {
+      if (!held.empty() && one.state == FolderState::complete) break;
+      LockAttempt attempt = RunLock::try_lock(one.path, RunLock::k_patience);
+      if (attempt.lock) {
+        const std::string what = going_on(state_of(one.path), one.path) + one.differences.text();
+        const std::string from =
+            attempt.taken_over.empty() ? "" : "\n" + attempt.taken_over + ", was working on it and has shown no sign of life";
+        return {std::move(loaded_), one.path, std::move(*attempt.lock), what + from};
+      }
+      if (held.empty()) held = one.path.string() + " is in use: " + attempt.holder;
+    }
+    throw UserError(held + ". Wait for its end or stop it (kill -USR1: it saves); without --resume a new run begins");
+  }
+
+  static std::string going_on(FolderState state, const fs::path& path) {
+    switch (state) {
+      case FolderState::begun: return "the run in " + path.string() + " has ended before its first checkpoint: it begins again there";
+      case FolderState::complete: return "the run in " + path.string() + " was complete";
+      default: return "the run in " + path.string() + " goes on";
+    }
+  }
+
+  LoadedConfig loaded_;
+  std::string name_;
+  fs::path wanted_;
+};
+
+RunFolder RunFolder::claim(const LoadedConfig& loaded, const std::string& default_name) {
+  return RunFolderSearch(loaded, default_name).run();
+}
+
+RunFolder::RunFolder(LoadedConfig loaded, fs::path path, RunLock lock, std::string said)
+    : loaded_(std::move(loaded)), path_(std::move(path)), lock_(std::move(lock)), said_(std::move(said)) {}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  if (path_.empty() || state_of(path_) != FolderState::unused) return;
+  fs::remove(path_ / RunLock::k_file, ignored);
+  fs::remove(path_ / (std::string(k_config) + ".partial"), ignored);
+  fs::remove(path_, ignored);
+}
+
+void RunFolder::begin() const {
+  write_text_atomically(path_ / k_config, resolved_config(loaded_));
+  fs::remove(path_ / k_result);
+}
+
+void RunFolder::complete(const std::string& result) const {
+  write_text_atomically(path_ / k_result, result);
 }
 
 }  // namespace onebatch::launch

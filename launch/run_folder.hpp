@@ -1,20 +1,54 @@
-// The folder that holds everything about a run. Never overwritten in silence.
+// The folder that holds everything about a run. Never overwritten in silence, never written by two at once.
 #pragma once
 
-#include "trainer/configuration.hpp"
-
-#include <filesystem>
-#include <string>
+#include "launch/config_loader.hpp"
+#include "launch/run_lock.hpp"
 
 namespace onebatch::launch {
 
-struct RunFolder {
-  std::filesystem::path path;
-  std::string said;  // what a user should know: another name was taken, a run goes on; may be empty
+/// What a folder says about its run; every start reads it.
+enum class FolderState {
+  absent,
+  unused,           // empty, or what a start has left that was refused or died before it began
+  foreign,          // somebody else's
+  begun,            // the configuration is there, no checkpoint
+  has_checkpoints,  // and the run is not complete
+  complete
 };
 
-/// Makes output_dir/name, or chooses it again where its run has saved a checkpoint and checkpoint.resume allows; else the next free name-2,
-/// name-3, … Throws UserError where the folder is somebody else's.
-RunFolder make_run_folder(const Configuration& configuration, const std::string& default_name);
+FolderState state_of(const std::filesystem::path& folder);
+
+/// A run's own folder, locked.
+class RunFolder {
+ public:
+  /// A new run takes output_dir/name, or the next free name-2, name-3, … With checkpoint.resume = "auto" a run of that name goes on: one of
+  /// the same configuration, else the newest; one that is complete only where none of the same configuration is left to go on with. Where
+  /// there is none, a new one begins. With a checkpoint's path its run goes on where it is of this name; else a new one begins from it.
+  /// Nothing is written but the lock. Throws UserError where the folder is somebody else's, or the run is held by another process.
+  static RunFolder claim(const LoadedConfig& loaded, const std::string& default_name);
+
+  /// Removes the folder again where nothing was written into it.
+  ~RunFolder();
+  RunFolder(RunFolder&&) = default;
+  RunFolder& operator=(RunFolder&&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// What a user should know: another name was taken, a run goes on and with which other keys. Lines; may be empty.
+  [[nodiscard]] const std::string& said() const { return said_; }
+
+  /// All checks have passed: writes config.toml. A complete run that has more to do is complete no longer.
+  void begin() const;
+  /// The run is done: its document makes it complete.
+  void complete(const std::string& result) const;
+
+ private:
+  RunFolder(LoadedConfig loaded, std::filesystem::path path, RunLock lock, std::string said);
+  friend class RunFolderSearch;
+
+  LoadedConfig loaded_;  // named as its folder would be
+  std::filesystem::path path_;
+  RunLock lock_;
+  std::string said_;
+};
 
 }  // namespace onebatch::launch

@@ -1,5 +1,6 @@
 #include "trainer/loop.hpp"
 
+#include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
@@ -58,7 +59,8 @@ TrainResult TrainingLoop::run() {
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
     warn("the run is complete at step " + std::to_string(step_) +
-         ": nothing is left to train; raise run.epochs or run.max_steps to go on, or write checkpoint.resume = \"never\" to begin anew");
+         ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
+  agree_on_rank_0(parts_.control, parts_.options.accepted);
   if (step_ < total_steps_) parts_.plans.epoch_plan();
   training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
   if (parts_.control.rank() == 0) {
@@ -247,7 +249,7 @@ void TrainingLoop::resume() {
       parts_.observer.fallback("the newest checkpoint" + reasons,
                                checkpoint.empty() ? "beginning anew" : "resuming from " + checkpoint.string());
   }
-  if (checkpoint.empty()) return;
+  if (checkpoint.empty()) return begin_again();
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   load_replica(checkpoint, parts_.replica, parts_.control);
@@ -259,7 +261,7 @@ void TrainingLoop::resume() {
   if (parts_.control.rank() == 0)
     parts_.observer.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " +
                          std::to_string(saved.position.consumed_samples) + " samples consumed");
-  reuse_plan(saved);
+  if (saved.plan) reuse_plan(*saved.plan, saved.devices);
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
@@ -272,18 +274,7 @@ void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& 
   }
   if (differences.empty()) return;
   throw AgreedError(ExitCode::user_error,
-                    checkpoint + " is of another run:" + differences + "\nwrite another run.name, or checkpoint.resume = \"never\"");
-}
-
-// The same ranks go on with the same plan: then the resumed run is the uninterrupted one, bit for bit.
-void TrainingLoop::reuse_plan(const RunState& saved) {
-  const bool same = saved.plan && saved.devices == devices_ && saved.global_batch_size == parts_.configuration.batch.global_batch_size;
-  if (same) {
-    parts_.plans.use_plan(*saved.plan);
-    return;
-  }
-  if (parts_.control.rank() == 0)
-    parts_.observer.info("the ranks, their devices or the global batch have changed since: probing and planning anew");
+                    checkpoint + " is of another run:" + differences + "\nbegin a new run without --resume, or write another run.name");
 }
 
 void TrainingLoop::warn(const std::string& line) const {

@@ -29,7 +29,8 @@ class TrainingLoop {
  private:
   void resume();
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
-  void reuse_plan(const RunState& saved);
+  void begin_again();
+  void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
   StepRecord run_step();
   StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, double lr);
   void after_step(const StepRecord& record, bool last);

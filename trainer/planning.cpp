@@ -58,6 +58,7 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
   add("init_val", c.probe.init_val);
   add("max_val", c.probe.max_val);
   add("max_trials", c.probe.max_trials);
+  add("backend", static_cast<int>(c.comm.backend));
   add("bucket", c.comm.bucket_cap_mb);
   add("overlap", static_cast<int>(c.comm.overlap));
   add("reduce", static_cast<int>(c.comm.reduce_dtype));
@@ -75,6 +76,7 @@ ProbeRequest RunPlans::probe_request() const {
   return {.probe = configuration_.probe,
           .fixed_micro_batch = fixed_size_of(batch, control_.rank()),
           .max_size = std::min(batch.global_batch_size, data_.size()),
+          .local_statistics = takes_local_statistics(),
           .recompute = configuration_.memory.recompute,
           .identity = identity_of_probe(configuration_, data_),
           .cache_folder = ProbeCache::default_folder()};
@@ -82,10 +84,11 @@ ProbeRequest RunPlans::probe_request() const {
 
 const ClusterProfile& RunPlans::profile() {
   if (profile_) return *profile_;
-  std::string not_kept;
   if (replica_.graph_step) replica_.graph_step->keep_in_host(false);
-  profile_ = probe_cluster(probe_request(), replica_, data_, reducer_, control_, not_kept);
-  if (!not_kept.empty() && control_.rank() == 0) observer_.fallback("probe.cache", "keep nothing: " + not_kept);
+  ProbeAnswer answer = probe_cluster(probe_request(), replica_, data_, reducer_, control_);
+  profile_ = answer.profile;
+  if (configuration_.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
+  if (!answer.not_kept.empty() && control_.rank() == 0) observer_.fallback("probe.cache", "keep nothing: " + answer.not_kept);
   if (control_.rank() == 0) {
     for (const RankProfile& rank : profile_->ranks) {
       if (rank.recomputes)
@@ -106,19 +109,19 @@ void RunPlans::use_profile(ClusterProfile profile) {
   profile_ = std::move(profile);
 }
 
-void RunPlans::use_plan(EpochPlan plan) {
-  plan_ = std::move(plan);
-  if (replica_.graph_step) replica_.graph_step->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(control_.rank())).kept_in_host);
-  if (control_.rank() == 0) observer_.plan_made(*plan_);
-}
-
 const EpochPlan& RunPlans::epoch_plan() {
   if (plan_) return *plan_;
-  profile();
-  choose_where_to_keep();
-  plan_ = make_epoch_plan();
-  rehearse();
-  if (control_.rank() == 0) observer_.plan_made(*plan_);
+  if (given_) {
+    adopt();
+  } else {
+    profile();
+    choose_where_to_keep();
+    plan_ = make_epoch_plan();
+    rehearse();
+  }
+  if (control_.rank() != 0) return *plan_;
+  observer_.plan_made(*plan_);
+  say_statistics();
   return *plan_;
 }
 
@@ -165,6 +168,12 @@ void RunPlans::watch() {
 }
 
 bool RunPlans::follow_drift(const StepTotals& totals, std::int64_t step) {
+  const bool followed = answer_drift(totals, step);
+  correct_cache(totals, step);
+  return followed;
+}
+
+bool RunPlans::answer_drift(const StepTotals& totals, std::int64_t step) {
   if (control_.size() == 1 || !plan_ || drift_said_) return false;
   if (!watch_.watches()) watch();
   watch_.add(totals.compute_seconds);
@@ -216,6 +225,7 @@ bool RunPlans::replan_for_drift(const DriftSign& sign, bool measured, std::int64
     }
   } else if (!measured) {
     profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+    renew_cache();
   }
   retimed_ = true;
   watch_.answered(step, !corrects);
@@ -243,6 +253,7 @@ void RunPlans::forget_plans() {
   plan_.reset();
   other_plans_.clear();
   watch_.stop();
+  cache_watch_.stop();
 }
 
 }  // namespace onebatch

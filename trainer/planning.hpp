@@ -20,8 +20,12 @@ class RunPlans {
   void use_profile(ClusterProfile profile);
   /// The plans of a full and of the last short batch, probing first where needed. Collective.
   const EpochPlan& epoch_plan();
-  /// Goes on with a plan that was made before: same ranks, devices and batch.
+  /// Why this run cannot follow a plan that was made before; empty: it can.
+  [[nodiscard]] std::string why_not(const EpochPlan& plan) const;
+  /// The next plan that is needed is this one, if none was made or given yet.
   void use_plan(EpochPlan plan);
+  /// The same for the user's own: it is rehearsed, and what it was made for is compared. Throws AgreedError. Collective.
+  void repeat_plan(EpochPlan plan, const std::string& origin);
   /// Plans anew where ranks ran out of memory: `failed_sizes` has, for each, the micro-batch that did not fit, or 0. False where the
   /// configuration fixes what would have to change. Collective.
   bool lower_limits(const std::vector<std::int64_t>& failed_sizes);
@@ -42,6 +46,7 @@ class RunPlans {
     double factor = 1.0;    // by
     bool measured = false;  // the tables are of just now
   };
+  [[nodiscard]] bool takes_local_statistics() const;
   ProbeRequest probe_request() const;
   void watch();
   // What is seen promises; rank 0 decides.
@@ -61,6 +66,19 @@ class RunPlans {
   /// in host memory, and the quicker plan wins.
   void choose_where_to_keep();
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
+  /// Takes the plan that was given.
+  void adopt();
+  /// Where BatchNorm's statistics are of micro-batches.
+  void say_statistics() const;
+  /// Where steps lastingly take other times than the cache's tables say, the answer is not kept.
+  void correct_cache(const StepTotals& totals, std::int64_t step);
+  /// Times that were measured anew replace the cache's.
+  void renew_cache();
+  bool answer_drift(const StepTotals& totals, std::int64_t step);
+  /// A rehearsal of the user's own plan changes nothing of it. Throws AgreedError where it does not fit.
+  void rehearse_given();
+  /// Per rank the largest micro-batch of a rehearsal that ran out of memory, or 0.
+  std::vector<std::int64_t> failed_in_rehearsal(TrainingStep& step);
   /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank's limit is lowered and the plan
   /// made anew.
   void rehearse();
@@ -80,6 +98,17 @@ class RunPlans {
   bool retimed_ = false;  // the tables are newer than the plan
   bool drift_said_ = false;
   bool moved_ = false;  // what a rank keeps, since times were measured
+  struct Given {
+    EpochPlan plan;
+    std::string origin;  // of the user's own; empty: this run's
+  };
+  std::optional<Given> given_;
+  struct Cached {
+    ProbeCache cache;
+    ClusterProfile profile;  // as it is kept
+  };
+  std::optional<Cached> cached_;
+  DriftWatch cache_watch_;
 };
 
 }  // namespace onebatch

@@ -159,7 +159,30 @@ void RunPlans::rehearse() {
   before.restore(replica_);
 }
 
+void RunPlans::rehearse_given() {
+  const ReplicaSnapshot before(replica_);
+  TrainingStep step(replica_, data_, reducer_, control_, clipping_of(configuration_.optimizer));
+  const auto failed = failed_in_rehearsal(step);
+  before.restore(replica_);
+  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
+    if (failed[rank] > 0)
+      throw AgreedError(ExitCode::does_not_fit, given_->origin + ": micro-batches of " + std::to_string(failed[rank]) +
+                                                    " do not fit on rank " + std::to_string(rank) + ": let this run make its own plan");
+  }
+}
+
 bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
+  const auto failed = failed_in_rehearsal(step);
+  bool fits = true;
+  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
+    if (failed[rank] == 0) continue;
+    fits = false;
+    make_room(rank, failed[rank], factor, "the rehearsal ran out of memory");
+  }
+  return fits;
+}
+
+std::vector<std::int64_t> RunPlans::failed_in_rehearsal(TrainingStep& step) {
   const RankPlan& share = plan_->full.ranks.at(static_cast<std::size_t>(control_.rank()));
   std::vector<std::int64_t> samples(static_cast<std::size_t>(plan_->full.global_batch_size));
   const auto mine = slice_of_rank(samples, plan_->full, control_.rank());
@@ -179,14 +202,9 @@ bool RunPlans::rehearsal_fits(TrainingStep& step, double factor) {
   });
   std::vector<std::int64_t> failed(static_cast<std::size_t>(control_.size()));
   control_.all_gather(&failed_size, failed.data(), sizeof(failed_size));
-  bool fits = true;
-  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
-    if (failed[rank] == 0) continue;
-    fits = false;
-    make_room(rank, failed[rank], factor, "the rehearsal ran out of memory");
-  }
-  if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
-  return fits;
+  if (std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; }))
+    step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
+  return failed;
 }
 
 }  // namespace onebatch

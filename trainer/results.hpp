@@ -52,7 +52,7 @@ struct TrainResult {
   std::int64_t reduced_bytes_per_step = 0;  // of the last step; the same whatever the accumulation
   std::int64_t mended_replicas = 0;         // how often some rank's parameters differed and were replaced
   std::string run_dir;
-  bool stopped_by_signal = false;  // saved; run again to go on
+  bool stopped_by_signal = false;  // saved; --resume goes on
 };
 
 struct ParameterDifference {

@@ -263,6 +263,10 @@ void Session::use_profile(ClusterProfile profile) {
   state_->plans->use_profile(std::move(profile));
 }
 
+void Session::use_plan(EpochPlan plan, const std::string& origin) {
+  state_->plans->repeat_plan(std::move(plan), origin);
+}
+
 TrainResult Session::train() {
   State& s = *state_;
   TrainingLoop loop({.configuration = s.configuration,

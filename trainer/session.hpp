@@ -7,13 +7,15 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 namespace onebatch {
 
 struct SessionOptions {
-  std::filesystem::path run_dir;                     // where checkpoints, metrics and samples go; made by the caller on rank 0
-  std::filesystem::path timeline_file;               // train: where rank 0 writes the trace of all ranks; empty = nowhere
+  std::filesystem::path run_dir;           // where checkpoints, metrics and samples go; made by the caller on rank 0
+  std::function<void()> accepted = [] {};  // train: rank 0 calls it once all checks have passed, before anything is measured or written
+  std::filesystem::path timeline_file;     // train: where rank 0 writes the trace of all ranks; empty = nowhere
   const std::atomic<int>* stop_requested = nullptr;  // set to a signal's number by the program's handler; 0 = go on
 };
 
@@ -37,6 +39,8 @@ class Session {
   const EpochPlan& plan();
   /// Plans with this profile instead of probing. Its ranks must be the world's.
   void use_profile(ClusterProfile profile);
+  /// Follows this plan instead of making one; `origin` is its name. Throws AgreedError where it is not of this world and batch.
+  void use_plan(EpochPlan plan, const std::string& origin);
   TrainResult train();
   VerifyReport verify(const VerifyOptions& options);
   /// Metrics on the validation data with the weights of a checkpoint (a step-N folder, or a run's folder for its latest).

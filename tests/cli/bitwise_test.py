@@ -47,7 +47,7 @@ with Scratch(DIGITS_MLP.replace("epochs = 3\n", "")) as s:
 
     # Stopped after 40 steps on two ranks, gone on with on three.
     train(s, "resumed", 2, PLANS[1], "run.max_steps=40", "optimizer.max_grad_norm=0.5", "model.dropout=0.1")
-    state, _ = train(s, "resumed", 3, PLANS[2], *STEPS, "optimizer.max_grad_norm=0.5", "model.dropout=0.1")
+    state, _ = train(s, "resumed", 3, PLANS[2], *STEPS, "optimizer.max_grad_norm=0.5", "model.dropout=0.1", "checkpoint.resume=auto")
     check(state == results[0][0], "a resumed run has the bits of the uninterrupted one")
 
     # What cannot be kept is refused.

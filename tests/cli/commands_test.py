@@ -16,7 +16,7 @@ with Scratch() as s:
     check(result["steps"] == 18 and result["consumed_samples"] == 4500, "three epochs of 1,500 digits", str(result))
     folder = s.runs / "run"
     check(result["run_dir"] == str(folder), "the run's folder is named", str(result))
-    for name in ("config.toml", "profile.json", "plan.json", "metrics.jsonl", "samples.jsonl", "checkpoints/step-18/model.safetensors", "checkpoints/latest/state.json"):
+    for name in ("config.toml", "profile.json", "plan.json", "metrics.jsonl", "samples.jsonl", "result.json", "checkpoints/step-18/model.safetensors", "checkpoints/latest/state.json"):
         check((folder / name).exists(), f"the run's folder lacks {name}", out)
     metrics = read_json_lines(folder / "metrics.jsonl")
     check(len(metrics) == 18 and METRIC_FIELDS <= metrics[0].keys() and len(metrics[0]["compute_seconds"]) == 2, "metrics.jsonl", str(metrics[:1]))
@@ -28,9 +28,9 @@ with Scratch() as s:
     # The configuration that the run's folder keeps makes the same run.
     run(2, "plan", folder / "config.toml")
 
-    out = run(2, "train", s.config)
+    out = run(2, "train", s.config, "--resume")
     check("complete at step 18" in out, "a complete run says so", out)
-    out = run(2, "train", s.config, "--set", "checkpoint.resume=never", "--quiet")
+    out = run(2, "train", s.config, "--quiet")
     check((s.runs / "run-2").exists() and "probe" not in out, "a new run has a folder of its own, and --quiet is quiet", out)
 
     run(1, "eval", s.config, "--checkpoint", folder, "--json", s.path / "eval.json")

@@ -56,6 +56,6 @@ with Scratch(RESNET) as s:
     losses = {name: read_json(s.path / f"{name}.json")["validation_loss"] for name in ("roomy", "tight", "offloaded")}
     for name in ("tight", "offloaded"):
         check(abs(losses[name] - losses["roomy"]) <= 1e-9 * losses["roomy"], f"{name}: the same run", str(losses))
-    resumed = train("offloaded", (28, 28), "auto", "--set", "run.max_steps=5")
+    resumed = train("offloaded", (28, 28), "auto", "--resume", "--set", "run.max_steps=5")
     check("ran out of memory" not in resumed and "did in host memory" not in resumed, "a resumed run keeps things where its plan says", resumed)
 print("what exact BatchNorm keeps has its place in the plan")

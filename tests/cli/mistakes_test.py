@@ -44,16 +44,16 @@ with Scratch() as s:
 
     # A checkpoint of another run; a torn one; none.
     run(2, "train", s.config, "--quiet", "--set", "checkpoint.every_steps=5", "--set", "checkpoint.keep=0")
-    out = run(2, "train", s.config, "--set", "model.hidden=[32]", code=2)
+    out = run(2, "train", s.config, "--resume", "--set", "model.hidden=[32]", code=2)
     check("model.hidden is [32], the checkpoint has [64, 48]" in out, "another model", out)
     check("no checkpoint" in run(1, "eval", s.config, "--checkpoint", s.path, code=2), "no checkpoint")
     newest = s.runs / "run" / "checkpoints" / "step-18" / "model.safetensors"
     whole = newest.read_bytes()
     newest.write_bytes(whole[:-5])
-    out = run(1, "train", s.config)
+    out = run(1, "train", s.config, "--resume")
     check("is torn" in out and "step 15" in out, "a torn checkpoint gives way to the one before", out)
     newest.write_bytes(whole[:-5])
-    check("is torn" in run(1, "train", s.config, "--strict", code=2), "--strict makes that an error")
+    check("is torn" in run(1, "train", s.config, "--resume", "--strict", code=2), "--strict makes that an error")
     weights = s.path / "w.safetensors"
     weights.write_bytes(whole[:100])
     check("safetensors" in run(1, "train", s.config, "--set", f"model.weights={weights}", "--set", "run.name=w", code=2), "torn weights")

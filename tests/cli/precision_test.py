@@ -37,7 +37,7 @@ with Scratch(DIGITS_MLP.replace("epochs = 3\n", "")) as s:
     sequences = []
     for name, parts in (("whole", [12]), ("parts", [5, 12])):
         for steps in parts:
-            run(2, "train", s.config, "--quiet", *half, *settings(run__name=name, run__max_steps=steps))
+            run(2, "train", s.config, "--quiet", "--resume", *half, *settings(run__name=name, run__max_steps=steps))
         sequences.append([(line["loss_scale"], line["skipped"]) for line in read_json_lines(s.runs / name / "metrics.jsonl")])
     check(len(sequences[0]) == 12 and sequences[0] == sequences[1], "a resumed run has the scales of the uninterrupted one", str(sequences))
     check(max(scale for scale, _ in sequences[0]) >= 65536 * 16, "the scale grows", str(sequences[0]))

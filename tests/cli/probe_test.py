@@ -41,10 +41,23 @@ for name, text, budgets in CASES:
             run(1, "probe", s.config, *device, "--json", s.path / "again.json")
             cached = read_json(s.path / "again.json")["ranks"][0]
             check(cached["from_cache"] and len(cached["trials"]) == 1 and cached["max_micro_batch"] == rank["max_micro_batch"], f"{name} {memory}: the cache", str(cached))
-            for other in (["--set", "probe.cache=false"], ["--set", "probe.margin=0.06"], ["--set", "optimizer.kind=sgd"]):
+            for other in (["--set", "probe.cache=false"], ["--set", "probe.margin=0.06"], ["--set", "optimizer.kind=sgd"], ["--set", "comm.backend=mpi"]):
                 run(1, "probe", s.config, *device, *other, "--json", s.path / "other.json")
                 check(not read_json(s.path / "other.json")["ranks"][0]["from_cache"], f"{name} {memory}: another question has another answer", str(other))
             print(f"ok: {name} {memory}: {found} found in {len(trials)} trials, {failures} out of memory", flush=True)
+
+# A cached answer that the steps contradict is not believed another time; one that they confirm is. Of devices of a known speed.
+PLAYED = '[run]\nmax_steps = {steps}\noutput_dir = "{{runs}}"\n[batch]\nglobal_batch_size = 64\n[data]\nkind = "synthetic"\nshape = [16]\nsize = 6400\n[model]\nkind = "mlp"\nhidden = [8]\n'
+for ranks, changes, kept in ((1, "", True), (1, ", changes = [{step = 3, slowdown = 2.0}]", False), (2, ", changes = [{step = 3, slowdown = 2.0}]", False)):
+    with Scratch(PLAYED.format(steps=48)) as s:
+        device = f"{{slowdown = 1.0, step_seconds = [[1, 0.004], [64, 0.06]]{changes}}}"
+        played = ["--set", f"simulate.devices=[{', '.join([device] * ranks)}]"]
+        run(ranks, "probe", s.config, *played)
+        out = run(ranks, "train", s.config, *played)
+        check("from the cache" in out, f"{ranks}{changes}: the first answer is kept", out)
+        check(("takes 2." in out and "times what the probe's cache says" in out) != kept, f"{ranks}{changes}: a contradiction is said", out)
+        again = run(ranks, "probe", s.config, *played, "--json", s.path / "p.json")
+        check(all(rank["from_cache"] == kept for rank in read_json(s.path / "p.json")["ranks"]), f"{ranks}{changes}: measured anew", again)
 
 # A model that needs two samples (BatchNorm over one value) is found out.
 with Scratch(HEAD + '[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 64\n[model]\nkind = "resnet"\ndepth = 18\n') as s:

@@ -125,12 +125,12 @@ for ranks, how in ((2, "kill"), (3, signal.SIGUSR1), (1, signal.SIGTERM), (1, si
         if how == "kill":
             check(code not in (0, 75) and ("signal 9" in output), f"a killed rank: code {code}", output)
         else:
-            check(code == 75 and "run the same command again" in output, f"{how} on {ranks} ranks returned {code}", output)
+            check(code == 75 and "; to go on" in output and "--resume\n" in output, f"{how} on {ranks} ranks returned {code}", output)
         left = [p.name for p in (broken.runs / "run" / "checkpoints").iterdir() if "partial" in p.name]
         check(how == "kill" or left == [], "no half checkpoint", str(left))
         # The interrupted run's plan is part of what is bit-identical: the uninterrupted run must have the same one.
         (whole.runs / "run" / "checkpoints").mkdir(parents=True)
-        out = run(ranks, "train", broken.config)
+        out = run(ranks, "train", broken.config, "--resume")
         check("goes on" in out and "resumed from" in out, "resumed", out)
         resumed = read_safetensors(last_checkpoint(broken) / "model.safetensors")
         broken_state = read_json(last_checkpoint(broken) / "state.json")
@@ -138,7 +138,7 @@ for ranks, how in ((2, "kill"), (3, signal.SIGUSR1), (1, signal.SIGTERM), (1, si
         first = broken.runs / "run" / "checkpoints" / "step-4"
         shutil.copytree(first, whole.runs / "run" / "checkpoints" / "step-4")
         (whole.runs / "run" / "config.toml").write_text("")
-        run(ranks, "train", whole.config)
+        run(ranks, "train", whole.config, "--resume")
         uninterrupted = read_safetensors(last_checkpoint(whole) / "model.safetensors")
         check(resumed == uninterrupted, f"{how} on {ranks} ranks after step {step}: resumed is the uninterrupted run, bit for bit")
         check(broken_state["consumed_samples"] == read_json(last_checkpoint(whole) / "state.json")["consumed_samples"] == 7500, "consumed_samples")
@@ -153,7 +153,7 @@ for precision, tolerance in (("float32", 1e-4), ("float64", 1e-10)):
         run(1, "train", whole.config, "--quiet")
         code, output, _ = interrupt(broken, 2, signal.SIGUSR1, random.randint(5, STEPS - 8))
         check(code == 75, f"SIGUSR1 returned {code}", output)
-        out = run(3, "train", broken.config)
+        out = run(3, "train", broken.config, "--resume")
         check("have changed since" in out, "another number of ranks is said", out)
         error = relative_l2(read_safetensors(last_checkpoint(broken) / "model.safetensors"), read_safetensors(last_checkpoint(whole) / "model.safetensors"))
         check(error <= tolerance, f"2 then 3 ranks in {precision}: relative L2 {error:.1e}, at most {tolerance}")
@@ -165,7 +165,7 @@ with Scratch(SLOW) as s:
     fill(s)
     code, output, _ = interrupt(s, 2, signal.SIGUSR1, 7)
     check(code == 75, f"SIGUSR1 returned {code}", output)
-    run(1, "train", s.config, "--set", "batch.global_batch_size=100", "--quiet")
+    run(1, "train", s.config, "--resume", "--set", "batch.global_batch_size=100", "--quiet")
     lines = read_json_lines(s.runs / "run" / "samples.jsonl")
     for epoch in range(5):
         seen = [i for line in lines for i in line["indices"]][epoch * 1500:(epoch + 1) * 1500]

@@ -42,18 +42,23 @@ def main():
             (scratch / name).write_text(text)
             (scratch / name).chmod(0o755)
         environment = {**os.environ, "PATH": f"{scratch}:{build}:{os.environ['PATH']}", "DOUBLES": folder, "SLURM_JOB_ID": "17", "SLURM_NTASKS": "2"}
-        job = subprocess.Popen(["bash", ROOT / "docker/slurm/onebatch.sbatch", "configs/demo.toml", "--set", "run.epochs=100000", "--set",
-                                f"run.output_dir={scratch}/runs"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        wait_for(scratch / "runs/demo/metrics.jsonl", job)
-        job.send_signal(signal.SIGUSR1)
-        said, _ = job.communicate(timeout=DEADLINE_SECONDS)
         problems = []
-        if job.returncode != 75:
-            problems.append(f"the job's exit code is {job.returncode}, not 75")
-        if not list((scratch / "runs/demo/checkpoints").glob("step-*/manifest.json")):
-            problems.append("nothing was saved")
-        if not (scratch / "scontrol").exists() or (scratch / "scontrol").read_text() != "requeue 17\n":
-            problems.append("the job was not put back in the queue")
+        for time_in_queue in ("first", "second"):
+            job = subprocess.Popen(["bash", ROOT / "docker/slurm/onebatch.sbatch", "configs/demo.toml", "--set", "run.epochs=100000", "--set",
+                                    f"run.output_dir={scratch}/runs"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            wait_for(scratch / "runs/demo/metrics.jsonl", job)
+            job.send_signal(signal.SIGUSR1)
+            said, _ = job.communicate(timeout=DEADLINE_SECONDS)
+            if job.returncode != 75:
+                problems.append(f"the {time_in_queue} time the job's exit code is {job.returncode}, not 75")
+            if not list((scratch / "runs/demo/checkpoints").glob("step-*/manifest.json")):
+                problems.append("nothing was saved")
+            if not (scratch / "scontrol").exists() or (scratch / "scontrol").read_text() != "requeue 17\n":
+                problems.append("the job was not put back in the queue")
+            if ("resumed from" in said) != (time_in_queue == "second") or [path.name for path in (scratch / "runs").iterdir()] != ["demo"]:
+                problems.append(f"the {time_in_queue} time the job did not go on in its own run")
+            (scratch / "runs/demo/metrics.jsonl").unlink()
+            (scratch / "scontrol").unlink(missing_ok=True)
         print("\n".join(problems + [said[-3000:]]) if problems else "saved and requeued")
         return 1 if problems else 0
 

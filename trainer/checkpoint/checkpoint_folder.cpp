@@ -213,7 +213,7 @@ std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoint
   }
   if (!found.refused.empty())
     throw UserError("no checkpoint in " + checkpoints.string() + " is whole:\n  " + found.refused.front() +
-                    "\nwrite checkpoint.resume = \"never\" to begin anew");
+                    "\nbegin a new run without --resume (checkpoint.resume = \"never\")");
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/documents/json_reader.hpp"
 #include "trainer/error.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int k_format = 1;
+constexpr std::int64_t k_most = std::int64_t{1} << 60;  // of what is counted
 constexpr const char* k_model_file = "model.safetensors";
 constexpr const char* k_optimizer_file = "optimizer.safetensors";
 constexpr const char* k_buffers_file = "rank_buffers.safetensors";
@@ -49,13 +51,17 @@ RunState parse_state(const std::string& text, const std::string& origin) {
     const Json json = Json::parse(text);
     if (json.at("format") != k_format)
       throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
+    const JsonReader reader(json, origin + ":");
+    const auto count = [&](const char* key, std::int64_t least) { return reader.field(key).integer(least, k_most); };
     RunState state;
-    state.step = json.at("step").get<std::int64_t>();
-    state.position = {json.at("epoch").get<std::int64_t>(), json.at("consumed_in_epoch").get<std::int64_t>(),
-                      json.at("consumed_samples").get<std::int64_t>()};
-    state.global_batch_size = json.at("global_batch_size").get<std::int64_t>();
-    state.world_size = json.at("world_size").get<int>();
+    state.step = count("step", 0);
+    state.position = {count("epoch", 0), count("consumed_in_epoch", 0), count("consumed_samples", 0)};
+    state.global_batch_size = count("global_batch_size", 1);
+    state.world_size = static_cast<int>(reader.field("world_size").integer(1, INT32_MAX));
     state.devices = json.at("devices").get<std::vector<std::string>>();
+    if (state.devices.size() != static_cast<std::size_t>(state.world_size))
+      throw UserError(origin + " names " + std::to_string(state.devices.size()) + " devices of " + std::to_string(state.world_size) +
+                      " rank(s)");
     state.identity = json.at("configuration").get<std::map<std::string, std::string>>();
     if (json.contains("loss_scale")) {
       state.loss_scale = json.at("loss_scale").at("scale").get<double>();

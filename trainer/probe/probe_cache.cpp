@@ -63,6 +63,11 @@ std::string ProbeCache::store(const RankProfile& rank) const {
   }
 }
 
+void ProbeCache::forget() const {
+  std::error_code ignored;
+  if (!file_.empty()) fs::remove(file_, ignored);
+}
+
 fs::path ProbeCache::default_folder() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache == '/') return fs::path(cache) / "onebatch" / "probe";

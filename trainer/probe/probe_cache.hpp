@@ -17,6 +17,9 @@ class ProbeCache {
   /// Why it could not be kept; empty where it was.
   [[nodiscard]] std::string store(const RankProfile& rank) const;
 
+  /// Another run measures anew.
+  void forget() const;
+
   /// $XDG_CACHE_HOME/onebatch/probe, or ~/.cache/onebatch/probe; empty where there is no home.
   static std::filesystem::path default_folder();
 

@@ -290,23 +290,25 @@ std::string identity_of(const Replica& replica, const Dataset& data) {
 
 }  // namespace
 
-ClusterProfile probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
-                             comm::Communicator& control, std::string& not_kept) {
+ProbeAnswer probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
+                          comm::Communicator& control) {
   const ReplicaSnapshot before(replica);
   RankProbe probe(request, replica, data, reducer, control);
   // Times depend on the neighbours: an answer is of all the ranks there were.
   std::string identity = request.identity;
   for (const std::string& rank : comm::all_gather_text(control, identity_of(replica, data))) identity += "\n" + rank;
-  const ProbeCache cache(request.cache_folder, identity + "\nrank " + std::to_string(control.rank()));
+  ProbeCache cache(request.cache_folder, identity + "\nrank " + std::to_string(control.rank()));
   std::optional<RankProfile> known = request.probe.cache ? cache.load() : std::nullopt;
   std::int64_t all_known = known ? 1 : 0;
   control.all_reduce(&all_known, 1, comm::ScalarType::int64, comm::ReduceOp::min);
   const Confirmed confirmed = all_known == 1 ? probe.confirm(*known) : Confirmed::no;
-  const RankProfile mine = confirmed == Confirmed::no ? probe.measure() : *known;
+  RankProfile mine = confirmed == Confirmed::no ? probe.measure() : *known;
+  mine.local_statistics = request.local_statistics;
   before.restore(replica);
   replica.device.empty_cache();
+  std::string not_kept;
   if (request.probe.cache && confirmed != Confirmed::as_it_was) not_kept = cache.store(mine);
-  return gather(mine, control);
+  return {gather(mine, control), std::move(cache), std::move(not_kept)};
 }
 
 ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, Replica& replica, const Dataset& data,

@@ -1,0 +1,25 @@
+// What of a run's configuration is another than when it was saved.
+#pragma once
+
+#include "trainer/configuration.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace onebatch::launch {
+
+struct RunDifferences {
+  std::string saved_name;         // run.name as it was saved; empty where it cannot be read
+  std::vector<std::string> keys;  // "optimizer.lr: 0.1 -> 0.2"
+  std::string unreadable;         // why the saved configuration says nothing
+
+  [[nodiscard]] bool none() const { return keys.empty() && unreadable.empty(); }
+  /// To follow what goes on; empty where nothing differs.
+  [[nodiscard]] std::string text() const;
+};
+
+/// Key by key, but for checkpoint.resume and run.output_dir. `config_file` is a run's config.toml.
+RunDifferences compare_with_saved(const std::filesystem::path& config_file, const Configuration& now);
+
+}  // namespace onebatch::launch

@@ -1,0 +1,167 @@
+#include "launch/run_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <ctime>
+#include <fstream>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+namespace onebatch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds k_sign_of_life{4};
+constexpr std::chrono::milliseconds k_look{100};
+
+// Of this boot of this machine; containers on one kernel share it, and its locks.
+std::string kernel() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(in, text);
+  return text;
+}
+
+std::string host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
+}
+
+// When this process has started, in the kernel's ticks: with its number the one process that is meant.
+std::string start_ticks() {
+  std::ifstream in("/proc/self/stat");
+  std::string text;
+  std::getline(in, text);
+  std::size_t at = text.rfind(')');
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
+  return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
+}
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 40> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts)};
+}
+
+std::string own_text() {
+  const Json json = {{"host", host()}, {"kernel", kernel()}, {"process", getpid()}, {"start_ticks", start_ticks()}, {"since", now_text()}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string read_all(int descriptor) {
+  std::array<char, 4096> bytes{};
+  const ssize_t count = pread(descriptor, bytes.data(), bytes.size(), 0);
+  return {bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0};
+}
+
+std::string field(const Json& json, const char* key) {
+  if (!json.is_object() || !json.contains(key)) return "?";
+  return json[key].is_string() ? json[key].get<std::string>() : json[key].dump();
+}
+
+std::string holder_text(const std::string& content) {
+  const Json json = Json::parse(content, nullptr, /*allow_exceptions=*/false);
+  return "process " + field(json, "process") + " on " + field(json, "host") + ", since " + field(json, "since");
+}
+
+bool of_this_kernel(const std::string& content) {
+  return field(Json::parse(content, nullptr, /*allow_exceptions=*/false), "kernel") == kernel();
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+// Whether the file that was opened is still the one of that name.
+bool is_still(const fs::path& file, int descriptor) {
+  struct stat opened {};
+  struct stat named {};
+  return fstat(descriptor, &opened) == 0 && stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
+}
+
+// By the file server's own clock: only whether it moves is looked at.
+bool shows_life(int descriptor, std::chrono::milliseconds patience) {
+  const auto stamp = [&] {
+    struct stat now {};
+    fstat(descriptor, &now);
+    return std::pair(now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
+  };
+  const auto before = stamp();
+  for (std::chrono::milliseconds waited{0}; waited < patience; waited += k_look) {
+    std::this_thread::sleep_for(k_look);
+    if (stamp() != before) return true;
+  }
+  return patience.count() == 0;  // nobody has looked
+}
+
+void show_life(const std::stop_token& stop, int descriptor) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  while (!wake.wait_for(lock, stop, k_sign_of_life, [&] { return stop.stop_requested(); })) futimens(descriptor, nullptr);
+}
+
+}  // namespace
+
+LockAttempt RunLock::try_lock(const fs::path& folder, std::chrono::milliseconds patience) {
+  const fs::path file = folder / k_file;
+  for (;;) {
+    Descriptor opened(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (opened.get() < 0 && errno == ENOENT) return {};
+    if (opened.get() < 0) throw std::system_error(errno, std::generic_category(), "cannot open " + file.string());
+    // Where the file system has no locks, what the file says is all there is.
+    const bool refused = flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const std::string content = read_all(opened.get());
+    if (refused) return {std::nullopt, content.empty() ? "a process that has just started" : holder_text(content), {}};
+    const bool elsewhere = !content.empty() && !of_this_kernel(content);
+    if (elsewhere && shows_life(opened.get(), patience)) return {std::nullopt, holder_text(content), {}};
+    if (!is_still(file, opened.get())) continue;  // who held it has removed it in between
+    const std::string own = own_text();
+    if (ftruncate(opened.get(), 0) != 0 || pwrite(opened.get(), own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
+      throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
+    return {RunLock(file, opened.release()), {}, elsewhere ? holder_text(content) : std::string()};
+  }
+}
+
+RunLock::RunLock(fs::path file, int descriptor)
+    : file_(std::move(file)),
+      descriptor_(descriptor),
+      signs_of_life_([descriptor](const std::stop_token& stop) { show_life(stop, descriptor); }) {}
+
+RunLock::RunLock(RunLock&& other) noexcept
+    : file_(std::move(other.file_)), descriptor_(std::exchange(other.descriptor_, -1)), signs_of_life_(std::move(other.signs_of_life_)) {}
+
+RunLock::~RunLock() {
+  if (descriptor_ < 0) return;
+  signs_of_life_.request_stop();
+  signs_of_life_.join();
+  // Before the lock is let go of: who comes next makes a new one.
+  if (is_still(file_, descriptor_)) ::unlink(file_.c_str());
+  ::close(descriptor_);
+}
+
+}  // namespace onebatch::launch

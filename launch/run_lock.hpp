@@ -1,0 +1,45 @@
+// Who writes into a run's folder: one process at a time, on whatever host.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+namespace onebatch::launch {
+
+struct LockAttempt;
+
+/// Held from try_lock() until its end. The kernel lets go of the lock of a process that has died, so one that is left behind on this
+/// machine is never in the way. File systems that do not share locks between machines are why the holder also shows a sign of life every
+/// few seconds (the file's time): one that shows none is dead.
+class RunLock {
+ public:
+  static constexpr const char* k_file = "run.lock";
+  static constexpr std::chrono::seconds k_patience{20};  // several signs of life long
+
+  /// Locks `folder`, which is there. Another machine's lock is watched for up to `patience`: where it shows no sign of life it is taken
+  /// over. Throws std::system_error where the file can be neither made nor opened.
+  static LockAttempt try_lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
+
+  RunLock(RunLock&& other) noexcept;
+  RunLock& operator=(RunLock&&) = delete;
+  ~RunLock();
+
+ private:
+  RunLock(std::filesystem::path file, int descriptor);
+
+  std::filesystem::path file_;
+  int descriptor_;
+  std::jthread signs_of_life_;
+};
+
+struct LockAttempt {
+  std::optional<RunLock> lock;
+  std::string holder;      // where there is none: "process 17 on node3, since 2026-01-31 12:00:00 UTC"; empty: the folder is gone
+  std::string taken_over;  // from whom, where it showed no sign of life on another machine
+};
+
+}  // namespace onebatch::launch

@@ -1,0 +1,201 @@
+#include "launch/run_folder.hpp"
+
+#include "scratch_folder.hpp"
+#include "trainer/error.hpp"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+namespace onebatch::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ScratchFolder;
+using ::testing::StartsWith;
+using testing::write_bytes;
+namespace fs = std::filesystem;
+
+LoadedConfig config_in(const fs::path& folder, const std::string& resume, const std::vector<std::string>& assignments = {}) {
+  auto all = assignments;
+  all.push_back("run.output_dir=" + folder.string());
+  all.push_back("checkpoint.resume=" + resume);
+  return load_config("[batch]\nglobal_batch_size = 8\n", "x.toml", all);
+}
+
+RunFolder claim(const ScratchFolder& scratch, const std::string& resume, const std::vector<std::string>& assignments = {}) {
+  return RunFolder::claim(config_in(scratch.path(), resume, assignments), "x");
+}
+
+// A run that has come so far.
+void leave_run(const ScratchFolder& scratch, FolderState state, const std::vector<std::string>& assignments = {}) {
+  const RunFolder folder = claim(scratch, "never", assignments);
+  folder.begin();
+  if (state == FolderState::has_checkpoints) fs::create_directories(folder.path() / "checkpoints" / "step-3");
+  if (state == FolderState::complete) folder.complete("{}\n");
+  ASSERT_EQ(state_of(folder.path()), state);
+}
+
+TEST(RunFolderTest, every_state_is_told) {
+  const ScratchFolder scratch;
+  EXPECT_EQ(state_of(scratch / "none"), FolderState::absent);
+  fs::create_directory(scratch / "run");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::unused);
+  write_bytes(scratch / "run/config.toml.partial", "[ru");
+  write_bytes(scratch / "run/run.lock", "");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::unused) << "what a killed start has left";
+  write_bytes(scratch / "run/thesis.tex", "years of work");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::foreign);
+  EXPECT_EQ(state_of(scratch / "run/thesis.tex"), FolderState::foreign);
+  write_bytes(scratch / "run/config.toml", "");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::begun);
+  fs::create_directories(scratch / "run/checkpoints/.step-3.partial");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::begun) << "half a checkpoint is none";
+  fs::create_directories(scratch / "run/checkpoints/step-3");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::has_checkpoints);
+  write_bytes(scratch / "run/result.json", "{}");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::complete);
+}
+
+TEST(RunFolderTest, a_new_run_takes_the_next_free_name) {
+  const ScratchFolder scratch;
+  for (const auto state : {FolderState::begun, FolderState::has_checkpoints, FolderState::complete}) leave_run(scratch, state);
+  const RunFolder fourth = claim(scratch, "never");
+  EXPECT_EQ(fourth.path(), scratch / "x-4");
+  EXPECT_THAT(fourth.said(), HasSubstr("it is in " + (scratch / "x-4").string()));
+  const RunFolder fifth = claim(scratch, "never");
+  EXPECT_EQ(fifth.path(), scratch / "x-5") << "a folder that is held is not free, whatever is in it";
+}
+
+TEST(RunFolderTest, a_start_that_is_refused_leaves_nothing) {
+  const ScratchFolder scratch;
+  { const RunFolder folder = claim(scratch, "never"); }
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+  leave_run(scratch, FolderState::begun);
+  EXPECT_FALSE(fs::exists(scratch / "x/run.lock"));
+  { const RunFolder folder = claim(scratch, "auto", {"run.seed=2"}); }
+  EXPECT_THAT(testing::read_bytes(scratch / "x/config.toml"), HasSubstr("seed = 1 "));
+}
+
+TEST(RunFolderTest, the_run_of_the_same_configuration_goes_on) {
+  const ScratchFolder scratch;
+  leave_run(scratch, FolderState::has_checkpoints, {"optimizer.lr=0.1"});
+  leave_run(scratch, FolderState::has_checkpoints, {"optimizer.lr=0.2"});
+  leave_run(scratch, FolderState::complete, {"optimizer.lr=0.1"});
+  leave_run(scratch, FolderState::begun, {"optimizer.lr=0.3"});
+  EXPECT_EQ(claim(scratch, "auto", {"optimizer.lr=0.1"}).path(), scratch / "x") << "an unfinished one first";
+  EXPECT_EQ(claim(scratch, "auto", {"optimizer.lr=0.2"}).path(), scratch / "x-2");
+  EXPECT_THAT(claim(scratch, "auto", {"optimizer.lr=0.3"}).said(), HasSubstr("x-4 has ended before its first checkpoint"));
+  const RunFolder newest = claim(scratch, "auto", {"optimizer.lr=0.4", "run.seed=7"});
+  EXPECT_EQ(newest.path(), scratch / "x-4");
+  EXPECT_THAT(newest.said(), HasSubstr("differs: run.seed: 1 -> 7, optimizer.lr: 0.3 -> 0.4"));
+}
+
+TEST(RunFolderTest, runs_of_other_names_are_none_of_this) {
+  const ScratchFolder scratch;
+  leave_run(scratch, FolderState::has_checkpoints, {"run.name=x-2"});
+  fs::create_directory(scratch / "x-03");
+  fs::create_directory(scratch / "x-4");
+  write_bytes(scratch / "x-4/thesis.tex", "years of work");
+  const RunFolder folder = claim(scratch, "auto");
+  EXPECT_EQ(folder.path(), scratch / "x");
+  EXPECT_THAT(folder.said(), StartsWith("there is no run x in "));
+  EXPECT_THROW(claim(scratch, "never", {"run.name=a/b"}), UserError);
+  write_bytes(scratch / "file", "");
+  EXPECT_THROW(claim(scratch, "never", {"run.name=file"}), UserError);
+  EXPECT_THROW(claim(scratch, "never", {"run.name=x-4"}), UserError);
+}
+
+TEST(RunFolderTest, a_run_that_is_held_is_refused_by_its_holder) {
+  const ScratchFolder scratch;
+  leave_run(scratch, FolderState::has_checkpoints);
+  const RunFolder first = claim(scratch, "auto");
+  try {
+    claim(scratch, "auto");
+    FAIL() << "two in one folder";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("x is in use: process " + std::to_string(getpid()) + " on "));
+  }
+  leave_run(scratch, FolderState::has_checkpoints);
+  EXPECT_EQ(claim(scratch, "auto").path(), scratch / "x-2") << "another of the same configuration is as good";
+}
+
+TEST(RunFolderTest, starts_at_the_same_moment_have_folders_of_their_own) {
+  const ScratchFolder scratch;
+  constexpr int k_starts = 8;
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<int> ready{0};
+    std::vector<std::string> taken(k_starts);
+    std::vector<std::thread> starts;
+    for (int i = 0; i < k_starts; ++i) {
+      starts.emplace_back([&, i] {
+        ++ready;
+        while (ready < k_starts) std::this_thread::yield();
+        RunFolder folder = claim(scratch, "never", {"run.name=r" + std::to_string(round)});
+        if (i % 2 == 1) return;  // refused
+        folder.begin();
+        taken[static_cast<std::size_t>(i)] = folder.path().string();
+      });
+    }
+    for (std::thread& start : starts) start.join();
+    const std::set<std::string> different(taken.begin(), taken.end());
+    EXPECT_EQ(different.size(), std::size_t{k_starts / 2 + 1}) << "and the empty one of those that were refused";
+  }
+}
+
+TEST(RunLockTest, is_held_by_one_and_left_behind_by_none) {
+  const ScratchFolder scratch;
+  {
+    const LockAttempt first = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
+    ASSERT_TRUE(first.lock.has_value());
+    const LockAttempt second = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
+    EXPECT_FALSE(second.lock.has_value());
+    EXPECT_THAT(second.holder, StartsWith("process " + std::to_string(getpid()) + " on "));
+  }
+  EXPECT_FALSE(fs::exists(scratch / "run.lock"));
+  EXPECT_THAT(RunLock::try_lock(scratch / "nowhere", std::chrono::milliseconds(0)).holder, IsEmpty());
+}
+
+TEST(RunLockTest, a_dead_process_holds_nothing) {
+  const ScratchFolder scratch;
+  std::string kernel = testing::read_bytes("/proc/sys/kernel/random/boot_id");
+  kernel.pop_back();
+  write_bytes(scratch / "run.lock", R"({"host": "here", "kernel": ")" + kernel + R"(", "process": 1, "since": "then"})");
+  EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value()) << "number 1 lives, but holds no lock";
+  write_bytes(scratch / "run.lock", "no JSON");
+  EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(200)).lock.has_value());
+}
+
+TEST(RunLockTest, another_machines_process_is_believed_while_it_shows_life) {
+  const ScratchFolder scratch;
+  const std::string content = R"({"host": "node3", "kernel": "another", "process": 17, "since": "then"})";
+  write_bytes(scratch / "run.lock", content);
+  EXPECT_EQ(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).holder, "process 17 on node3, since then") << "nobody waited";
+  {
+    std::jthread alive([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        fs::last_write_time(scratch / "run.lock", fs::file_time_type::clock::now());
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    EXPECT_EQ(RunLock::try_lock(scratch.path(), std::chrono::seconds(20)).holder, "process 17 on node3, since then");
+  }
+  const LockAttempt taken = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(300));
+  EXPECT_TRUE(taken.lock.has_value());
+  EXPECT_EQ(taken.taken_over, "process 17 on node3, since then");
+}
+
+TEST(RunLockTest, a_holder_shows_life) {
+  const ScratchFolder scratch;
+  const LockAttempt held = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
+  const auto before = fs::last_write_time(scratch / "run.lock");
+  for (int i = 0; i < 100 && fs::last_write_time(scratch / "run.lock") == before; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_GT(fs::last_write_time(scratch / "run.lock"), before);
+}
+
+}  // namespace
+}  // namespace onebatch::launch

@@ -1,0 +1,52 @@
+// Which plan a run goes on with: its own of before, where that still holds.
+#include "trainer/agreement.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/error.hpp"
+#include "trainer/loop.hpp"
+
+#include <fstream>
+#include <sstream>
+
+namespace onebatch {
+namespace {
+
+std::string read_whole(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+// A run that has died before its first checkpoint begins again with the plan that it had, where BatchNorm makes that a part of the result.
+void TrainingLoop::begin_again() {
+  const std::filesystem::path file = parts_.options.run_dir / "plan.json";
+  std::string text;
+  agree_on_rank_0(parts_.control, [&] {
+    if (parts_.options.run_dir.empty() || !std::filesystem::exists(file)) return;
+    try {
+      text = to_json(parse_epoch_plan(read_whole(file), file.string()));
+    } catch (const UserError& error) {
+      parts_.observer.info(std::string(error.what()) + ": planning anew");
+    }
+  });
+  text = comm::broadcast_text(parts_.control, text, 0);
+  if (text.empty()) return;
+  const EpochPlan plan = parse_epoch_plan(text, file.string());
+  std::vector<std::string> devices;
+  for (const RankPlan& rank : plan.full.ranks) devices.push_back(rank.device);
+  reuse_plan(plan, devices);
+}
+
+// The same ranks go on with the same plan: then the resumed run is the uninterrupted one, bit for bit.
+void TrainingLoop::reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices) {
+  const bool same = devices == devices_ && plan.full.global_batch_size == parts_.configuration.batch.global_batch_size;
+  const std::string wrong = same ? parts_.plans.why_not(plan) : "";
+  if (same && wrong.empty()) return parts_.plans.use_plan(plan);
+  if (parts_.control.rank() == 0)
+    parts_.observer.info(wrong.empty() ? "the ranks, their devices or the global batch have changed since: probing and planning anew"
+                                       : "the run's plan " + wrong + ": probing and planning anew");
+}
+
+}  // namespace onebatch
