@@ -122,6 +122,9 @@ bool is_out_of_memory(const std::exception& error) {
                                                        "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
                                                        "Cuda failure 2 'out of memory'"};
   const std::string_view text = error.what();
+  // TorchScript's interpreter makes a runtime_error of what an operator throws: then the budget's own words stand in it.
+  const std::string refusal = MemoryBudget::last_refusal();
+  if (!refusal.empty() && text.find(refusal) != std::string_view::npos) return true;
   return std::any_of(k_words.begin(), k_words.end(), [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 

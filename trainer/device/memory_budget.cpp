@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 
@@ -50,6 +51,11 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::int64_t peak_bytes() const override { return peak_; }
   void reset_peak() override { peak_ = current_.load(); }
 
+  std::string refusal() {
+    const std::lock_guard lock(refusal_mutex_);
+    return last_refusal_;
+  }
+
   void charge(std::int64_t bytes) override {
     const std::int64_t held = current_.fetch_add(bytes) + bytes;
     if (held > limit_) {
@@ -69,15 +75,21 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
     std::free(header->start);
   }
 
-  [[noreturn]] void throw_out_of_memory(std::int64_t bytes, const char* why) const {
-    throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                                "out of memory: tried to allocate " + std::to_string(bytes) + " bytes, " + std::to_string(current_) +
-                                    " of " + std::to_string(limit_) + " are in use (" + why + ")");
+  [[noreturn]] void throw_out_of_memory(std::int64_t bytes, const char* why) {
+    const std::string words = "out of memory: tried to allocate " + std::to_string(bytes) + " bytes, " + std::to_string(current_) + " of " +
+                              std::to_string(limit_) + " are in use (" + why + ")";
+    {
+      const std::lock_guard lock(refusal_mutex_);
+      last_refusal_ = words;
+    }
+    throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, words);
   }
 
   std::atomic<std::int64_t> limit_{k_no_limit};
   std::atomic<std::int64_t> current_{0};
   std::atomic<std::int64_t> peak_{0};
+  std::mutex refusal_mutex_;
+  std::string last_refusal_;
 };
 
 // A step frees and allocates the same large blocks again. By default malloc gives them back to the kernel, which clears every page anew.
@@ -89,6 +101,16 @@ void keep_freed_pages() {
 #endif
 }
 
+BudgetAllocator& installed() {
+  static auto* const allocator = [] {
+    keep_freed_pages();
+    auto* made = new BudgetAllocator;  // lives as long as the process: tensors in static storage are freed after main
+    c10::SetCPUAllocator(made, /*priority=*/10);
+    return made;
+  }();
+  return *allocator;
+}
+
 }  // namespace
 
 void MemoryBudget::release_freed_pages() {
@@ -98,13 +120,11 @@ void MemoryBudget::release_freed_pages() {
 }
 
 MemoryBudget& MemoryBudget::install() {
-  static auto* const allocator = [] {
-    keep_freed_pages();
-    auto* made = new BudgetAllocator;  // lives as long as the process: tensors in static storage are freed after main
-    c10::SetCPUAllocator(made, /*priority=*/10);
-    return made;
-  }();
-  return *allocator;
+  return installed();
+}
+
+std::string MemoryBudget::last_refusal() {
+  return installed().refusal();
 }
 
 }  // namespace onebatch

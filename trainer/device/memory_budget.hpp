@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace onebatch {
 
@@ -28,6 +29,8 @@ class MemoryBudget {
   virtual void reset_peak() = 0;
   /// Gives the host back what malloc kept of freed blocks.
   static void release_freed_pages();
+  /// The words of the last out-of-memory error that any thread was given; empty: none was.
+  static std::string last_refusal();
 
   static constexpr std::int64_t k_no_limit = INT64_MAX;
 
