@@ -58,7 +58,7 @@ class OddModule final : public TrainableModule {
     y = forgetful_->forward(bare_->forward(y / scale_));
     at::feature_dropout_(y, 0.3, is_training());
     const auto halves = y.chunk(2, 1);
-    y = counting_->forward(at::cat({halves[1].sigmoid(), halves[0]}, 1));
+    y = counting_->forward(counting_->forward(at::cat({halves[1].sigmoid(), halves[0]}, 1)).tanh());
     y = volume_->forward(y.view({y.size(0), 2, k_channels / 2, y.size(2), y.size(3)})).flatten(1, 2);
     y = frozen_->forward(y);
     y = flat_->forward(at::alpha_dropout(y.mean({2, 3}), 0.1, is_training()));

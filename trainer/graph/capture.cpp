@@ -71,7 +71,10 @@ class Recorder {
       buffer_number_ = returned[0].toScalar().toDouble();
       read_buffer_ = root_of(call.arguments.front().values.front());
     }
-    if (is_batch_norm(call) && momentum_of(call) == 1.0 / buffer_number_) call.momentum_buffer = read_buffer_;
+    if (is_batch_norm(call) && momentum_of(call) == 1.0 / buffer_number_) {
+      call.momentum_buffer = read_buffer_;
+      call.counted_before = std::ranges::count(tape_.calls, read_buffer_, &TapeCall::momentum_buffer);
+    }
     note_origin(call);
     if (!keeps_graph_) note_gradients(call);
     tape_.calls.push_back(std::move(call));

@@ -278,13 +278,13 @@ void Rounds::commit() {
     const auto found = versions.find(value);
     return found != versions.end() ? found->second : shape_.tape.live.at(value);
   };
-  for (const TapeCall& call : shape_.tape.buffer_calls) play(call, Playing::first, get, get, versions);
   for (const auto& norm : norms_) {
     if (!norm) continue;
     const Value counter = norm->call.momentum_buffer;
-    const double momentum = counter == k_no_value ? momentum_of(norm->call) : 1.0 / shape_.tape.live.at(counter).item<double>();
+    const double momentum = counter == k_no_value ? momentum_of(norm->call) : momentum_after(norm->call, shape_.tape.live.at(counter));
     update_running(norm->running_mean, norm->running_var, norm->moments, momentum);
   }
+  for (const TapeCall& call : shape_.tape.buffer_calls) play(call, Playing::first, get, get, versions);
 }
 
 }  // namespace onebatch

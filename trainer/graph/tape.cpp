@@ -69,6 +69,10 @@ double momentum_of(const TapeCall& call) {
   return call.arguments[k_momentum].constant.toDouble();
 }
 
+double momentum_after(const TapeCall& call, const at::Tensor& counter) {
+  return 1.0 / (counter.item<double>() + static_cast<double>(call.counted_before + 1));
+}
+
 double eps_of(const TapeCall& call) {
   return call.arguments[k_eps].constant.toDouble();
 }
@@ -93,8 +97,7 @@ void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(
     }
   }
   if (playing == Playing::again && is_batch_norm(call)) stack[k_running_mean] = stack[k_running_var] = c10::IValue();
-  if (playing == Playing::first && call.momentum_buffer != k_no_value)
-    stack[k_momentum] = 1.0 / (get(call.momentum_buffer).item<double>() + 1.0);  // its buffer counts this batch after it
+  if (playing == Playing::first && call.momentum_buffer != k_no_value) stack[k_momentum] = momentum_after(call, get(call.momentum_buffer));
   call.op.callBoxed(&stack);
   for (std::size_t i = 0; i < written.size(); ++i) made[call.writes[i]] = written[i];
   for (std::size_t i = 0; i < call.results.size(); ++i) keep(stack[i], call.results[i], made);

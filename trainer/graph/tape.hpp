@@ -39,12 +39,15 @@ struct TapeCall {
   bool autocast = false;                    // whether autocast was on
   std::int64_t random_layer = 0;            // how many random layers had run before it
   Value momentum_buffer = k_no_value;       // aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is
+  std::int64_t counted_before = 0;          // how many calls of this forward have counted in that buffer before
 };
 
 /// aten::batch_norm with the statistics of its batch.
 [[nodiscard]] bool is_batch_norm(const TapeCall& call);
 /// Of an aten::batch_norm.
 [[nodiscard]] double momentum_of(const TapeCall& call);
+/// Of one with momentum None, where its buffer has the count before this forward.
+[[nodiscard]] double momentum_after(const TapeCall& call, const at::Tensor& counter);
 [[nodiscard]] double eps_of(const TapeCall& call);
 
 /// Every value that a call takes.
