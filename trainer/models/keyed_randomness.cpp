@@ -1,7 +1,10 @@
 #include "trainer/models/keyed_randomness.hpp"
 
+#include "trainer/error.hpp"
+#include "trainer/models/keyed_recurrent.hpp"
 #include "trainer/models/sample_dropout.hpp"
 
+#include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/alpha_dropout_native.h>
 #include <ATen/ops/dropout_native.h>
 #include <ATen/ops/feature_alpha_dropout_native.h>
@@ -9,7 +12,6 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
-#include <ATen/ops/softmax.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -21,11 +23,12 @@ namespace {
 
 thread_local const ForwardContext* context = nullptr;
 thread_local std::int64_t next_layer = 0;
+thread_local std::exception_ptr refused;
 
 enum class Spread { elements, channels };
 
 bool draws(double probability, bool train) {
-  return context != nullptr && train && probability > 0.0;
+  return draws_keyed(probability, train);
 }
 
 // 0 or 1 for each element, or one for each of a sample's channels.
@@ -34,7 +37,7 @@ at::Tensor noise_for(const at::Tensor& inputs, double probability, Spread spread
   if (spread == Spread::channels) {
     for (std::size_t i = 2; i < sizes.size(); ++i) sizes[i] = 1;
   }
-  return sample_noise(sizes, probability, next_layer++, *context).to(inputs.device(), inputs.scalar_type());
+  return keyed_noise(sizes, probability).to(inputs.device(), inputs.scalar_type());
 }
 
 // What to multiply with and what to add.
@@ -92,7 +95,7 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
     else
       scores = scores.add(*mask);
   }
-  const at::Tensor weights = at::softmax(scores, -1);
+  const at::Tensor weights = at::_safe_softmax(scores, -1);  // 0 where a query may see nothing
   return at::matmul(weights.mul(plain(weights, probability, Spread::elements).factor), as_many_heads(value));
 }
 
@@ -109,6 +112,7 @@ void register_on(torch::Library& library, c10::DispatchKey key) {
   library.impl("feature_alpha_dropout", on(&changed<&alpha, Spread::channels, &feature_alpha_dropout>));
   library.impl("feature_alpha_dropout_", on(&changed_in_place<&alpha, Spread::channels, &feature_alpha_dropout_>));
   library.impl("scaled_dot_product_attention", on(&attention));
+  register_recurrent(library, key);
 }
 
 std::shared_ptr<torch::Library> register_all() {
@@ -138,13 +142,40 @@ bool is_keyed_random(const std::string& operator_name) {
                                               "aten::alpha_dropout_",
                                               "aten::feature_alpha_dropout",
                                               "aten::feature_alpha_dropout_",
-                                              "aten::scaled_dot_product_attention"};
+                                              "aten::scaled_dot_product_attention",
+                                              "aten::lstm",
+                                              "aten::gru",
+                                              "aten::rnn_tanh",
+                                              "aten::rnn_relu"};
   return names.contains(operator_name);
+}
+
+bool draws_keyed(double probability, bool train) {
+  return context != nullptr && train && probability > 0.0;
+}
+
+at::Tensor keyed_noise(at::IntArrayRef sizes, double probability) {
+  try {
+    return sample_noise(sizes, probability, next_layer++, *context);
+  } catch (const UserError&) {
+    refused = std::current_exception();
+    throw;
+  }
+}
+
+void refuse_to_draw(const std::string& why) {
+  refused = std::make_exception_ptr(UserError(why));
+  std::rethrow_exception(refused);
 }
 
 RandomnessScope::RandomnessScope(const ForwardContext& scope) : outer_(context), outer_layer_(next_layer) {
   context = &scope;
   next_layer = 0;
+  refused = nullptr;
+}
+
+std::exception_ptr RandomnessScope::refusal() const {
+  return refused;
 }
 
 RandomnessScope::~RandomnessScope() {
