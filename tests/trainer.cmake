@@ -4,6 +4,15 @@ onebatch_add_test(NAME trainer_test
   LIBRARIES onebatch_trainer LibTorch::CPU)
 target_compile_definitions(trainer_test PRIVATE ONEBATCH_DIGITS="${PROJECT_SOURCE_DIR}/data/digits")
 
+# Traces are Python's to make; without one these tests are skipped, and counted.
+set(traced_models "${CMAKE_CURRENT_BINARY_DIR}/traced")
+add_test(NAME traced_models COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${PROJECT_SOURCE_DIR}/.deps/python/bin/python ${CMAKE_CURRENT_SOURCE_DIR}/oracle/make_traced.py ${traced_models})
+set_tests_properties(traced_models PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 FIXTURES_SETUP traced)
+add_executable(torchscript_test trainer/script_graph_test.cpp trainer/script_memory_test.cpp trainer/keyed_recurrent_test.cpp)
+target_link_libraries(torchscript_test PRIVATE onebatch_settings onebatch_trainer LibTorch::CPU GTest::gmock GTest::gmock_main)
+target_compile_definitions(torchscript_test PRIVATE ONEBATCH_TRACED="${traced_models}")
+gtest_discover_tests(torchscript_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120 FIXTURES_REQUIRED traced)
+
 onebatch_add_test(NAME reducer_test SOURCES trainer/reducer_test.cpp LIBRARIES onebatch_ranks_main onebatch_trainer LibTorch::CPU RANKS 1 2 3 4)
 target_include_directories(reducer_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 set_target_properties(reducer_test PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")

@@ -153,7 +153,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
     if (control.rank() != 0) return;
     std::vector<CheckpointFile> files = {{k_model_file,
                                           [&](const fs::path& file) {
-                                            save_tensors(file, state_of(*replica.model), {{"format", "pt"}});
+                                            save_tensors(file, replica.model->state_dict(), {{"format", "pt"}});
                                           }},
                                          {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
                                          {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
@@ -195,9 +195,8 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
 }
 
 void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  const auto model = state_of(*replica.model);
-  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, model, Extra::refused); });
-  broadcast_tensors(model, control);
+  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, replica.model->state_dict(), Extra::refused); });
+  broadcast_tensors(state_of(*replica.model), control);
 }
 
 void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {

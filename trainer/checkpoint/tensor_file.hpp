@@ -11,6 +11,9 @@ namespace onebatch {
 /// The type of the format's word; none where it is not supported.
 std::optional<at::ScalarType> type_of_dtype(const std::string& name);
 
+/// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be trained.
+void check_savable(const Model& model);
+
 /// Writes live tensors, wherever they are, under their names. Throws std::system_error.
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                   const std::map<std::string, std::string>& metadata = {});

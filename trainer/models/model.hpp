@@ -40,8 +40,11 @@ class Model {
   /// Of one input, one output.
   at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) { return run({inputs}, context).front(); }
   /// The live tensors, in one order that is the same on every rank.
+  /// Each is there once: what is shared under several names has its first.
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
+  /// What a checkpoint holds, as PyTorch's state_dict: all names of what is shared, and no buffer that is not persistent.
+  [[nodiscard]] virtual std::vector<NamedTensor> state_dict() const;
   /// Whether its code holds tensors of its own that never change, as TorchScript's does.
   [[nodiscard]] virtual bool has_literals() const { return false; }
   virtual void set_phase(Phase phase) = 0;
@@ -66,8 +69,9 @@ struct ModelRequest {
 /// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit together.
 std::unique_ptr<Model> make_model(const ModelRequest& request);
 
-/// Loads "name" tensors from a safetensors file into parameters and buffers. Throws UserError naming every tensor that is missing, unknown
-/// or of another shape.
+/// Loads "name" tensors from a safetensors file into parameters and buffers. What has several names may stand under any of them; a buffer
+/// that is no running statistic may be missing, and stays as the model has it. Throws UserError naming every tensor that is missing,
+/// unknown or of another shape.
 void load_weights(Model& model, const std::string& file);
 
 }  // namespace onebatch

@@ -1,4 +1,5 @@
 // From the configuration to a model.
+#include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/models/trainable_module.hpp"
@@ -38,11 +39,18 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
 
 }  // namespace
 
+std::vector<NamedTensor> Model::state_dict() const {
+  std::vector<NamedTensor> tensors = parameters();
+  for (NamedTensor& buffer : buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
 std::unique_ptr<Model> make_model(const ModelRequest& request) {
   at::manual_seed(request.seed);
   auto model = request.configuration.kind == ModelKind::torchscript
                    ? load_torchscript({request.configuration.path, request.freeze_batch_norm, request.returns_loss})
                    : wrap_module(make_module(request), request.freeze_batch_norm);
+  check_savable(*model);
   if (!request.configuration.weights.empty()) load_weights(*model, request.configuration.weights);
   return model;
 }

@@ -1,6 +1,8 @@
 // Modules saved from Python by torch.jit.script or torch.jit.trace, as models.
 #include "trainer/error.hpp"
 #include "trainer/models/keyed_randomness.hpp"
+#include "trainer/models/script_graph.hpp"
+#include "trainer/models/script_tensors.hpp"
 #include "trainer/models/trainable_module.hpp"
 
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -8,6 +10,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -17,22 +21,32 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-bool is_batch_norm(const torch::jit::Module& module) {
-  const auto name = module.type()->name();
-  return name && name->name().find("BatchNorm") != std::string::npos;
-}
-
 // TorchScript's profiling executor differentiates and rewrites dropout and batch_norm itself, where no operator's kernel sees them.
 void keep_operators_visible() {
   torch::jit::getProfilingMode() = false;
   torch::jit::setGraphExecutorOptimize(false);
 }
 
+struct Loaded {
+  torch::jit::Module module;
+  std::set<std::string> non_persistent;  // buffers
+};
+
 class TorchScriptModel final : public Model {
  public:
-  TorchScriptModel(torch::jit::Module module, const TorchScriptRequest& request)
-      : module_(std::move(module)), file_(request.file), freeze_(request.freeze_batch_norm), returns_loss_(request.returns_loss) {
-    keep_operators_visible();
+  TorchScriptModel(Loaded loaded, const TorchScriptRequest& request)
+      : module_(std::move(loaded.module)),
+        non_persistent_(std::move(loaded.non_persistent)),
+        file_(request.file),
+        freeze_(request.freeze_batch_norm),
+        returns_loss_(request.returns_loss),
+        graph_(module_, file_, freeze_ ? BatchNormUse::frozen : BatchNormUse::as_written) {
+    separate_memory(module_, file_);
+    for (const BatchNormCall& call : graph_.batch_norms()) {
+      for (const std::string& name : call.affine) batch_norm_tensors_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
+      for (const std::string& name : call.statistics) running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
+    }
+    batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
     set_phase(Phase::training);
   }
 
@@ -40,7 +54,7 @@ class TorchScriptModel final : public Model {
     torch::jit::setGraphExecutorOptimize(false);  // of this thread
     const RandomnessScope scope(context);
     check_takes(inputs.size());
-    const c10::IValue outputs = module_.forward({inputs.begin(), inputs.end()});
+    const c10::IValue outputs = forward_in(scope, inputs);
     if (outputs.isTensor()) return {outputs.toTensor()};
     if (returns_loss_ && outputs.isTuple() && outputs.toTupleRef().elements().size() == 2) {
       const auto& pair = outputs.toTupleRef().elements();
@@ -51,50 +65,54 @@ class TorchScriptModel final : public Model {
                                    : "a tensor: wrap it in a module whose forward returns the outputs alone"));
   }
 
-  std::vector<NamedTensor> parameters() const override { return named(module_.named_parameters()); }
-  std::vector<NamedTensor> buffers() const override { return named(module_.named_buffers()); }
+  std::vector<NamedTensor> parameters() const override { return unique_parameters(module_); }
+  std::vector<NamedTensor> buffers() const override { return unique_buffers(module_); }
+  std::vector<NamedTensor> state_dict() const override { return state_dict_of(module_, non_persistent_); }
   bool has_literals() const override { return true; }
 
-  void set_phase(Phase phase) override {
-    module_.train(phase == Phase::training);
-    if (!freeze_) return;
-    for (auto part : module_.modules()) {
-      if (is_batch_norm(part)) part.eval();
-    }
-  }
+  void set_phase(Phase phase) override { module_.train(phase == Phase::training); }
 
   void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
-    for (const torch::jit::Module& part : module_.modules()) {
-      const auto move = [&](const at::Tensor& tensor) {
-        const at::ScalarType floating = is_batch_norm(part) ? batch_norm_type : type;
-        tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
-        at::Tensor(tensor).set_data(tensor.to(device, tensor.is_floating_point() ? floating : tensor.scalar_type()));
-      };
-      for (const at::Tensor& parameter : part.parameters(/*recurse=*/false)) move(parameter);
-      for (const at::Tensor& buffer : part.buffers(/*recurse=*/false)) move(buffer);
+    const auto move = [&](const at::Tensor& tensor, at::ScalarType to) {
+      tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+      at::Tensor(tensor).set_data(tensor.to(device, to));
+    };
+    for (const auto& group : {parameters(), buffers()}) {
+      for (const auto& [name, tensor] : group) {
+        const bool of_batch_norm = batch_norm_tensors_.contains(tensor.unsafeGetTensorImpl());
+        move(tensor, !tensor.is_floating_point() ? tensor.scalar_type() : (of_batch_norm ? batch_norm_type : type));
+      }
     }
+    graph_.move_to(device, type);
   }
 
   std::vector<std::string> batch_norm_layers() const override {
     std::vector<std::string> names;
-    for (const auto& part : module_.named_modules()) {
-      if (!freeze_ && is_batch_norm(part.value)) names.push_back(part.name);
+    for (const BatchNormCall& call : graph_.batch_norms()) {
+      if (call.of_the_batch && std::find(names.begin(), names.end(), call.layer) == names.end()) names.push_back(call.layer);
     }
     return names;
   }
 
   std::vector<std::string> running_statistics() const override {
     std::vector<std::string> names;
-    for (const auto& part : module_.named_modules()) {
-      if (!is_batch_norm(part.value)) continue;
-      for (const auto& buffer : part.value.named_buffers(/*recurse=*/false)) {
-        if (is_running_statistic(buffer.name)) names.push_back(part.name.empty() ? buffer.name : part.name + "." + buffer.name);
-      }
+    for (const auto& [name, tensor] : buffers()) {
+      if (running_statistics_.contains(tensor.unsafeGetTensorImpl())) names.push_back(name);
     }
     return names;
   }
 
  private:
+  // The interpreter makes another exception of what an operator throws: what it is to say to the user is said all the same.
+  c10::IValue forward_in(const RandomnessScope& scope, const std::vector<at::Tensor>& inputs) {
+    try {
+      return module_.forward({inputs.begin(), inputs.end()});
+    } catch (const std::exception&) {
+      if (scope.refusal()) std::rethrow_exception(scope.refusal());
+      throw;
+    }
+  }
+
   void check_takes(std::size_t given) const {
     const auto& schema = module_.get_method("forward").function().getSchema();
     const std::size_t takes = schema.arguments().size() - 1;  // but for itself
@@ -106,25 +124,26 @@ class TorchScriptModel final : public Model {
                     ": name the tensors that it takes in data.inputs, in its order");
   }
 
-  template <typename List>
-  static std::vector<NamedTensor> named(const List& list) {
-    std::vector<NamedTensor> tensors;
-    for (const auto& item : list) tensors.push_back({item.name, item.value});
-    return tensors;
-  }
-
   mutable torch::jit::Module module_;
+  std::set<std::string> non_persistent_;
   std::string file_;
   bool freeze_;
   bool returns_loss_;
+  ScriptGraph graph_;
+  std::set<const c10::TensorImpl*> batch_norm_tensors_;  // parameters and buffers
+  std::set<const c10::TensorImpl*> running_statistics_;
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
-torch::jit::Module load(const std::string& file) {
+Loaded load(const std::string& file) {
   if (!std::filesystem::is_regular_file(file))
     throw UserError("model.path = \"" + file + "\" is no file: write the path of a module saved by torch.jit.script(model).save(path)");
   try {
-    return torch::jit::load(file, c10::Device(c10::kCPU));
+    torch::jit::ExtraFilesMap extra = {{k_non_persistent_file, ""}};
+    Loaded loaded{torch::jit::load(file, c10::Device(c10::kCPU), extra), {}};
+    std::istringstream lines(extra.at(k_non_persistent_file));
+    for (std::string line; std::getline(lines, line);) loaded.non_persistent.insert(line);
+    return loaded;
   } catch (const c10::Error& error) {
     throw UserError("model.path = \"" + file + "\" cannot be read as TorchScript (" + first_line(error) +
                     "): save it in Python by torch.jit.script(model).save(path)");
@@ -135,7 +154,9 @@ torch::jit::Module load(const std::string& file) {
 
 std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
   const std::string& file = request.file;
-  torch::jit::Module module = load(file);
+  keep_operators_visible();
+  Loaded loaded = load(file);
+  const torch::jit::Module& module = loaded.module;
   if (!module.find_method("forward")) throw UserError(file + ": the module has no forward method");
   if (!module.hasattr("training") || module.parameters().size() == 0) {
     throw UserError(
@@ -147,7 +168,7 @@ std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
   for (const at::Tensor& parameter : module.parameters()) trains = trains || parameter.requires_grad();
   if (!trains)
     throw UserError(file + ": no parameter of the module requires a gradient: call requires_grad_() on those to train before saving it");
-  return std::make_unique<TorchScriptModel>(std::move(module), request);
+  return std::make_unique<TorchScriptModel>(std::move(loaded), request);
 }
 
 }  // namespace onebatch
