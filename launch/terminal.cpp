@@ -153,6 +153,29 @@ std::string profile_table(const ClusterProfile& profile) {
   return text;
 }
 
+namespace {
+
+const char* word_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::pass: return "";
+    case Verdict::fail: return "differs";
+    case Verdict::cannot_judge: return "cannot be judged";
+  }
+  return "";
+}
+
+std::string verdict_line(const VerifyReport& report) {
+  if (report.verdict == Verdict::pass)
+    return fmt::format("PASS: this is the gradient of the single large batch (tolerance {:.3g})\n", report.tolerance);
+  if (report.verdict == Verdict::fail)
+    return fmt::format("FAIL: this is not the gradient of the single large batch (tolerance {:.3g})\n", report.tolerance);
+  if (!report.float64) return fmt::format("CANNOT JUDGE in {}\n", report.precision);
+  return fmt::format("CANNOT JUDGE in {}; in float64 the same micro-batches are {:.2g} off: {}\n", report.precision,
+                     report.float64->relative_l2, report.float64->pass ? "PASS" : "FAIL");
+}
+
+}  // namespace
+
 std::string verify_text(const VerifyReport& report) {
   std::string text = fmt::format("gradient against {}\n", report.reference);
   text +=
@@ -163,11 +186,13 @@ std::string verify_text(const VerifyReport& report) {
   worst.resize(std::min<std::size_t>(worst.size(), 5));
   for (const ParameterDifference& parameter : worst)
     text += fmt::format("  {:<32} relative L2 {:.3g}\n", parameter.name, parameter.relative_l2);
+  text += "compared (difference, what is allowed)\n";
+  for (const Comparison& one : report.compared)
+    text +=
+        fmt::format("  {:<16} {:<26} {:>8.2g}  {:>8.2g}  {}\n", one.where, one.what, one.relative_l2, one.tolerance, word_of(one.verdict));
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
-  return text + fmt::format("{} (tolerance {:.3g})\n",
-                            report.pass ? "PASS: this is the gradient of the single large batch"
-                                        : "FAIL: this is not the gradient of the single large batch",
-                            report.tolerance);
+  if (!report.reason.empty()) text += fmt::format("most likely reason ({}): {}\n", report.cause, report.reason);
+  return text + verdict_line(report);
 }
 
 }  // namespace onebatch::launch

@@ -12,6 +12,7 @@ add_executable(torchscript_test trainer/script_graph_test.cpp trainer/script_mem
 target_link_libraries(torchscript_test PRIVATE onebatch_settings onebatch_trainer LibTorch::CPU GTest::gmock GTest::gmock_main)
 target_compile_definitions(torchscript_test PRIVATE ONEBATCH_TRACED="${traced_models}")
 gtest_discover_tests(torchscript_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120 FIXTURES_REQUIRED traced)
+onebatch_add_test(NAME verify_test SOURCES trainer/verify_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 
 onebatch_add_test(NAME reducer_test SOURCES trainer/reducer_test.cpp LIBRARIES onebatch_ranks_main onebatch_trainer LibTorch::CPU RANKS 1 2 3 4)
 target_include_directories(reducer_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -9,6 +9,7 @@
 #include "trainer/not_finite.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica_check.hpp"
+#include "trainer/verify/at_start.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -61,7 +62,10 @@ TrainResult TrainingLoop::run() {
     warn("the run is complete at step " + std::to_string(step_) +
          ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
   agree_on_rank_0(parts_.control, parts_.options.accepted);
-  if (step_ < total_steps_) parts_.plans.epoch_plan();
+  if (step_ < total_steps_) {
+    const EpochPlan& plan = parts_.plans.epoch_plan();
+    check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.observer, plan}, SampleOrder(*order_).next(), step_);
+  }
   training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
   if (parts_.control.rank() == 0) {
     const auto& dir = parts_.options.run_dir;

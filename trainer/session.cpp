@@ -288,7 +288,8 @@ VerifyReport Session::verify(const VerifyOptions& options) {
   State& s = *state_;
   // Rank 0 computes the reference alone, and the others wait for it as long as that takes.
   s.world.set_timeout_seconds(std::max(s.configuration.comm.timeout_seconds, k_reference_seconds));
-  VerifyReport report = verify_gradient({s.configuration, *s.replica, *s.data, *s.reducer, s.talk->control(), *s.plans}, options);
+  VerifyReport report =
+      verify_gradient({s.configuration, *s.replica, *s.data, s.validation.get(), *s.reducer, s.talk->control(), *s.plans}, options);
   s.talk->close();
   return report;
 }

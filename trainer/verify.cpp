@@ -1,14 +1,15 @@
 #include "trainer/verify.hpp"
 
 #include "trainer/agreement.hpp"
+#include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
-#include "trainer/graph/capture_check.hpp"
-#include "trainer/graph/tape.hpp"
-#include "trainer/reference_gradient.hpp"
+#include "trainer/evaluation.hpp"
+#include "trainer/optim/schedule.hpp"
+#include "trainer/replica_check.hpp"
+#include "trainer/verify/judge.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -16,23 +17,23 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_host_share = 0.7;  // of what the host has to spare, for the reference
-constexpr double k_fp64_tolerance = 1e-12;
-constexpr double k_fp32_tolerance = 2e-6;
-constexpr double k_times_own_error = 2.0;
+constexpr double k_host_share = 0.7;             // of what the host has to spare, for the reference
+constexpr int k_most_attempts = 40;              // of a step that overflows float16
+constexpr std::int64_t k_least_validation = 64;  // samples, or as many as a batch has
 
-using Group = std::vector<std::int64_t>;
+// The first samples of a data set.
+class Beginning final : public Dataset {
+ public:
+  Beginning(const Dataset& whole, std::int64_t size) : whole_(whole), size_(std::min(size, whole.size())) {}
+  std::int64_t size() const override { return size_; }
+  std::vector<std::int64_t> sample_shape() const override { return whole_.sample_shape(); }
+  std::int64_t num_classes() const override { return whole_.num_classes(); }
+  Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override { return whole_.gather(indices, type); }
 
-Gradient plan_gradient(const VerifyParts& parts, std::span<const std::int64_t> samples, const Plan& plan) {
-  TrainingStep step(parts.replica, parts.data, parts.reducer, parts.control, Clipping());
-  if (step.compute_gradient({.global_batch = samples, .plan = plan, .lr = 0.0}).discarded)
-    throw AgreedError(ExitCode::does_not_fit, "the plan runs out of memory: is another program using a device? Else raise probe.margin");
-  Gradient gradient;
-  const auto& flat = parts.replica.gradients;
-  for (std::size_t i = 0; i < flat.views().size(); ++i)
-    gradient.push_back({flat.parameters()[i].name, flat.views()[i].detach().cpu().to(at::kDouble)});
-  return gradient;
-}
+ private:
+  const Dataset& whole_;
+  std::int64_t size_;
+};
 
 // What one sample's activations take in fp64, by the probe's peaks; the largest batch that the host can hold at once.
 std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& profile) {
@@ -46,139 +47,153 @@ std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& p
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::max(1.0, fits)), 1, parts.configuration.batch.global_batch_size);
 }
 
-std::string batch_norm_text(const VerifyParts& parts) {
-  if (parts.configuration.batch_norm.frozen) return "frozen";
-  if (parts.replica.model->batch_norm_layers().empty()) return "none";
-  switch (parts.configuration.batch_norm.mode) {
-    case BatchNormMode::local: return "local";
-    case BatchNormMode::sync: return "sync";
-    case BatchNormMode::exact: return "exact";
-  }
-  return "local";
-}
+class Verification {
+ public:
+  Verification(const VerifyParts& parts, const VerifyOptions& options)
+      : parts_(parts),
+        options_(options),
+        reference_{parts.configuration, parts.data, parts.replica},
+        step_(parts.replica, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer)) {}
 
-// What is normalised together, where that is not the whole batch: every micro-batch, or every rank's in the same round.
-std::vector<Group> batch_norm_groups(const Plan& plan, std::span<const std::int64_t> samples, BatchNormMode mode) {
-  std::vector<Group> groups;
-  for (const RankPlan& rank : plan.ranks) {
-    std::size_t round = 0;
-    for (const auto part : micro_batches_of(slice_of_rank(samples, plan, rank.rank), rank.micro_batches)) {
-      const std::size_t group = mode == BatchNormMode::sync ? round++ : groups.size();
-      if (group >= groups.size()) groups.resize(group + 1);
-      groups[group].insert(groups[group].end(), part.begin(), part.end());
+  VerifyReport run() {
+    batch_size_ = largest_reference(parts_, parts_.plans.profile());
+    parts_.control.broadcast(&batch_size_, sizeof(batch_size_), 0);
+    batch_size_ = std::min(batch_size_, parts_.data.size());
+    parts_.plans.plan_of(batch_size_);
+    const ReplicaSnapshot before(parts_.replica);
+    on_rank_0([&] { judge_.emplace(reference_, options_.tolerance); });
+    SampleOrder order = order_from({});
+    total_steps_ = parts_.configuration.run.max_steps.value_or(order.steps_until_epoch(parts_.configuration.run.epochs.value_or(1)));
+    train("step 1", order.next());
+    train("step 2", order.next());
+    train_last();
+    validate();
+    compare_replicas();
+    before.restore(parts_.replica);
+    return report();
+  }
+
+ private:
+  [[nodiscard]] SampleOrder order_from(const OrderPosition& start) const {
+    const Configuration& c = parts_.configuration;
+    return {c.run.seed, parts_.data.size(), batch_size_, c.batch.last_batch == LastBatch::drop, start};
+  }
+
+  // The reference is rank 0's, on the host and without the limit of the device that it may play.
+  void on_rank_0(const std::function<void()>& work) {
+    agree_on_rank_0(parts_.control, [&] {
+      const UnlimitedMemory on_the_host(MemoryBudget::install());
+      work();
+    });
+  }
+
+  void train_last() {
+    const std::int64_t rest = parts_.data.size() % batch_size_;
+    if (rest == 0 || parts_.configuration.batch.last_batch == LastBatch::drop) return;
+    const std::int64_t consumed = parts_.data.size() - rest;
+    train("last batch of " + std::to_string(rest), order_from({0, consumed, consumed}).next());
+  }
+
+  void train(const std::string& where, std::vector<std::int64_t> samples) {
+    const Configuration& c = parts_.configuration;
+    TrainedBatch batch;
+    batch.where = where;
+    batch.step = step_number_++;
+    batch.plan = parts_.plans.plan_of(static_cast<std::int64_t>(samples.size()));
+    batch.samples = std::move(samples);
+    batch.lr = learning_rate(c.schedule, c.optimizer.lr, std::min(batch.step, total_steps_ - 1), total_steps_);
+    std::optional<ExpectedUpdate> update;
+    on_rank_0([&] {
+      batch.before = weights_of(*parts_.replica.model);
+      update.emplace(c, parts_.replica);
+    });
+    batch.totals = run(batch);
+    {
+      const AveragedStatistics averaged(parts_.replica.own_statistics(), share(batch.plan), parts_.control);
+      for (const auto& [name, tensor] : parts_.replica.model->buffers()) batch.buffers.push_back({name, tensor.detach().clone()});
+    }
+    on_rank_0([&] {
+      judge_->judge(batch, *update);
+      if (batch.step == 0 && !options_.save_gradient.empty()) save_tensors(options_.save_gradient, batch.gradient);
+    });
+  }
+
+  [[nodiscard]] double share(const Plan& plan) const {
+    return static_cast<double>(plan.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
+  }
+
+  // A step that overflows float16 is done again under the next loss scale, as the run's next one would be.
+  StepTotals run(TrainedBatch& batch) {
+    const StepRequest request{.global_batch = batch.samples, .plan = batch.plan, .lr = batch.lr, .step = batch.step, .on_gradient = [&] {
+                                batch.gradient = gradient_now();
+                              }};
+    for (int attempt = 1;; ++attempt) {
+      const StepTotals totals = step_.run(request);
+      if (totals.discarded)
+        throw AgreedError(ExitCode::does_not_fit,
+                          "the plan runs out of memory: is another program using a device? Else raise probe.margin");
+      if (!totals.overflowed || !totals.can_go_on || attempt == k_most_attempts) return totals;
     }
   }
-  std::erase_if(groups, [](const Group& group) { return group.empty(); });
-  return groups;
-}
 
-void judge_batch_norm(VerifyReport& report, const VerifyParts& parts, const Plan& plan, std::span<const std::int64_t> samples,
-                      const ReferenceGradient& reference, const Gradient& expected) {
-  const auto layers = parts.replica.model->batch_norm_layers();
-  const BatchNormMode mode = parts.configuration.batch_norm.mode;
-  if (layers.empty() || mode == BatchNormMode::exact) return;
-  const auto groups = batch_norm_groups(plan, samples, mode);
-  if (groups.size() == 1) return;
-  std::string size;
-  try {
-    report.differences.push_back({"batch_norm", difference_of(reference.exact(groups), expected).relative_l2});
-    size = formatted(" (relative L2 %.2g, the rest in float64)", report.differences.back().relative_l2);
-  } catch (const std::exception& error) {
-    size = std::string(" (how far is not known: in float64 such a group fails: ") + error.what() + ")";
+  [[nodiscard]] Gradient gradient_now() const {
+    Gradient gradient;
+    const auto& flat = parts_.replica.gradients;
+    for (std::size_t i = 0; i < flat.views().size(); ++i) gradient.push_back({flat.parameters()[i].name, as_numbers(flat.views()[i])});
+    return gradient;
   }
-  const std::string which = std::to_string(layers.size()) + " layer(s), first " + layers.front();
-  report.notes.push_back(
-      (mode == BatchNormMode::local
-           ? "BatchNorm is local: " + which + ", normalise each of the " + std::to_string(groups.size()) + " micro-batches"
-           : "BatchNorm is synchronised over ranks: " + which + ", normalise each of the " + std::to_string(groups.size()) +
-                 " accumulation steps") +
-      " by its own statistics, so this is not the gradient of the large batch" + size + "; batch_norm.mode = \"exact\" makes it so");
-}
 
-void judge_randomness(VerifyReport& report, const VerifyParts& parts, const Group& samples, const ReferenceGradient& reference,
-                      const Gradient& expected) {
-  // Any other reason why a model cannot be taken apart does not touch this gradient.
-  try {
-    check_capture(parts.configuration, parts.data);
-  } catch (const DrawsOtherwise& error) {
-    report.differences.push_back({"randomness", difference_of(reference.exact({samples}), expected).relative_l2});
-    report.notes.push_back(
-        std::string(error.what()) +
-        formatted("; the same batch once more differs by %.2g (relative L2, in float64)", report.differences.back().relative_l2) +
-        "; dropout in all its forms is keyed");
-  } catch (const CannotCapture&) {
+  void validate() {
+    if (parts_.validation == nullptr) return;
+    const Beginning data(*parts_.validation, std::max(k_least_validation, batch_size_));
+    const Plan& plan = parts_.plans.plan_of(batch_size_);
+    const RankPlan& mine = plan.ranks.at(static_cast<std::size_t>(parts_.control.rank()));
+    EvaluationRequest request{.share = share(plan)};
+    if (!mine.micro_batches.empty()) request.micro_batch_size = mine.micro_batches.back().size;
+    const AveragedStatistics averaged(parts_.replica.own_statistics(), share(plan), parts_.control);
+    const Digest before = digest_of(parts_.replica);
+    TrainedValidation found{data, data.size(), step_number_, {}, evaluate(request, parts_.replica, data, parts_.control), false};
+    int changed = digest_of(parts_.replica) != before ? 1 : 0;
+    std::vector<int> all(static_cast<std::size_t>(parts_.control.size()));
+    parts_.control.all_gather(&changed, all.data(), sizeof(changed));
+    found.model_changed = std::ranges::count(all, 1) > 0;
+    on_rank_0([&] {
+      found.weights = weights_of(*parts_.replica.model);
+      judge_->judge(found);
+    });
   }
-}
 
-void judge_precision(VerifyReport& report) {
-  if (report.precision != "bfloat16" && report.precision != "float16") return;
-  report.differences.push_back({"precision", report.reference_relative_l2});
-  report.notes.push_back(report.precision +
-                         formatted(" alone puts one single batch %.2g off float64 (relative L2)", report.reference_relative_l2));
-}
-
-std::string precision_text(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble: return "float64";
-    case at::kHalf: return "float16";
-    case at::kBFloat16: return "bfloat16";
-    default: return "float32";
+  void compare_replicas() {
+    const auto difference = mend_replicas(parts_.replica, parts_.control);
+    on_rank_0([&] {
+      if (parts_.control.size() > 1) judge_->judge_replicas(difference ? difference->parameter : "");
+    });
   }
-}
 
-void judge(VerifyReport& report, double tolerance) {
-  const double allowed =
-      tolerance > 0.0 ? tolerance
-                      : (report.precision == "float64" ? k_fp64_tolerance
-                                                       : std::max(k_fp32_tolerance, k_times_own_error * report.reference_relative_l2));
-  report.tolerance = allowed;
-  report.pass = report.relative_l2 <= allowed;  // false for NaN
-  report.verdict = report.pass ? Verdict::pass : Verdict::fail;
-}
+  VerifyReport report() {
+    VerifyReport report;
+    on_rank_0([&] { report = judge_->finish(); });
+    int verdict = static_cast<int>(report.verdict);
+    parts_.control.broadcast(&verdict, sizeof(verdict), 0);
+    report.verdict = static_cast<Verdict>(verdict);
+    report.pass = report.verdict == Verdict::pass;
+    return report;
+  }
+
+  VerifyParts parts_;
+  VerifyOptions options_;
+  ReferenceParts reference_;
+  TrainingStep step_;
+  std::optional<Judge> judge_;  // rank 0's
+  std::int64_t batch_size_ = 0;
+  std::int64_t total_steps_ = 0;
+  std::int64_t step_number_ = 0;
+};
 
 }  // namespace
 
 VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& options) {
-  const ReferenceGradient reference(parts.configuration, parts.data, parts.replica);
-  std::int64_t batch_size = largest_reference(parts, parts.plans.profile());
-  parts.control.broadcast(&batch_size, sizeof(batch_size), 0);
-  const Plan& plan = parts.plans.plan_of(std::min(batch_size, parts.data.size()));
-  const bool drop = parts.configuration.batch.last_batch == LastBatch::drop;
-  const auto samples = SampleOrder(parts.configuration.run.seed, parts.data.size(), plan.global_batch_size, drop).next();
-  const Gradient ours = plan_gradient(parts, samples, plan);
-
-  VerifyReport report;
-  agree(parts.control, [&] {
-    if (parts.control.rank() != 0) return;
-    const UnlimitedMemory on_the_host(MemoryBudget::install());
-    const Gradient expected = reference.exact({samples});
-    const Gradient single = reference.in_own_precision(samples);
-    report.precision = precision_text(parts.replica.autocast.value_or(parts.replica.type));
-    report.reference = "all " + std::to_string(plan.global_batch_size) + " samples at once on the CPU in float64";
-    if (plan.global_batch_size < parts.configuration.batch.global_batch_size) {
-      report.reference += "; the global batch of " + std::to_string(parts.configuration.batch.global_batch_size) +
-                          " is more than this host holds (or the data has)";
-    }
-    report.batch_norm = batch_norm_text(parts);
-    const Difference total = difference_of(ours, expected);
-    report.relative_l2 = total.relative_l2;
-    report.max_abs = total.max_abs;
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-      const Difference one = difference_of(ours[i].tensor, expected[i].tensor);
-      report.parameters.push_back(
-          {ours[i].name, one.relative_l2, one.max_abs, difference_of(single[i].tensor, expected[i].tensor).relative_l2});
-    }
-    report.reference_relative_l2 = difference_of(single, expected).relative_l2;
-    judge_batch_norm(report, parts, plan, samples, reference, expected);
-    judge_randomness(report, parts, samples, reference, expected);
-    judge_precision(report);
-    judge(report, options.tolerance);
-    if (!options.save_gradient.empty()) save_tensors(options.save_gradient, ours);
-  });
-  int pass = report.pass ? 1 : 0;
-  parts.control.broadcast(&pass, sizeof(pass), 0);
-  report.pass = pass != 0;
-  return report;
+  return Verification(parts, options).run();
 }
 
 }  // namespace onebatch

@@ -1,0 +1,183 @@
+// What verify judges by: what is no number, how large a tolerance may be, what so many sums round, and what an optimizer is to do.
+#include "trainer/device/compute_device.hpp"
+#include "trainer/verify/expected_update.hpp"
+#include "trainer/verify/judgement.hpp"
+#include "trainer/verify/reference_buffers.hpp"
+
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+namespace onebatch {
+namespace {
+
+constexpr double k_float32 = 0x1p-24;
+constexpr double k_nan = std::numeric_limits<double>::quiet_NaN();
+
+double none() {
+  return 0.0;
+}
+
+Gradient one(double a, double b) {
+  return {{"w", at::tensor({a, b}, at::kDouble)}};
+}
+
+TEST(DifferenceTest, what_is_no_number_is_never_within) {
+  for (const double bad : {k_nan, HUGE_VAL, -HUGE_VAL}) {
+    EXPECT_FALSE(is_within(difference_of(one(bad, 1.0), one(1.0, 1.0)).relative_l2, 1e9)) << bad;
+    EXPECT_FALSE(is_within(difference_of(one(1.0, 1.0), one(bad, 1.0)).relative_l2, 1e9)) << bad;
+    EXPECT_FALSE(is_within(difference_of(one(bad, 1.0), one(bad, 1.0)).relative_l2, 1e9)) << bad;
+    EXPECT_FALSE(is_within(difference_of(one(bad, 1.0), one(1.0, 1.0)).max_abs, 1e9)) << bad;
+  }
+  EXPECT_NEAR(difference_of(one(3.0, 4.5), one(3.0, 4.0)).relative_l2, 0.1, 1e-15);
+  EXPECT_FALSE(is_within(difference_of(one(1e-300, 0.0), one(0.0, 0.0)).relative_l2, 1e9)) << "something where nothing is expected";
+}
+
+TEST(JudgementTest, twice_the_own_error_passes_and_no_more) {
+  EXPECT_EQ(judge(1.9e-3, 1e-3, k_float32, none).verdict, Verdict::pass);
+  EXPECT_EQ(judge(2.1e-3, 1e-3, k_float32, none).verdict, Verdict::fail);
+  EXPECT_EQ(judge(1.9e-6, 0.0, k_float32, none).verdict, Verdict::pass);
+  EXPECT_EQ(judge(1e-12, 0.0, 0x1p-53, none).verdict, Verdict::pass);
+  EXPECT_EQ(judge(1e-11, 0.0, 0x1p-53, none).verdict, Verdict::fail);
+}
+
+TEST(JudgementTest, a_reference_that_is_far_off_itself_judges_nothing) {
+  for (const double own : {0.011, 0.3, 3.27, k_nan}) {
+    EXPECT_EQ(judge(0.0, own, k_float32, none).verdict, Verdict::cannot_judge) << own;
+    EXPECT_NE(judge(own, own, k_float32, none).verdict, Verdict::pass) << own;
+    EXPECT_EQ(judge_number(0.0, own, k_float32).verdict, Verdict::cannot_judge) << own;
+  }
+  EXPECT_EQ(judge(k_nan, 0.3, k_float32, none).verdict, Verdict::fail);
+  EXPECT_EQ(judge(k_nan, 1e-7, k_float32, none).verdict, Verdict::fail);
+  EXPECT_EQ(judge_number(k_nan, 0.0, k_float32).verdict, Verdict::fail);
+}
+
+TEST(JudgementTest, the_number_of_sums_is_asked_for_where_it_matters) {
+  EXPECT_EQ(judge(3.7e-6, 1e-7, k_float32, [] { return 1.5e-5; }).verdict, Verdict::pass);
+  EXPECT_EQ(judge(3.7e-6, 1e-7, k_float32, [] { return 1e-8; }).verdict, Verdict::fail);
+  EXPECT_EQ(judge(0.05, 1e-7, k_float32, [] { return 1.0; }).verdict, Verdict::cannot_judge)
+      << "nothing is judged by sums that round as much";
+  judge(1e-7, 1e-7, k_float32, []() -> double { throw std::logic_error("not needed"); });
+}
+
+TEST(BufferDifferenceTest, infinities_are_values_and_whole_numbers_are_exact) {
+  const std::vector<NamedTensor> mask = {{"mask", at::tensor({0.0, -HUGE_VAL}, at::kDouble)}};
+  EXPECT_EQ(difference_of_buffers(mask, mask).relative_l2, 0.0);
+  EXPECT_EQ(difference_of_buffers({{"mask", at::tensor({0.0, k_nan}, at::kDouble)}}, mask).worst, "mask");
+  EXPECT_EQ(difference_of_buffers({{"mask", at::tensor({0.0, HUGE_VAL}, at::kDouble)}}, mask).relative_l2, HUGE_VAL);
+  const std::vector<NamedTensor> count = {{"bn.num_batches_tracked", at::tensor({7}, at::kLong)}};
+  const std::vector<NamedTensor> more = {{"bn.num_batches_tracked", at::tensor({8}, at::kLong)}};
+  EXPECT_EQ(difference_of_buffers(more, count).relative_l2, HUGE_VAL);
+  EXPECT_EQ(difference_of_buffers(more, count, {"bn.num_batches_tracked"}).relative_l2, 0.0);
+}
+
+// A small network and as many samples as it takes.
+class Bench {
+ public:
+  explicit Bench(const std::function<void(Configuration&)>& change = [](Configuration&) {})
+      : configuration_(changed(change)), data_(open_dataset(configuration_.data.train, Split::train, 1)), device_(bound()) {
+    replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
+  }
+  [[nodiscard]] ReferenceParts parts() const { return {configuration_, *data_, *replica_}; }
+  [[nodiscard]] ReferenceModel model(at::ScalarType type) const {
+    return {parts(), {c10::Device(c10::kCPU), type, BatchNorms::as_configured}, weights_of(*replica_->model)};
+  }
+  Replica& replica() { return *replica_; }
+  [[nodiscard]] const Configuration& configuration() const { return configuration_; }
+
+ private:
+  static Configuration changed(const std::function<void(Configuration&)>& change) {
+    Configuration c;
+    c.data.train.kind = DataKind::synthetic;
+    c.data.train.shape = {6};
+    c.data.train.size = 8192;
+    c.model.hidden = {4};
+    c.batch.global_batch_size = 16;
+    change(c);
+    return c;
+  }
+  static std::unique_ptr<ComputeDevice> bound() {
+    DeviceRequest request;
+    request.simulate = {SimulatedDevice{}};
+    return bind_device(request);
+  }
+
+  Configuration configuration_;
+  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<ComputeDevice> device_;
+  std::unique_ptr<Replica> replica_;
+};
+
+// As many gradients as samples, summed one by one in float32 and in float64.
+TEST(RoundingOfSumsTest, predicts_what_thousands_of_float32_sums_round) {
+  const Bench bench;
+  std::vector<Group> groups(8192);
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = {static_cast<std::int64_t>(i)};
+  ReferenceModel exact = bench.model(at::kDouble);
+  const Gradient in_float64 = exact.gradient_of(groups, 0).gradient;
+  const double error = difference_of(bench.model(at::kFloat).gradient_of(groups, 0).gradient, in_float64).relative_l2;
+  const double predicted = rounding_of_sums(exact, groups, 0, k_float32);
+  EXPECT_GT(error, 33.0 * k_float32) << "what the test is about";
+  EXPECT_LE(error, 4.0 * predicted);
+  EXPECT_GE(error, predicted / 25.0);
+}
+
+class UpdateTest : public testing::TestWithParam<OptimizerKind> {
+ protected:
+  static void configure(Configuration& c) {
+    c.optimizer.kind = GetParam();
+    c.optimizer.weight_decay = 0.1;
+    c.optimizer.momentum = GetParam() == OptimizerKind::sgd ? 0.9 : 0.0;
+    c.optimizer.nesterov = GetParam() == OptimizerKind::sgd;
+    c.optimizer.lr = 0.02;
+    ParameterGroup group;
+    group.match = "*.bias";
+    group.weight_decay = 0.0;
+    group.lr = 0.005;
+    c.optimizer.groups = {group};
+  }
+
+  // Two steps with a gradient by chance; the difference after the second.
+  static ExpectedUpdate::Result second_step(Bench& bench, const std::function<void(Replica&)>& afterwards) {
+    Replica& replica = bench.replica();
+    const std::vector<double> touched(replica.gradients.parameters().size(), 1.0);
+    std::optional<ExpectedUpdate> update;
+    Gradient gradient;
+    for (int i = 0; i < 2; ++i) {
+      gradient.clear();
+      for (std::size_t k = 0; k < touched.size(); ++k) {
+        replica.gradients.views()[k].copy_(at::randn(replica.gradients.views()[k].sizes()));
+        gradient.push_back({replica.gradients.parameters()[k].name, as_numbers(replica.gradients.views()[k])});
+      }
+      update.emplace(bench.configuration(), replica);
+      replica.optimizer.step(0.01, touched);
+    }
+    afterwards(replica);
+    return update->compare(gradient, {}, 0.01);
+  }
+};
+
+TEST_P(UpdateTest, the_optimizers_steps_are_the_formulas) {
+  Bench bench(configure);
+  const ExpectedUpdate::Result found = second_step(bench, [](Replica&) {});
+  EXPECT_LE(found.relative_l2, found.tolerance);
+  EXPECT_LT(found.tolerance, 1e-2);
+}
+
+TEST_P(UpdateTest, elements_that_changed_places_are_found) {
+  Bench bench(configure);
+  const ExpectedUpdate::Result found = second_step(bench, [](Replica& replica) {
+    const at::Tensor weight = replica.gradients.parameters().front().tensor.detach();
+    weight.copy_(weight.clone().flip(0));
+  });
+  EXPECT_GT(found.relative_l2, 2.0 * found.tolerance);
+  EXPECT_EQ(found.worst, "layer0.weight");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, UpdateTest, testing::Values(OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw));
+
+}  // namespace
+}  // namespace onebatch

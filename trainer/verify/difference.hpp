@@ -1,0 +1,34 @@
+// How far two gradients are apart. What is no number is as far apart as can be.
+#pragma once
+
+#include "trainer/models/model.hpp"
+
+namespace onebatch {
+
+/// Of the whole gradient, in fp64 on the CPU, by parameter. A complex one's parts are two numbers.
+using Gradient = std::vector<NamedTensor>;
+
+struct Difference {
+  double relative_l2 = 0.0;  // NaN where either side holds NaN or infinity
+  double max_abs = 0.0;
+};
+
+/// `error` over `norm`; NaN where either is not finite, infinity where only the norm is zero.
+double ratio(double error, double norm);
+Difference difference_of(const at::Tensor& ours, const at::Tensor& reference);
+/// Over all parameters together. Throws std::logic_error where they are not the same parameters.
+Difference difference_of(const Gradient& ours, const Gradient& reference);
+double norm_of(const Gradient& gradient);
+
+/// False also for NaN.
+inline bool is_within(double error, double tolerance) {
+  return error <= tolerance;
+}
+
+/// A copy of any tensor's numbers, as fp64 on the CPU.
+at::Tensor as_numbers(const at::Tensor& tensor);
+
+/// By what a number of this type is rounded at most, relative.
+double unit_roundoff(at::ScalarType type);
+
+}  // namespace onebatch

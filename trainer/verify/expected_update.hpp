@@ -1,0 +1,35 @@
+// What one step of the optimizer makes of weights, in float64 and from the papers' formulas: not by the program's optimizer.
+#pragma once
+
+#include "trainer/verify/reference.hpp"
+
+namespace onebatch {
+
+/// Adam (Kingma and Ba, 2015, algorithm 1, with L2 decay in the gradient), AdamW (Loshchilov and Hutter, 2019, algorithm 2), SGD with
+/// (Nesterov) momentum as PyTorch writes it; clipping of the whole gradient before; groups of parameters with options of their own.
+class ExpectedUpdate {
+ public:
+  /// Copies weights and the optimizer's state as they are before the step.
+  ExpectedUpdate(const Configuration& configuration, const Replica& replica);
+
+  struct Result {
+    double relative_l2 = 0.0;  // of what was added to the weights
+    double tolerance = 0.0;    // what the type of the weights rounds
+    std::string worst;         // the parameter that is off most
+  };
+  /// The weights now against those expected. `gradient` as it was before clipping; parameters in `not_reached` keep their values.
+  [[nodiscard]] Result compare(const Gradient& gradient, const std::vector<std::string>& not_reached, double lr) const;
+
+ private:
+  struct Tensors {
+    at::Tensor weight, first, second, count;
+  };
+  [[nodiscard]] at::Tensor expected(std::size_t index, at::Tensor gradient, double lr) const;
+  [[nodiscard]] const ParameterGroup* group_of(const std::string& name) const;
+
+  const Configuration& configuration_;
+  const Replica& replica_;
+  std::vector<Tensors> before_;
+};
+
+}  // namespace onebatch

@@ -1,0 +1,319 @@
+#include "trainer/verify/judge.hpp"
+
+#include "trainer/device/compute_device.hpp"
+#include "trainer/formatted.hpp"
+#include "trainer/graph/tape.hpp"
+#include "trainer/replica_state.hpp"
+#include "trainer/verify/mixing_operator.hpp"
+#include "trainer/verify/reference_buffers.hpp"
+#include "trainer/verify/separation.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+constexpr std::size_t k_few_samples = 7;
+constexpr double k_same_weight = 1e-6;        // a model may return it in float32
+constexpr double k_most_by_order = 1e-3;      // of float64; more is no rounding
+constexpr double k_least_in_float64 = 1e-10;  // of the plan's micro-batches: what mixes samples is far above it
+constexpr double k_float32_roundoff = 0x1p-24;
+
+std::vector<NamedTensor> copies(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copied;
+  for (const auto& [name, tensor] : tensors) copied.push_back({name, tensor.detach().clone()});
+  return copied;
+}
+
+double apart(double ours, double expected) {
+  return ours == expected ? 0.0 : ratio(std::abs(ours - expected), std::abs(expected));
+}
+
+Gradient in_another_order(ReferenceModel& model, const TrainedBatch& batch) {
+  const SavedTensors before(model.model().buffers());
+  const Group samples(batch.samples.rbegin(), batch.samples.rend());
+  Gradient gradient = model.gradient_of({samples}, batch.step).gradient;
+  before.restore();
+  return gradient;
+}
+
+// What rounds where float64 is asked for.
+double roundoff_inside(const ReferenceParts& parts, const Weights& weights) {
+  const Group few = {0, std::min<std::int64_t>(1, parts.data.size() - 1)};
+  try {
+    ReferenceModel model(parts, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::frozen}, weights);
+    return std::min(k_float32_roundoff, unit_roundoff(shortest_type(model, few, 0)));
+  } catch (const std::exception&) {
+    return unit_roundoff(at::kDouble);  // whatever it was stops the reference too, where it matters
+  }
+}
+
+}  // namespace
+
+Judge::Judge(const ReferenceParts& parts, double tolerance)
+    : parts_(parts),
+      given_tolerance_(tolerance),
+      first_(weights_of(*parts.replica.model)),
+      reference_(parts, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, first_),
+      in_float64_on_host_(parts.replica.type == at::kDouble && !parts.replica.autocast && parts.replica.device.device().is_cpu()),
+      inside_(roundoff_inside(parts, first_)) {
+  report_.precision = precision_text(parts.replica.autocast.value_or(parts.replica.type));
+  report_.batch_norm = batch_norm_text(parts);
+}
+
+void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
+  const bool first = report_.compared.empty();
+  if (first) judge_separation(batch);
+  reference_.take_parameters(batch.before);
+  const ReferenceModel::Answer exact = reference_.gradient_of({batch.samples}, batch.step);
+  if (batch.totals.skipped || exact.sums.weight == 0.0) {
+    const double error = apart(batch.totals.weight, exact.sums.weight);
+    return add("weight", batch.where, error, judge_number(error, 0.0, roundoff_of_numbers()));
+  }
+  const Own own = own_answer(batch, exact);
+  if (first) describe(batch, exact.gradient, own);
+  judge_gradient(batch, exact.gradient, own);
+  if (report_.precision != "float64" && batch.step != 1) judge_float64(batch, exact.gradient);
+  judge_sums(batch, exact.sums, own.answer.sums);
+  if (std::isfinite(batch.totals.grad_norm) &&
+      (parts_.configuration.precision.master_weights || !at::isReducedFloatingType(parts_.replica.type))) {
+    const ExpectedUpdate::Result found = update.compare(batch.gradient, exact.not_reached, batch.lr);
+    add("weights", batch.where, found.relative_l2,
+        {found.tolerance, is_within(found.relative_l2, found.tolerance) ? Verdict::pass : Verdict::fail});
+    if (report_.compared.back().verdict == Verdict::fail)
+      take({"optimizer",
+            "the gradient was made into other weights than " + std::string("the optimizer's formulas make of it, most in ") + found.worst +
+                ": a parameter whose memory is laid out in another way than its gradient's, or a forward that changes parameters"});
+  }
+  judge_buffers(batch, own);
+}
+
+// Of one number: in 16 bits a mean over samples whose own have two or three digits.
+double Judge::roundoff_of_numbers() const {
+  if (report_.precision == "float64") return std::max(unit_roundoff(at::kDouble), inside_);
+  if (report_.precision == "float32") return k_float32_roundoff;
+  return unit_roundoff(parts_.replica.autocast.value_or(parts_.replica.type)) / 128.0;
+}
+
+double Judge::error_by_order(const TrainedBatch& batch, const Gradient& exact) {
+  return difference_of(in_another_order(reference_, batch), exact).relative_l2;
+}
+
+Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
+  if (in_float64_on_host_) return {exact, error_by_order(batch, exact.gradient), copies(reference_.model().buffers())};
+  const c10::Device device = own_ ? own_->device() : parts_.replica.device.device();
+  try {
+    return own_answer_on(device, batch, exact);
+  } catch (const std::exception& error) {
+    if (device.is_cpu() || !is_out_of_memory(error)) throw;
+  }
+  own_.reset();
+  parts_.replica.device.empty_cache();
+  note("one single batch does not fit on " + parts_.replica.device.name() + ": what rounding it has by itself was found on the host");
+  return own_answer_on(c10::Device(c10::kCPU), batch, exact);
+}
+
+Judge::Own Judge::own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
+  if (!own_) own_.emplace(parts_, Arithmetic{device, std::nullopt, BatchNorms::as_configured}, first_);
+  own_->take_parameters(batch.before);
+  const double order = difference_of(in_another_order(*own_, batch), exact.gradient).relative_l2;
+  Own own{own_->gradient_of({batch.samples}, batch.step), order, copies(own_->model().buffers())};
+  const double error = difference_of(own.answer.gradient, exact.gradient).relative_l2;
+  own.error = error <= order ? order : error;
+  return own;
+}
+
+void Judge::judge_separation(const TrainedBatch& batch) {
+  const Group samples = weighing_samples(parts_, batch.samples, k_few_samples);
+  if (samples.size() < 2) return;
+  Separation found;
+  try {
+    found = separate({parts_, batch.before, unequal_parts(samples), batch.step, at::kDouble});
+  } catch (const std::exception& error) {
+    found = {Separation::Outcome::not_judged, 0.0, 0.0, {}, error.what()};
+  }
+  if (found.outcome == Separation::Outcome::not_judged)
+    return note("a few samples at once and in parts were not compared: " + found.reason);
+  const bool same = found.outcome == Separation::Outcome::same;
+  add("a few samples in parts", "step 1", found.relative_l2, {found.tolerance, same ? Verdict::pass : Verdict::fail});
+  if (same) return;
+  take({found.cause, found.reason});
+  if (found.cause == "noise") report_.differences.push_back({"randomness", found.relative_l2});
+}
+
+void Judge::judge_gradient(const TrainedBatch& batch, const Gradient& exact, const Own& own) {
+  const double u =
+      in_float64_on_host_ || report_.precision == "float64" ? std::max(unit_roundoff(at::kDouble), inside_) : k_float32_roundoff;
+  const double error = difference_of(batch.gradient, exact).relative_l2;
+  const double summed = unit_roundoff(parts_.replica.gradients.flat().scalar_type());
+  const Judgement judgement = given_tolerance_ > 0.0
+                                  ? Judgement{given_tolerance_, is_within(error, given_tolerance_) ? Verdict::pass : Verdict::fail}
+                                  : onebatch::judge(error, own.error, u, [&] { return rounding(batch, summed); });
+  if (report_.tolerance == 0.0) report_.tolerance = judgement.tolerance;
+  add("gradient", batch.where, error, judgement);
+  if (in_float64_on_host_) float64_error_ = error;
+  judge_groups(batch, exact, own);
+  // In float64 rounding alone is never so large that nothing can be judged.
+  const bool failed = judgement.verdict == Verdict::fail || (judgement.verdict == Verdict::cannot_judge && in_float64_on_host_);
+  if (failed) explain(batch, exact, error, judgement.tolerance);
+}
+
+double Judge::rounding(const TrainedBatch& batch, double u) const {
+  ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::frozen}, batch.before);
+  return rounding_of_sums(model, groups_of(batch.plan, batch.samples), batch.step, u);
+}
+
+// The same micro-batches without the run's precision.
+void Judge::judge_float64(const TrainedBatch& batch, const Gradient& exact) {
+  if (batch_norm_groups(parts_, batch.plan, batch.samples).size() > 1) return;  // judge_groups has said it
+  try {
+    if (!host_) host_.emplace(parts_, first_);
+    host_->take_parameters(batch.before);
+    const double error = difference_of(host_->gradient_of(batch.samples, batch.plan, batch.step), exact).relative_l2;
+    const double u = std::max(unit_roundoff(at::kDouble), inside_);
+    double order = k_least_in_float64 / 2.0;
+    if (!is_within(error, k_least_in_float64)) order = std::max(order, std::min(k_most_by_order, error_by_order(batch, exact)));
+    const Judgement judgement = onebatch::judge(error, order, u, [&] { return rounding(batch, u); });
+    add("gradient in float64", batch.where, error, judgement);
+    float64_error_ = error;
+    if (report_.float64 && !report_.float64->pass) return;
+    report_.float64 = Float64Verdict{judgement.verdict == Verdict::pass, error, judgement.tolerance};
+    if (judgement.verdict == Verdict::fail) explain(batch, exact, error, judgement.tolerance);
+  } catch (const CannotCapture& error) {
+    note(std::string("not computed in float64: ") + error.what());
+  }
+}
+
+void Judge::judge_groups(const TrainedBatch& batch, const Gradient& exact, const Own& own) {
+  const std::vector<Group> groups = batch_norm_groups(parts_, batch.plan, batch.samples);
+  if (groups.size() < 2) return;
+  try {
+    ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, batch.before);
+    const Gradient by_groups = model.gradient_of(groups, batch.step).gradient;
+    const double off = difference_of(batch.gradient, by_groups).relative_l2;
+    const double size = difference_of(by_groups, exact).relative_l2;
+    if (std::ranges::none_of(report_.differences, [](const auto& one) { return one.cause == "batch_norm"; })) {
+      report_.differences.push_back({"batch_norm", size});
+      note(std::to_string(parts_.replica.model->batch_norm_layers().size()) + " BatchNorm layer(s), first " +
+           (parts_.replica.model->batch_norm_layers().empty() ? "one without a name" : parts_.replica.model->batch_norm_layers().front()) +
+           formatted(", make it another gradient than the large batch's by %.2g (relative L2, the rest in float64)", size));
+    }
+    const Judgement judgement = onebatch::judge(off, own.error, k_float32_roundoff, [&] { return rounding(batch, k_float32_roundoff); });
+    take(local_batch_norm(parts_, groups.size(), off, judgement.tolerance));
+  } catch (const std::exception& error) {
+    take({"batch_norm", std::string("BatchNorm normalises ") + std::to_string(groups.size()) +
+                            " groups by their own statistics (how far that is off is not known: in float64 such a group fails: " +
+                            error.what() + "); batch_norm.mode = \"exact\" makes it the large batch's"});
+  }
+}
+
+void Judge::explain(const TrainedBatch& batch, const Gradient& exact, double error, double tolerance) {
+  if (!report_.cause.empty()) return;
+  take(not_finite(batch.gradient, exact));
+  const std::vector<Group> groups = groups_of(batch.plan, batch.samples);
+  if (report_.cause.empty()) take(mixing_in_the_plan(parts_, batch.before, groups, batch.step));
+  if (report_.cause.empty()) take(rounded_reduction(parts_, batch.before, shares_of(batch.plan, batch.samples), batch.step, error));
+  if (report_.cause.empty() && !parts_.replica.has_batch_statistics) {
+    ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, batch.before);
+    take(taken_apart(parts_, float64_error_, difference_of(model.gradient_of(groups, batch.step).gradient, exact).relative_l2, tolerance));
+  }
+}
+
+void Judge::judge_sums(const TrainedBatch& batch, const BatchSums& exact, const BatchSums& own) {
+  const double weight = apart(batch.totals.weight, exact.weight);
+  const double u = roundoff_of_numbers();
+  add("weight", batch.where, weight, judge_number(weight, apart(own.weight, exact.weight), u));
+  const double expected = exact.loss / exact.weight;
+  const double loss = apart(batch.totals.loss_sum / batch.totals.weight, expected);
+  add("loss", batch.where, loss, judge_number(loss, apart(own.loss / own.weight, expected), u));
+}
+
+void Judge::judge_buffers(const TrainedBatch& batch, const Own& own) {
+  const auto exact = reference_.model().buffers();
+  if (exact.empty()) return;
+  const bool own_statistics = batch_norm_groups(parts_, batch.plan, batch.samples).size() > 1;
+  const std::vector<std::string> left_out = own_statistics ? reference_.model().running_statistics() : std::vector<std::string>();
+  const BufferDifference ours = difference_of_buffers(batch.buffers, exact, left_out);
+  const BufferDifference single = difference_of_buffers(own.buffers, exact, left_out);
+  const Judgement judgement = judge_number(ours.relative_l2, single.relative_l2, roundoff_of_numbers());
+  add("buffers", batch.where, ours.relative_l2, judgement);
+  if (judgement.verdict == Verdict::fail)
+    take({"hidden_state", "the buffer " + ours.worst + " is not what one large batch leaves in it: it changes in every micro-batch"});
+}
+
+void Judge::judge(const TrainedValidation& found) {
+  const ReferenceParts& p = parts_;
+  const EvaluationResult exact = reference_validation(p, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, found);
+  const EvaluationResult own = reference_validation(p, {c10::Device(c10::kCPU), std::nullopt, BatchNorms::as_configured}, found);
+  const double error = apart(found.result.loss, exact.loss);
+  const Judgement loss = judge_number(error, apart(own.loss, exact.loss), roundoff_of_numbers());
+  add("loss", "validation", error, loss);
+  Judgement accuracy{0.0, Verdict::pass};
+  if (found.result.accuracy && exact.accuracy) {
+    const double off = std::abs(*found.result.accuracy - *exact.accuracy);
+    const double one_tie = report_.precision == "float64" ? 0.0 : 1.0 / static_cast<double>(exact.samples);  // that rounding breaks
+    accuracy.tolerance = 2.0 * std::abs(*own.accuracy - *exact.accuracy) + one_tie + unit_roundoff(at::kFloat);
+    accuracy.verdict = is_within(off, accuracy.tolerance) ? Verdict::pass : Verdict::fail;
+    add("accuracy", "validation", off, accuracy);
+  }
+  const Judgement unchanged{0.0, found.model_changed ? Verdict::fail : Verdict::pass};
+  add("model after it", "validation", found.model_changed ? HUGE_VAL : 0.0, unchanged);
+  if (found.model_changed) take({"validation", "validation changes the model: it updates buffers in evaluation's phase"});
+  if (loss.verdict == Verdict::fail || accuracy.verdict == Verdict::fail)
+    take({"validation", "in evaluation's phase the model's answers depend on which samples are together, or are drawn"});
+}
+
+void Judge::judge_replicas(const std::string& parameter_that_differs) {
+  const bool same = parameter_that_differs.empty();
+  add("replicas", "after the last step", same ? 0.0 : HUGE_VAL, {0.0, same ? Verdict::pass : Verdict::fail});
+  if (!same)
+    take({"replicas", "the ranks' parameters are no longer the same, first in " + parameter_that_differs +
+                          ": something but the optimizer changes them"});
+}
+
+void Judge::describe(const TrainedBatch& batch, const Gradient& exact, const Own& own) {
+  report_.reference = "all " + std::to_string(batch.samples.size()) + " samples at once on the CPU in float64";
+  if (const std::int64_t wanted = parts_.configuration.batch.global_batch_size; static_cast<std::int64_t>(batch.samples.size()) < wanted)
+    report_.reference += "; the global batch of " + std::to_string(wanted) + " is more than this host holds (or the data has)";
+  const Difference total = difference_of(batch.gradient, exact);
+  report_.relative_l2 = total.relative_l2;
+  report_.max_abs = total.max_abs;
+  report_.reference_relative_l2 = own.error;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const Difference one = difference_of(batch.gradient[i].tensor, exact[i].tensor);
+    report_.parameters.push_back(
+        {exact[i].name, one.relative_l2, one.max_abs, difference_of(own.answer.gradient[i].tensor, exact[i].tensor).relative_l2});
+  }
+  if (report_.precision != "bfloat16" && report_.precision != "float16") return;
+  report_.differences.push_back({"precision", own.error});
+  note(report_.precision + formatted(" alone puts one single batch %.2g off float64 (relative L2)", own.error));
+}
+
+void Judge::add(const std::string& what, const std::string& where, double error, const Judgement& judgement) {
+  report_.compared.push_back({what, where, error, judgement.tolerance, judgement.verdict});
+}
+
+void Judge::take(const Reason& reason) {
+  if (reason.cause.empty() || !report_.cause.empty()) return;
+  report_.cause = reason.cause;
+  report_.reason = reason.text;
+}
+
+VerifyReport Judge::finish() {
+  const auto has = [&](Verdict verdict) {
+    return std::ranges::any_of(report_.compared, [&](const Comparison& c) { return c.verdict == verdict; });
+  };
+  report_.verdict = has(Verdict::fail) ? Verdict::fail : (has(Verdict::cannot_judge) ? Verdict::cannot_judge : Verdict::pass);
+  report_.pass = report_.verdict == Verdict::pass;
+  if (report_.verdict == Verdict::pass) report_.cause = report_.reason = "";
+  if (report_.verdict == Verdict::cannot_judge)
+    take({"precision",
+          report_.precision +
+              formatted(" puts one single batch itself %.2g off float64 (relative L2), and more than %.0e says nothing about a plan",
+                        report_.reference_relative_l2, k_most_own_error)});
+  if (report_.verdict == Verdict::fail) take(unknown());
+  return report_;
+}
+
+}  // namespace onebatch

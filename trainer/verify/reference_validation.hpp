@@ -1,0 +1,22 @@
+// Validation as one writes it by hand, in other sizes than the program's.
+#pragma once
+
+#include "trainer/results.hpp"
+#include "trainer/verify/reference.hpp"
+
+namespace onebatch {
+
+/// What the program's evaluation came to.
+struct TrainedValidation {
+  const Dataset& data;
+  std::int64_t samples = 0;  // the first so many
+  std::int64_t step = 0;
+  Weights weights;
+  EvaluationResult result;
+  bool model_changed = false;
+};
+
+/// The same samples in a few parts, and as of another step: neither is to change anything.
+EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in, const TrainedValidation& found);
+
+}  // namespace onebatch

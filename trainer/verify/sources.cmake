@@ -1,0 +1,1 @@
+target_sources(onebatch_trainer PRIVATE verify/difference.cpp verify/reference.cpp verify/reference_buffers.cpp verify/reference_validation.cpp verify/mixing_operator.cpp verify/separation.cpp verify/judgement.cpp verify/expected_update.cpp verify/host_replica.cpp verify/reasons.cpp verify/judge.cpp verify/at_start.cpp)
