@@ -1,6 +1,7 @@
 #include "trainer/accumulation.hpp"
 
 #include "comm/local_communicator.hpp"
+#include "trainer/data/padding.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/error.hpp"
 #include "trainer/fault_point.hpp"
@@ -142,8 +143,10 @@ std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBa
   return parts;
 }
 
-LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+LocalSums accumulate_gradient(Replica& replica, const Dataset& all, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+  const PaddedTo padded(all, longest_of(all, options.global_batch.empty() ? samples : options.global_batch));
+  const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
   if (replica.graph_step) {
     if (const auto sums = run_graph(replica, data, samples, micro_batches, step, options)) return *sums;
     recover_from_out_of_memory(replica.device);

@@ -1,5 +1,7 @@
 #include "trainer/evaluation.hpp"
 
+#include "trainer/data/padding.hpp"
+
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -84,7 +86,8 @@ EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, co
   const at::NoGradGuard no_grad;
   const auto samples = my_samples(data.size(), request.share, control);
   replica.model->set_phase(Phase::evaluation);
-  const Sums local = sum_over(replica, data, samples, request.micro_batch_size);
+  const PaddedTo padded(data, longest_of(data));
+  const Sums local = sum_over(replica, replica.padding == Padding::global_batch ? padded : data, samples, request.micro_batch_size);
   replica.model->set_phase(Phase::training);
   std::array<double, 4> sums = {local.loss, local.weight, local.correct, local.counted};
   control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);

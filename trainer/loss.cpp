@@ -1,5 +1,6 @@
 #include "trainer/loss.hpp"
 
+#include "trainer/data/dataset.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
 
@@ -10,32 +11,48 @@
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/tensor.h>
 
-#include <utility>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
 
 namespace onebatch {
 namespace {
 
-// Outputs [labels, classes] and labels [labels].
-std::pair<at::Tensor, at::Tensor> by_label(const at::Tensor& outputs, const at::Tensor& targets, std::int64_t num_classes) {
-  const auto sizes = outputs.sizes();
-  at::Tensor rows;
-  if (outputs.dim() == targets.dim() + 1 && sizes.slice(0, static_cast<std::size_t>(targets.dim())) == targets.sizes())
-    rows = targets.dim() == 1 ? outputs : outputs.flatten(0, -2);
-  else if (outputs.dim() == targets.dim() + 1 && targets.dim() > 1 && sizes[0] == targets.size(0) &&
-           sizes.slice(2) == targets.sizes().slice(1))
-    rows = outputs.movedim(1, -1).flatten(0, -2);
-  else if (outputs.dim() == 2 && sizes[0] == targets.numel())
-    rows = outputs;
-  else
-    throw UserError("the model returns " + shape_text(outputs.sizes()) + " for targets " + shape_text(targets.sizes()) +
-                    ": cross-entropy needs outputs of the targets' shape with the classes last (or second)");
-  if (rows.size(1) < num_classes)
-    throw UserError("the model returns " + std::to_string(rows.size(1)) + " outputs per label, but there are " +
-                    std::to_string(num_classes) + " classes: use a model of more outputs, or mend the data's labels");
-  return {rows, targets.dim() == 1 ? targets : targets.flatten()};
+using Shape = at::IntArrayRef;
+
+std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets) {
+  std::vector<ClassLayout> fitting;
+  const std::size_t dims = targets.size();
+  if (outputs.size() == dims + 1) {
+    if (outputs.slice(0, dims) == targets) fitting.push_back(ClassLayout::last);
+    if (dims > 1 && outputs[0] == targets[0] && outputs.slice(2) == targets.slice(1)) fitting.push_back(ClassLayout::second);
+  } else if (outputs.size() == 2 && outputs[0] == c10::multiply_integers(targets)) {
+    fitting.push_back(ClassLayout::flat);
+  }
+  return fitting;
+}
+
+[[noreturn]] void refuse_shapes(Shape outputs, Shape targets) {
+  throw UserError("the model returns " + shape_text(outputs) + " for targets " + shape_text(targets) +
+                  ": cross-entropy needs outputs of the targets' shape with the classes last (or second)");
+}
+
+[[noreturn]] void refuse_ambiguity(Shape outputs, Shape targets) {
+  throw UserError("the model returns " + shape_text(outputs) + " for targets " + shape_text(targets) +
+                  ": there are as many classes as positions, so nothing tells whether the classes are last or second. Let it return a row "
+                  "per label: outputs.flatten(0, -2) where they are last, outputs.movedim(1, -1).flatten(0, -2) where they are second");
 }
 
 }  // namespace
+
+std::string wrong_label(std::int64_t label, std::int64_t num_classes) {
+  if (label < 0)
+    return "labels are counted from 0; write loss.ignore_index = " + std::to_string(label) +
+           " where it is to count for nothing, or mend the data";
+  if (label >= k_most_classes) return "there are 2^31 classes at most; mend the data";
+  return "there are only " + std::to_string(num_classes) + " classes, 0 … " + std::to_string(num_classes - 1) +
+         "; write model.num_classes = " + std::to_string(label + 1) + " or more, or mend the data";
+}
 
 Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes) : configuration_(configuration), num_classes_(num_classes) {
   const auto given = static_cast<std::int64_t>(configuration_.class_weights.size());
@@ -44,6 +61,30 @@ Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes) : c
                     " classes: write one per class");
   }
   if (given != 0) class_weights_ = at::tensor(configuration.class_weights, at::kDouble);
+}
+
+void Loss::settle(const std::vector<SeenShapes>& seen) {
+  std::vector<ClassLayout> fitting = {ClassLayout::last, ClassLayout::second, ClassLayout::flat};
+  for (const SeenShapes& one : seen) {
+    const auto fits = layouts_that_fit(one.outputs, one.targets);
+    std::erase_if(fitting, [&](ClassLayout layout) { return std::find(fits.begin(), fits.end(), layout) == fits.end(); });
+    if (fitting.empty()) refuse_shapes(one.outputs, one.targets);
+  }
+  if (fitting.size() > 1) refuse_ambiguity(seen.at(0).outputs, seen.at(0).targets);
+  layout_ = fitting.front();
+}
+
+Loss::ByLabel Loss::by_label(const at::Tensor& outputs, const at::Tensor& targets) const {
+  std::vector<ClassLayout> fitting = layouts_that_fit(outputs.sizes(), targets.sizes());
+  if (layout_) std::erase_if(fitting, [&](ClassLayout layout) { return layout != *layout_; });
+  if (fitting.empty()) refuse_shapes(outputs.sizes(), targets.sizes());
+  if (fitting.size() > 1) refuse_ambiguity(outputs.sizes(), targets.sizes());
+  const at::Tensor moved = fitting.front() == ClassLayout::second ? outputs.movedim(1, -1) : outputs;
+  const at::Tensor rows = moved.dim() == 2 ? moved : moved.flatten(0, -2);
+  if (rows.size(1) < num_classes_)
+    throw UserError("the model returns " + std::to_string(rows.size(1)) + " outputs per label, but there are " +
+                    std::to_string(num_classes_) + " classes: use a model of more outputs, or mend the data's labels");
+  return {rows, targets.dim() == 1 ? targets : targets.flatten()};
 }
 
 std::vector<NamedTensor> Loss::constants() const {
@@ -72,8 +113,7 @@ double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& 
     for (std::int64_t i = sample * labels; i < (sample + 1) * labels; ++i) {
       if (label[i] == configuration_.ignore_index) continue;
       if (label[i] < 0 || label[i] >= num_classes_) {
-        throw UserError("the data holds the label " + std::to_string(label[i]) + ", but the model has " + std::to_string(num_classes_) +
-                        " classes: write model.num_classes = " + std::to_string(label[i] + 1) + " or more, or mend the data");
+        throw UserError("the data holds the label " + std::to_string(label[i]) + ": " + wrong_label(label[i], num_classes_));
       }
       counts = true;
       const double of_class = configuration_.class_weights.empty() ? 1.0 : configuration_.class_weights[static_cast<std::size_t>(label[i])];
@@ -84,24 +124,37 @@ double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& 
   return configuration_.normalize_by == NormalizeBy::tokens ? sum : counted_samples;
 }
 
+at::Tensor Loss::squared_error(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const {
+  const bool classes = targets.scalar_type() == at::kLong;
+  const at::Tensor wanted = classes ? at::one_hot(targets, num_classes_).to(outputs.scalar_type()) : targets;
+  // PyTorch would spread [N, 1] against [N] to [N, N].
+  if (outputs.sizes() != wanted.sizes())
+    throw UserError("the model returns " + shape_text(outputs.sizes()) + " for targets " + shape_text(wanted.sizes()) +
+                    (classes ? " (whole numbers are class indices, one-hot; save others as floating-point numbers)" : "") +
+                    ": mean squared error needs the same shape; let the model return that, or save the target so, as "
+                    "y.unsqueeze(1) for one output");
+  const auto outputs_of_a_sample = static_cast<double>(c10::multiply_integers(outputs.sizes().slice(1)));
+  // Mean over a sample's outputs, sum over samples: PyTorch's "mean" of the whole batch after the division.
+  if (!weights.defined()) return at::mse_loss(outputs, wanted, at::Reduction::Sum).div(outputs_of_a_sample);
+  const at::Tensor each = at::mse_loss(outputs, wanted, at::Reduction::None);
+  const at::Tensor weighted = (classes ? each.mean(-1) : each).mul(weights).sum();
+  if (configuration_.normalize_by == NormalizeBy::tokens) return weighted;
+  return weighted.div(static_cast<double>(c10::multiply_integers(targets.sizes().slice(1))));
+}
+
 at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const {
-  const auto reduction = weights.defined() ? at::Reduction::None : at::Reduction::Sum;
-  const auto weighted = [&](const at::Tensor& loss) { return weights.defined() ? loss.mul(weights.flatten()).sum() : loss; };
-  if (!is_classification()) {
-    const at::Tensor wanted = targets.scalar_type() == at::kLong ? at::one_hot(targets, num_classes_).to(outputs.scalar_type()) : targets;
-    // Mean over a sample's outputs, sum over samples: PyTorch's "mean" of the whole batch after the division.
-    const at::Tensor loss = at::mse_loss(outputs, wanted, reduction);
-    return weighted(weights.defined() ? loss.flatten(1).sum(1) : loss).div(static_cast<double>(outputs.numel() / outputs.size(0)));
-  }
+  if (!is_classification()) return squared_error(outputs, targets, weights);
   std::optional<at::Tensor> class_weights;
   if (class_weights_.defined()) class_weights = class_weights_.to(outputs.device(), outputs.scalar_type());
-  const auto [rows, labels] = by_label(outputs, targets, num_classes_);
-  return weighted(
-      at::cross_entropy_loss(rows, labels, class_weights, reduction, configuration_.ignore_index, configuration_.label_smoothing));
+  const auto [rows, labels] = by_label(outputs, targets);
+  const auto reduction = weights.defined() ? at::Reduction::None : at::Reduction::Sum;
+  const at::Tensor loss =
+      at::cross_entropy_loss(rows, labels, class_weights, reduction, configuration_.ignore_index, configuration_.label_smoothing);
+  return weights.defined() ? loss.mul(weights.flatten()).sum() : loss;
 }
 
 Loss::Correct Loss::count_correct(const at::Tensor& outputs, const at::Tensor& targets) const {
-  const auto [rows, labels] = by_label(outputs, targets, num_classes_);
+  const auto [rows, labels] = by_label(outputs, targets);
   const at::Tensor counted = labels.ne(configuration_.ignore_index);
   const at::Tensor hit = rows.argmax(1).eq(labels).logical_and(counted);
   return {hit.sum().item<double>(), counted.sum().item<double>()};

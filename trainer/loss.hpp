@@ -5,19 +5,39 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace onebatch {
+
+/// Where outputs have their classes: [N, ..., classes], [N, classes, ...], or [labels, classes] for targets [N, ...].
+enum class ClassLayout { last, second, flat };
+
+/// What a model returned for the targets of some samples.
+struct SeenShapes {
+  std::vector<std::int64_t> outputs;
+  std::vector<std::int64_t> targets;
+};
+
+/// Why a label is none of so many classes, in words that say what to write instead.
+std::string wrong_label(std::int64_t label, std::int64_t num_classes);
 
 class Loss {
  public:
   /// Throws UserError where the configuration does not fit `num_classes`.
   Loss(const LossConfiguration& configuration, std::int64_t num_classes);
 
+  /// Classification: decides once how outputs are laid out, as what fits all that was seen. Throws UserError where nothing does, or more
+  /// than one layout. Where nothing was decided outputs that fit in two ways are refused.
+  void settle(const std::vector<SeenShapes>& seen);
+
   /// The weight of a micro-batch, by which its global batch is divided. By tokens: labels that are not ignored, each times its class's and
-  /// its own weight (PyTorch's "mean"). By samples: those with a label that counts. `targets` [N, ...] and `weights` (of the same shape, or
-  /// undefined) on the CPU. Throws UserError on a label outside 0 … num_classes − 1.
+  /// its own weight (PyTorch's "mean"). By samples: those with a label that counts. Of squared errors: the labels' weights, or the samples.
+  /// `targets` [N, ...] and `weights` (of the same shape, or undefined) on the CPU. Throws UserError on a label outside
+  /// 0 … num_classes − 1.
   [[nodiscard]] double weight(const at::Tensor& targets, const at::Tensor& weights = {}) const;
-  /// The sum over all labels, a scalar on the graph. For targets [N, ...] outputs are [N, ..., num_classes], as language models return
-  /// them, or [N, num_classes, ...], as PyTorch's cross_entropy takes them; on the same device.
+  /// The sum over all labels, a scalar on the graph; of squared errors without weights of their mean over each sample's outputs. For class
+  /// indices [N, ...] outputs are [N, ..., num_classes], as language models return them, or [N, num_classes, ...], as PyTorch's
+  /// cross_entropy takes them; else they have the targets' shape. On the same device.
   [[nodiscard]] at::Tensor sum(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights = {}) const;
   /// Labels that are their outputs' largest, and how many count (are not ignored). Classification only.
   struct Correct {
@@ -32,10 +52,17 @@ class Loss {
   [[nodiscard]] bool is_classification() const { return configuration_.kind == LossKind::cross_entropy; }
 
  private:
+  struct ByLabel {
+    at::Tensor rows;    // [labels, classes]
+    at::Tensor labels;  // [labels]
+  };
+  [[nodiscard]] ByLabel by_label(const at::Tensor& outputs, const at::Tensor& targets) const;
   [[nodiscard]] double classification_weight(const at::Tensor& targets, const at::Tensor& weights) const;
+  [[nodiscard]] at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const;
 
   LossConfiguration configuration_;
   std::int64_t num_classes_;
+  std::optional<ClassLayout> layout_;
   at::Tensor class_weights_;  // float64, on the CPU; undefined where there are none
 };
 

@@ -7,8 +7,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -80,6 +82,32 @@ std::string in_forward(Replica& replica, const Dataset& data, std::span<const st
   return one.found();
 }
 
+// The first sample for which the flags [N, ...] are set in some place.
+std::optional<std::size_t> first_flagged(const at::Tensor& flags) {
+  const at::Tensor of_sample = flags.view({flags.size(0), -1}).any(1).cpu();
+  for (std::int64_t i = 0; i < of_sample.size(0); ++i) {
+    if (of_sample[i].item<bool>()) return static_cast<std::size_t>(i);
+  }
+  return std::nullopt;
+}
+
+enum class Sought { nan, infinity };
+
+// In what the model and its loss are given. An infinity may be meant, as in a mask; a NaN makes others of all that it meets.
+std::string in_data(const Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step, Sought sought) {
+  const auto given = replica.load(data, samples, step).batch.tensors();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].is_floating_point()) continue;
+    const auto flagged = first_flagged(sought == Sought::nan ? given[i].isnan() : given[i].isinf());
+    if (!flagged) continue;
+    const std::string holds = "sample " + std::to_string(samples[*flagged]) + " of " + data.name_of(i) + " holds ";
+    if (sought == Sought::nan) return holds + "NaN";
+    const bool infinite = !all_finite(data.gather(samples.subspan(*flagged, 1), at::kDouble).tensors()[i]);
+    return holds + (infinite ? "an infinity" : std::string("a number that is too large for ") + c10::toString(given[i].scalar_type()));
+  }
+  return {};
+}
+
 std::string on_this_rank(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                          const std::vector<MicroBatchRun>& micro_batches, std::int64_t step) {
   for (const auto& [name, tensor] : replica.model->parameters()) {
@@ -87,8 +115,12 @@ std::string on_this_rank(Replica& replica, const Dataset& data, std::span<const 
   }
   for (const auto part : micro_batches_of(samples, micro_batches)) {
     if (part.empty()) continue;
+    const std::string missing = in_data(replica, data, part, step, Sought::nan);
+    if (!missing.empty()) return missing;
     const std::string found = in_forward(replica, data, part, step);
-    if (!found.empty()) return "the first is made by " + found;
+    if (found.empty()) continue;
+    const std::string infinite = in_data(replica, data, part, step, Sought::infinity);
+    return "the first is made by " + found + (infinite.empty() ? "" : "; " + infinite);
   }
   return {};
 }

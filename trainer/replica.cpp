@@ -3,7 +3,9 @@
 #include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
+#include "trainer/output_check.hpp"
 
 #include <algorithm>
 
@@ -65,6 +67,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
   const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)
     graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
+  if (loss.is_classification() && has_a_label_per_position(data)) check_outputs(*this, data);
 }
 
 Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const {
@@ -92,6 +95,11 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
     returned = model->run(inputs, context);
   }
   if (loss.is_the_models()) {
+    if (returned.size() < 2 || returned[0].numel() != 1 || returned[1].numel() != 1)
+      throw UserError("loss.kind = \"model\": the model's forward returns " +
+                      (returned.size() < 2 ? "one tensor " + shape_text(returned.at(0).sizes())
+                                           : shape_text(returned[0].sizes()) + " and " + shape_text(returned[1].sizes())) +
+                      ", not two scalars: return the loss's sum over the micro-batch and its weight, as (loss.sum(), weight)");
     // What else it returns lives as long as the loss.
     return {returned[0].to(loss_type), returned[1].detach().to(loss_type), returned.size() > 2 ? returned[2] : at::Tensor()};
   }

@@ -16,9 +16,14 @@ namespace onebatch {
 
 class GraphStep;
 
+/// How far a micro-batch of sequences is padded: to the longest of the global batch that it is a part of, as in one batch, or, where a
+/// sample's loss and gradient are seen not to depend on it, to the longest in it.
+enum class Padding { global_batch, micro_batch };
+
 /// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before the model.
 struct Replica {
-  /// Builds the model on the device and allocates gradient and optimizer state. May throw an out-of-memory error.
+  /// Builds the model on the device and allocates gradient and optimizer state. Where there is a label per position, a forward settles how
+  /// the loss reads the outputs. May throw an out-of-memory error.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device);
   /// With a model that is built, and the gradient in `gradient_storage` (FlatGradients::bytes_needed), or on the device where that is null.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
@@ -61,7 +66,8 @@ struct Replica {
   LossScale loss_scale;
   std::unique_ptr<GraphStep> graph_step;  // where a step is run segment by segment, else null
   bool has_batch_statistics;              // a sample's gradient depends on which others are in its micro-batch
-  Timeline* timeline = nullptr;           // where spans go; none: nowhere
+  Padding padding = Padding::global_batch;
+  Timeline* timeline = nullptr;  // where spans go; none: nowhere
 };
 
 /// The model of a configuration for this data, on a device, in a type. With `float16` and `bfloat16` masters its BatchNorms stay in

@@ -10,6 +10,8 @@
 #include "trainer/fault_point.hpp"
 #include "trainer/graph/capture_check.hpp"
 #include "trainer/loop.hpp"
+#include "trainer/output_check.hpp"
+#include "trainer/padding_check.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica_state.hpp"
 #include "trainer/verify.hpp"
@@ -62,6 +64,8 @@ struct Session::State {
     talk.emplace(configuration, *device, world, observer);
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
+    agree(talk->control(), [&] { check_outputs(*replica, *data); });
+    settle_padding();
     if (configuration.batch_norm.mode != BatchNormMode::local && !replica->has_batch_statistics) {
       if (world.control().rank() == 0)
         observer.info("the model has no BatchNorm with statistics of its batch: batch_norm.mode changes nothing");
@@ -103,7 +107,10 @@ struct Session::State {
   void open() {
     fault_point("start", 0);
     const std::uint64_t seed = configuration.run.seed;
-    data = open_dataset(configuration.data.train, Split::train, seed);
+    std::optional<std::int64_t> ignored;
+    if (configuration.loss.kind == LossKind::cross_entropy) ignored = configuration.loss.ignore_index;
+    data = open_dataset(configuration.data.train, Split::train, seed, ignored);
+    check_targets(configuration.loss, *data, num_outputs(configuration, *data), "data");
     check_batch(configuration, *data);
     check_augmentation(configuration.data.augment, *data);
     check_grain(configuration);
@@ -111,7 +118,8 @@ struct Session::State {
     if (!folder.empty() && !std::filesystem::is_directory(folder))
       throw UserError("--timeline " + options.timeline_file.string() + ": there is no folder " + folder.string());
     if (configuration.data.validation) {
-      validation = open_dataset(*configuration.data.validation, Split::validation, seed);
+      validation = open_dataset(*configuration.data.validation, Split::validation, seed, ignored);
+      check_targets(configuration.loss, *validation, num_outputs(configuration, *data), "data.validation");
       if (validation->sample_shape() != data->sample_shape())
         throw UserError("a sample of data.validation has another shape than one of the training data");
     }
@@ -125,6 +133,20 @@ struct Session::State {
     or_does_not_fit(
         [&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
     for (const auto& [name, tensor] : model->parameters()) parameters_bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+
+  // Collective.
+  void settle_padding() {
+    const auto lengths = data->lengths();
+    if (lengths.empty() || std::ranges::min(lengths) == std::ranges::max(lengths)) return;
+    int own = 0;
+    agree_on_rank_0(talk->control(), [&] { own = padding_needed(configuration, *data) == Padding::micro_batch ? 1 : 0; });
+    talk->control().broadcast(&own, sizeof(own), 0);
+    if (own != 0) replica->padding = Padding::micro_batch;
+    if (own == 0 && world.rank() == 0)
+      observer.info(
+          "data.lengths: what the model makes of a sample depends on its padding, so each is padded to the longest of its global "
+          "batch, not of its micro-batch");
   }
 
   // What must be the same everywhere before ranks may compute together.

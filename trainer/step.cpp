@@ -112,9 +112,12 @@ StepTotals TrainingStep::add_up(const StepRequest& request) {
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    local.sums = accumulate_gradient(
-        replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches, request.step,
-        {.before_last = [this] { reducer_.begin_last_backward(); }, .split_on_out_of_memory = true, .ranks = &control_});
+    local.sums = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
+                                     share.micro_batches, request.step,
+                                     {.before_last = [this] { reducer_.begin_last_backward(); },
+                                      .split_on_out_of_memory = true,
+                                      .ranks = &control_,
+                                      .global_batch = request.global_batch});
   } catch (const StepAbandoned&) {
     // The rank that failed says so below.
   } catch (const MicroBatchDoesNotFit& error) {

@@ -3,7 +3,9 @@
 #include "tests/unit/scratch_folder.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/data/padding.hpp"
 #include "trainer/error.hpp"
+#include "trainer/output_check.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -13,6 +15,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -120,6 +123,70 @@ TEST(DatasetsTest, tensors_of_a_file_are_samples_cut_to_the_longest_among_them) 
   EXPECT_NE(refusal([](auto& c) { c.lengths = "labels"; }).find("one whole number per sample"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.weights = "lengths"; }).find("of the target's shape"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.path = "/nonexistent"; }).find("/nonexistent"), std::string::npos);
+}
+
+DatasetConfiguration file_of(const testing::ScratchFolder& folder, const std::vector<NamedTensor>& tensors) {
+  save_tensors(folder / "data", tensors);
+  DatasetConfiguration configuration;
+  configuration.kind = DataKind::safetensors;
+  configuration.path = (folder / "data").string();
+  return configuration;
+}
+
+TEST(DatasetsTest, the_ignored_label_is_no_class) {
+  const testing::ScratchFolder folder;
+  const auto configuration = file_of(folder, {{"x", at::zeros({4, 2})}, {"y", at::tensor({2, 255, 0, 255}, at::kLong)}});
+  const auto data = open_dataset(configuration, Split::train, 1, 255);
+  EXPECT_EQ(data->num_classes(), 3);
+  EXPECT_EQ(data->labels().value().largest.sample, 0);
+  EXPECT_EQ(data->labels().value().least.sample, 2);
+  EXPECT_EQ(open_dataset(configuration, Split::train, 1)->num_classes(), 256);
+}
+
+TEST(DatasetsTest, the_largest_of_all_labels_does_not_overflow) {
+  const testing::ScratchFolder folder;
+  const auto data = open_dataset(file_of(folder, {{"x", at::zeros({2, 2})}, {"y", at::tensor({std::int64_t{0}, INT64_MAX}, at::kLong)}}),
+                                 Split::train, 1);
+  EXPECT_EQ(data->num_classes(), k_most_classes);
+  EXPECT_EQ(data->labels().value().largest.value, INT64_MAX);
+  EXPECT_THROW(check_targets({}, *data, data->num_classes(), "data"), UserError);
+}
+
+TEST(DatasetsTest, tensors_without_values_are_refused) {
+  const testing::ScratchFolder folder;
+  EXPECT_THROW(open_dataset(file_of(folder, {{"x", at::zeros({3, 2})}, {"y", at::zeros({3, 0}, at::kLong)}}), Split::train, 1), UserError);
+  EXPECT_THROW(
+      open_dataset(file_of(folder, {{"x", at::zeros({std::int64_t{1} << 40, 0})}, {"y", at::zeros({3}, at::kLong)}}), Split::train, 1),
+      UserError);
+}
+
+TEST(DatasetsTest, weights_are_finite_and_not_negative) {
+  const testing::ScratchFolder folder;
+  for (const double wrong : {-0.5, std::nan(""), HUGE_VAL}) {
+    auto configuration = file_of(folder, {{"x", at::zeros({3, 2})},
+                                          {"y", at::zeros({3, 2}, at::kLong)},
+                                          {"w", at::tensor({1.0, 0.0, 1.0, wrong, 2.0, 1.0}, at::kDouble).view({3, 2})}});
+    configuration.weights = "w";
+    try {
+      open_dataset(configuration, Split::train, 1);
+      FAIL() << wrong;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("sample 1 of data.weights \"w\" holds"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(DatasetsTest, samples_can_be_padded_as_in_a_larger_batch) {
+  const testing::ScratchFolder folder;
+  auto configuration = file_of(
+      folder, {{"x", at::arange(12, at::kFloat).view({3, 4})}, {"y", at::zeros({3}, at::kLong)}, {"n", at::tensor({2, 3, 1}, at::kLong)}});
+  configuration.lengths = "n";
+  const auto data = open_dataset(configuration, Split::train, 1);
+  const std::vector<std::int64_t> some = {2};
+  EXPECT_EQ(data->gather(some, at::kFloat).inputs[0].sizes(), (std::vector<std::int64_t>{1, 1}));
+  EXPECT_EQ(longest_of(*data), 3);
+  EXPECT_EQ(longest_of(*data, std::vector<std::int64_t>{2, 0}), 2);
+  EXPECT_TRUE(PaddedTo(*data, 3).gather(some, at::kFloat).inputs[0].equal(at::tensor({8.0F, 9.0F, 10.0F}).view({1, 3})));
 }
 
 // By definition: pixel (r, c) of the shifted image is (r - down, c - right) of the image, or 0; then it is mirrored.

@@ -2,8 +2,11 @@
 
 #include "trainer/error.hpp"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,6 +89,86 @@ TEST(LossTest, squared_error_is_a_sum_over_samples) {
   // One-hot targets {0,1,0} and {0,0,1}: squares 1+1+.25 and 1+0+4, each a mean over three outputs.
   EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(), (2.25 + 5.0) / 3.0, 1e-14);
   EXPECT_FALSE(loss.is_classification());
+}
+
+// Sum over labels of logsumexp(classes) - own class, written out; `at(n, c, t)` is a logit.
+template <typename Logit>
+double summed(std::int64_t samples, std::int64_t classes, std::int64_t positions, const at::Tensor& targets, const Logit& at) {
+  double sum = 0.0;
+  for (std::int64_t n = 0; n < samples; ++n) {
+    for (std::int64_t t = 0; t < positions; ++t) {
+      double all = 0.0;
+      for (std::int64_t c = 0; c < classes; ++c) all += std::exp(at(n, c, t));
+      sum += std::log(all) - at(n, targets[n][t].template item<std::int64_t>(), t);
+    }
+  }
+  return sum;
+}
+
+TEST(LossTest, where_the_classes_are_is_decided_once) {
+  const at::Tensor logits = at::arange(18, at::kDouble).mul(0.7).sin().view({2, 3, 3});
+  const at::Tensor targets = labels({1, 2, 0, 0, 1, 1}).view({2, 3});
+  const auto value = [&](std::int64_t n, std::int64_t i, std::int64_t j) { return logits[n][i][j].item<double>(); };
+  Loss second({}, 3);
+  second.settle({{{4, 3, 3}, {4, 3}}, {{2, 3, 1}, {2, 1}}});
+  EXPECT_NEAR(second.sum(logits, targets).item<double>(), summed(2, 3, 3, targets, value), 1e-13);
+  Loss last({}, 3);
+  last.settle({{{4, 7, 3}, {4, 7}}});
+  const auto swapped = [&](std::int64_t n, std::int64_t c, std::int64_t t) { return value(n, t, c); };
+  EXPECT_NEAR(last.sum(logits, targets).item<double>(), summed(2, 3, 3, targets, swapped), 1e-13);
+  EXPECT_THROW(static_cast<void>(last.sum(at::zeros({2, 3, 5}), at::zeros({2, 5}, at::kLong))), UserError) << "classes second, of a sudden";
+}
+
+TEST(LossTest, shapes_that_fit_in_two_ways_are_refused) {
+  Loss loss({}, 3);
+  EXPECT_THROW(loss.settle({{{2, 3, 3}, {2, 3}}}), UserError);
+  EXPECT_THROW(loss.settle({{{2, 3, 5}, {2, 5}}, {{2, 5, 3}, {2, 5}}}), UserError) << "and those that fit in none";
+  EXPECT_THROW(static_cast<void>(loss.sum(at::zeros({2, 3, 3}), at::zeros({2, 3}, at::kLong))), UserError);
+  EXPECT_NO_THROW(loss.settle({{{6, 3}, {2, 3}}}));
+}
+
+// Of the weighted mean over the whole batch, sum(w e^2) / sum(w): PyTorch's mse_loss with a weight.
+TEST(LossTest, squared_errors_have_weights) {
+  LossConfiguration configuration;
+  configuration.kind = LossKind::mse;
+  const Loss loss(configuration, 3);
+  const at::Tensor made = at::tensor({1.0, 2.0, 4.0, 8.0}, at::kDouble).view({2, 2});
+  const at::Tensor targets = at::tensor({0.0, 1.0, 1.0, 10.0}, at::kDouble).view({2, 2});
+  const at::Tensor weights = at::tensor({0.5, 2.0, 1.0, 0.25}, at::kDouble).view({2, 2});
+  EXPECT_NEAR(loss.sum(made, targets, weights).item<double>(), 0.5 * 1 + 2.0 * 1 + 1.0 * 9 + 0.25 * 4, 1e-14);
+  EXPECT_DOUBLE_EQ(loss.weight(targets, weights), 3.75);
+  double parts = 0.0;
+  for (const std::int64_t n : {0, 1})
+    parts += loss.sum(made.narrow(0, n, 1), targets.narrow(0, n, 1), weights.narrow(0, n, 1)).item<double>();
+  EXPECT_NEAR(parts, 12.5, 1e-14) << "one by one";
+  // One-hot: squares 1+1+.25 and 1+0+4, each a mean over three outputs.
+  const at::Tensor of_labels = at::tensor({2.0, 0.5}, at::kDouble);
+  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2}), of_labels).item<double>(), (2.0 * 2.25 + 0.5 * 5.0) / 3.0, 1e-14);
+  configuration.normalize_by = NormalizeBy::samples;
+  const Loss by_samples(configuration, 3);
+  EXPECT_NEAR(by_samples.sum(made, targets, at::ones_like(weights)).item<double>(), by_samples.sum(made, targets).item<double>(), 1e-14);
+  EXPECT_NEAR(by_samples.sum(made, targets, weights).item<double>(), 12.5 / 2.0, 1e-14);
+  EXPECT_DOUBLE_EQ(by_samples.weight(targets, weights), 2.0);
+}
+
+TEST(LossTest, squared_errors_need_one_shape) {
+  LossConfiguration configuration;
+  configuration.kind = LossKind::mse;
+  const Loss loss(configuration, 3);
+  try {
+    static_cast<void>(loss.sum(at::zeros({4, 1}), at::zeros({4})));
+    FAIL() << "16 differences instead of 4";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("returns [4, 1] for targets [4]"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(static_cast<void>(loss.sum(at::zeros({4, 2}), labels({0, 1, 2, 0}))), UserError);
+}
+
+TEST(LossTest, a_wrong_label_gets_advice_that_can_be_followed) {
+  EXPECT_NE(wrong_label(-100, 3).find("loss.ignore_index = -100"), std::string::npos);
+  EXPECT_EQ(wrong_label(-100, 3).find("num_classes"), std::string::npos);
+  EXPECT_NE(wrong_label(5, 3).find("model.num_classes = 6"), std::string::npos);
+  EXPECT_NE(wrong_label(INT64_MAX, 3).find("2^31"), std::string::npos);
 }
 
 TEST(LossTest, correct_answers_are_counted_without_the_ignored) {

@@ -34,6 +34,27 @@ TEST(SampleDropoutTest, the_kept_are_scaled_and_about_as_many_as_asked) {
   EXPECT_NEAR(values.max().item<double>(), 1.0 / 0.7, 1e-6);
 }
 
+// Attention [N, heads, queries, keys], channels [N, C, T], heads folded into the batch [N * heads, queries, keys].
+TEST(SampleDropoutTest, more_padding_leaves_the_mask) {
+  const ForwardContext context{1, 3, k_samples};
+  const auto noise = [&](std::vector<std::int64_t> sizes) { return sample_noise(sizes, 0.3, 0, context); };
+  EXPECT_TRUE(noise({4, 3, 9, 9}).narrow(2, 0, 6).narrow(3, 0, 6).equal(noise({4, 3, 6, 6})));
+  EXPECT_TRUE(noise({4, 5, 40}).narrow(2, 0, 7).equal(noise({4, 5, 7})));
+  EXPECT_TRUE(noise({4, 40, 5}).narrow(1, 0, 7).equal(noise({4, 7, 5})));
+  EXPECT_TRUE(noise({12, 9, 9}).narrow(1, 0, 6).narrow(2, 0, 6).equal(noise({12, 6, 6})));
+}
+
+TEST(SampleDropoutTest, elements_of_any_coordinates_draw_apart) {
+  const at::Tensor values = sample_noise({4, 8, 50, 50}, 0.3, 0, {1, 3, k_samples});
+  EXPECT_NEAR(values.mean().item<double>(), 0.7, 0.01);
+  for (const std::int64_t dimension : {1, 2, 3}) {
+    const std::int64_t size = values.size(dimension);
+    const at::Tensor one = values.narrow(dimension, 0, size - 1);
+    const at::Tensor next = values.narrow(dimension, 1, size - 1);
+    EXPECT_NEAR(one.eq(next).to(at::kDouble).mean().item<double>(), 0.7 * 0.7 + 0.3 * 0.3, 0.02) << "neighbours along " << dimension;
+  }
+}
+
 TEST(SampleDropoutTest, rows_must_be_samples) {
   EXPECT_THROW(sample_dropout(at::ones({3, 2}), 0.5, 0, {1, 0, k_samples}), UserError);
 }

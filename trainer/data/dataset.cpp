@@ -21,16 +21,25 @@ Batch Batch::on(c10::Device device) const {
   return moved;
 }
 
+Batch Dataset::gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t /*length*/) const {
+  return gather(indices, type);
+}
+
+std::string Dataset::name_of(std::size_t /*tensor*/) const {
+  return "the data";
+}
+
 std::vector<std::int64_t> Dataset::costliest(std::int64_t count) const {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % size();
   return samples;
 }
 
-std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
+std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
+                                      std::optional<std::int64_t> ignored) {
   switch (configuration.kind) {
-    case DataKind::idx: return open_idx_dataset(configuration.path, split);
-    case DataKind::safetensors: return open_safetensors_dataset(configuration);
+    case DataKind::idx: return open_idx_dataset(configuration.path, split, ignored);
+    case DataKind::safetensors: return open_safetensors_dataset(configuration, ignored);
     case DataKind::synthetic: return make_synthetic_dataset(configuration, split, seed);
   }
   throw UserError("data.kind is not one that this program knows");

@@ -6,9 +6,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace onebatch {
+
+constexpr std::int64_t k_most_classes = std::int64_t{1} << 31;
 
 /// A batch of N samples.
 struct Batch {
@@ -19,6 +22,17 @@ struct Batch {
   /// All that are there: inputs, targets, weights.
   [[nodiscard]] std::vector<at::Tensor> tensors() const;
   [[nodiscard]] Batch on(c10::Device device) const;
+};
+
+/// A class index, and the first sample that holds it.
+struct Label {
+  std::int64_t value = 0;
+  std::int64_t sample = 0;
+};
+
+struct LabelRange {
+  Label least;
+  Label largest;
 };
 
 class Dataset {
@@ -33,15 +47,25 @@ class Dataset {
   [[nodiscard]] virtual std::vector<std::int64_t> sample_shape() const = 0;
   /// 0 where targets are no class indices.
   [[nodiscard]] virtual std::int64_t num_classes() const = 0;
+  /// Of the class indices that count; none where there are none.
+  [[nodiscard]] virtual std::optional<LabelRange> labels() const { return std::nullopt; }
   /// The samples at `indices`, in that order, on the CPU; whatever is no integer of type `type`. The values depend on the index alone.
   [[nodiscard]] virtual Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const = 0;
+  /// Of each sample, where they are sequences that are padded to the longest; else empty.
+  [[nodiscard]] virtual std::span<const std::int64_t> lengths() const { return {}; }
+  /// gather(), but sequences are cut to `length` instead of to the longest among them.
+  [[nodiscard]] virtual Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const;
+  /// How the user calls what is at this place among Batch::tensors().
+  [[nodiscard]] virtual std::string name_of(std::size_t tensor) const;
   /// So many samples (with repetition where there are fewer) that take the most memory and time: of unlike lengths the longest.
   [[nodiscard]] virtual std::vector<std::int64_t> costliest(std::int64_t count) const;
 };
 
 enum class Split { train, validation };
 
-/// Throws UserError that names the file, what is wrong with it and what was expected.
-std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed);
+/// `ignored`: the label that counts for nothing, and is no class. Throws UserError that names the file, what is wrong with it and what was
+/// expected.
+std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
+                                      std::optional<std::int64_t> ignored = std::nullopt);
 
 }  // namespace onebatch

@@ -13,10 +13,10 @@ inline at::ScalarType filled_as(at::ScalarType type) {
 }
 
 /// Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].
-std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split);
+std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split, std::optional<std::int64_t> ignored);
 
 /// Tensors of a file, by name; see DatasetConfiguration. Throws UserError that names the file and the tensor.
-std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration);
+std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored);
 
 /// Like torchvision's FakeData: inputs of mean 0 and variance 1 and labels, both a pure function of seed, split and index. Nothing is
 /// stored.

@@ -32,14 +32,29 @@ std::uint8_t largest(const IdxArray& array) {
   return *std::max_element(array.values.begin(), array.values.end());
 }
 
+// Of the labels that count.
+std::optional<LabelRange> range_of(const IdxArray& labels, std::optional<std::int64_t> ignored) {
+  std::optional<LabelRange> range;
+  for (std::size_t i = 0; i < labels.values.size(); ++i) {
+    const Label label{labels.values[i], static_cast<std::int64_t>(i)};
+    if (label.value == ignored) continue;
+    if (!range) range = LabelRange{label, label};
+    if (label.value < range->least.value) range->least = label;
+    if (label.value > range->largest.value) range->largest = label;
+  }
+  return range;
+}
+
 class IdxDataset final : public Dataset {
  public:
-  IdxDataset(Labelled data, std::uint8_t largest_pixel, std::int64_t num_classes)
-      : data_(std::move(data)), divisor_(std::max<double>(1.0, largest_pixel)), num_classes_(num_classes) {}
+  IdxDataset(Labelled data, std::uint8_t largest_pixel, std::int64_t num_classes, std::optional<LabelRange> labels)
+      : data_(std::move(data)), divisor_(std::max<double>(1.0, largest_pixel)), num_classes_(num_classes), labels_(labels) {}
 
   std::int64_t size() const override { return data_.labels.shape[0]; }
   std::vector<std::int64_t> sample_shape() const override { return {1, data_.images.shape[1], data_.images.shape[2]}; }
   std::int64_t num_classes() const override { return num_classes_; }
+  std::optional<LabelRange> labels() const override { return labels_; }
+  std::string name_of(std::size_t tensor) const override { return tensor == 0 ? "the images" : "the labels"; }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     const auto count = static_cast<std::int64_t>(indices.size());
@@ -71,22 +86,25 @@ class IdxDataset final : public Dataset {
   Labelled data_;
   double divisor_;
   std::int64_t num_classes_;
+  std::optional<LabelRange> labels_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split) {
+std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split, std::optional<std::int64_t> ignored) {
   // Scale and classes are the training files', whichever split is asked for: both must mean the same to a model.
   Labelled train = read_pair(folder, "train");
   const std::uint8_t largest_pixel = largest(train.images);
-  const std::int64_t num_classes = largest(train.labels) + std::int64_t{1};
-  if (split == Split::train) return std::make_unique<IdxDataset>(std::move(train), largest_pixel, num_classes);
+  const auto labels = range_of(train.labels, ignored);
+  const std::int64_t num_classes = labels ? labels->largest.value + 1 : 1;
+  if (split == Split::train) return std::make_unique<IdxDataset>(std::move(train), largest_pixel, num_classes, labels);
   Labelled validation = read_pair(folder, "t10k");
-  if (largest(validation.labels) >= num_classes) {
-    throw UserError(folder.string() + ": the t10k labels go up to " + std::to_string(largest(validation.labels)) +
+  const auto validated = range_of(validation.labels, ignored);
+  if (validated && validated->largest.value >= num_classes) {
+    throw UserError(folder.string() + ": the t10k labels go up to " + std::to_string(validated->largest.value) +
                     ", the train labels only to " + std::to_string(num_classes - 1));
   }
-  return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes);
+  return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes, validated);
 }
 
 }  // namespace onebatch

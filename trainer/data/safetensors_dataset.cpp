@@ -3,7 +3,9 @@
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/datasets.hpp"
+#include "trainer/data/padding.hpp"
 #include "trainer/error.hpp"
+#include "trainer/formatted.hpp"
 
 #include <ATen/ops/empty.h>
 
@@ -31,13 +33,16 @@ class Column {
     if (!type) throw UserError(file.string() + ": tensor " + name + " has the type " + found->dtype + ", which is not supported");
     if (found->shape.empty() || found->shape[0] == 0)
       throw UserError(file.string() + ": tensor " + name + " holds no samples: its first dimension must count them");
-    name_ = name;
+    if (std::ranges::find(found->shape, 0) != found->shape.end())
+      throw UserError(file.string() + ": tensor " + name + " " + shape_text(found->shape) + " holds no values: write another for " + key);
+    name_ = std::string(key) + " \"" + name + "\"";
     type_ = *type;
     shape_ = found->shape;
     bytes_ = read_safetensors_entry(file, header, *found);
     row_bytes_ = bytes_.size() / static_cast<std::size_t>(shape_[0]);
   }
 
+  /// With the key that asks for it: data.target "y".
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<std::int64_t>& shape() const { return shape_; }
   [[nodiscard]] bool floating() const { return at::isFloatingType(type_); }
@@ -63,13 +68,24 @@ class Column {
     return rows.to(floating() ? type : at::kLong);
   }
 
+  /// Visits all rows, some at a time: the first of them and their values [some, ...].
+  template <typename Visit>
+  void for_each_part(at::ScalarType type, const Visit& visit) const {
+    constexpr std::int64_t k_rows = 4096;
+    std::vector<std::int64_t> some;
+    for (std::int64_t first = 0; first < shape_[0]; first += k_rows) {
+      some.resize(static_cast<std::size_t>(std::min(k_rows, shape_[0] - first)));
+      std::iota(some.begin(), some.end(), first);
+      visit(first, rows(some, 0, 0, type));
+    }
+  }
+
   /// All values of a column of integers.
   [[nodiscard]] std::vector<std::int64_t> integers() const {
     std::vector<std::int64_t> values;
-    for (std::int64_t row = 0; row < shape_[0]; ++row) {
-      const at::Tensor one = rows(std::span(&row, 1), 0, 0, at::kLong);
-      values.insert(values.end(), one.const_data_ptr<std::int64_t>(), one.const_data_ptr<std::int64_t>() + one.numel());
-    }
+    for_each_part(at::kLong, [&](std::int64_t /*first*/, const at::Tensor& part) {
+      values.insert(values.end(), part.const_data_ptr<std::int64_t>(), part.const_data_ptr<std::int64_t>() + part.numel());
+    });
     return values;
   }
 
@@ -83,30 +99,38 @@ class Column {
 
 class SafetensorsDataset final : public Dataset {
  public:
-  explicit SafetensorsDataset(const DatasetConfiguration& configuration) : file_(configuration.path) {
+  SafetensorsDataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored) : file_(configuration.path) {
     const SafetensorsHeader header = read_safetensors_header(file_);
     for (const std::string& name : configuration.inputs) inputs_.emplace_back(file_, header, name, "data.inputs");
     for (const Column& input : inputs_) check_count(input);
     if (!configuration.target.empty()) add(target_, header, configuration.target, "data.target");
     if (!configuration.weights.empty()) add(weights_, header, configuration.weights, "data.weights");
     if (!configuration.lengths.empty()) read_lengths(header, configuration.lengths);
-    if (target_ && !target_->floating()) count_classes();
+    if (target_ && !target_->floating()) find_labels(ignored);
     if (!weights_) return;
     if (!target_ || weights_->shape() != target_->shape() || !weights_->floating())
       throw UserError(file_.string() + ": data.weights = \"" + configuration.weights +
                       "\" must be floating-point numbers of the target's shape");
+    check_weights();
   }
 
   std::int64_t size() const override { return inputs_.front().shape()[0]; }
   std::vector<std::int64_t> sample_shape() const override { return {inputs_.front().shape().begin() + 1, inputs_.front().shape().end()}; }
   std::int64_t num_classes() const override { return num_classes_; }
 
+  std::optional<LabelRange> labels() const override { return labels_; }
+  std::span<const std::int64_t> lengths() const override { return lengths_; }
+
+  std::string name_of(std::size_t tensor) const override {
+    if (tensor < inputs_.size()) return inputs_[tensor].name();
+    return (tensor == inputs_.size() && target_ ? *target_ : weights_.value()).name();
+  }
+
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
-    std::int64_t length = longest_;
-    if (!lengths_.empty() && !indices.empty()) {
-      length = 1;
-      for (const std::int64_t index : indices) length = std::max(length, lengths_.at(static_cast<std::size_t>(index)));
-    }
+    return gather_cut(indices, type, indices.empty() ? longest_ : longest_of(*this, indices));
+  }
+
+  Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override {
     Batch batch;
     for (const Column& input : inputs_) batch.inputs.push_back(input.rows(indices, longest_, length, type));
     if (target_) batch.targets = target_->rows(indices, longest_, length, type);
@@ -129,7 +153,7 @@ class SafetensorsDataset final : public Dataset {
  private:
   void check_count(const Column& column) const {
     if (column.shape()[0] == size()) return;
-    throw UserError(file_.string() + ": tensor " + column.name() + " has " + std::to_string(column.shape()[0]) + " samples, " +
+    throw UserError(file_.string() + ": " + column.name() + " has " + std::to_string(column.shape()[0]) + " samples, " +
                     inputs_.front().name() + " has " + std::to_string(size()));
   }
 
@@ -153,15 +177,42 @@ class SafetensorsDataset final : public Dataset {
     }
   }
 
-  void count_classes() {
-    const auto labels = target_->integers();
-    num_classes_ = std::max<std::int64_t>(1, *std::max_element(labels.begin(), labels.end()) + 1);
+  void find_labels(std::optional<std::int64_t> ignored) {
+    target_->for_each_part(at::kLong, [&](std::int64_t first, const at::Tensor& part) {
+      const std::int64_t of_sample = part.numel() / part.size(0);
+      const auto* value = part.const_data_ptr<std::int64_t>();
+      for (std::int64_t i = 0; i < part.numel(); ++i) {
+        if (value[i] == ignored) continue;
+        const Label label{value[i], first + i / of_sample};
+        if (!labels_) labels_ = LabelRange{label, label};
+        if (label.value < labels_->least.value) labels_->least = label;
+        if (label.value > labels_->largest.value) labels_->largest = label;
+      }
+    });
+    num_classes_ = labels_ ? std::clamp<std::int64_t>(labels_->largest.value, 0, k_most_classes - 1) + 1 : 1;
+  }
+
+  void check_weights() const {
+    weights_->for_each_part(at::kDouble, [&](std::int64_t first, const at::Tensor& part) {
+      const at::Tensor wrong =
+          part.view({part.size(0), -1}).ge(0.0).logical_and(part.view({part.size(0), -1}).isfinite()).logical_not().any(1);
+      if (!wrong.any().item<bool>()) return;
+      const std::int64_t row = wrong.to(at::kInt).argmax().item<std::int64_t>();
+      throw UserError(file_.string() + ": sample " + std::to_string(first + row) + " of " + weights_->name() + " holds " +
+                      formatted("%g", worst_weight(part[row])) + ": weights are finite numbers from 0");
+    });
+  }
+
+  static double worst_weight(const at::Tensor& weights) {
+    const at::Tensor finite = weights.isfinite();
+    return (finite.all().item<bool>() ? weights : weights.flatten().masked_select(finite.flatten().logical_not())).min().item<double>();
   }
 
   std::filesystem::path file_;
   std::vector<Column> inputs_;
   std::optional<Column> target_;
   std::optional<Column> weights_;
+  std::optional<LabelRange> labels_;
   std::vector<std::int64_t> lengths_;
   std::int64_t longest_ = 0;
   std::int64_t num_classes_ = 0;
@@ -169,8 +220,8 @@ class SafetensorsDataset final : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration) {
-  return std::make_unique<SafetensorsDataset>(configuration);
+std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored) {
+  return std::make_unique<SafetensorsDataset>(configuration, ignored);
 }
 
 }  // namespace onebatch

@@ -1,7 +1,7 @@
 #include "trainer/graph/capture_check.hpp"
 
 #include "trainer/accumulation.hpp"
-#include "trainer/device/memory_budget.hpp"
+#include "trainer/device/host.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
 
@@ -15,22 +15,6 @@ namespace {
 
 constexpr std::int64_t k_samples = 4;
 constexpr double k_tolerance = 1e-8;
-
-// The host, without limits: what is computed here is no device's.
-class Host final : public ComputeDevice {
- public:
-  c10::Device device() const override { return c10::Device(c10::kCPU); }
-  std::string name() const override { return "host"; }
-  std::int64_t memory_limit_bytes() const override { return MemoryBudget::k_no_limit; }
-  std::int64_t current_bytes() const override { return 0; }
-  std::int64_t peak_bytes() const override { return 0; }
-  void reset_peak() override {}
-  void empty_cache() override {}
-  void synchronize() override {}
-
- private:
-  UnlimitedMemory unlimited_{MemoryBudget::install()};
-};
 
 Configuration in_float64(Configuration configuration) {
   configuration.precision.compute = configuration.precision.parameters = Precision::float64;

@@ -17,6 +17,18 @@ std::uint64_t sample_key(const ForwardContext& context, std::int64_t layer, std:
   return key;
 }
 
+// 0 with the threshold's probability, else 1. Rows have keys of their own, by their coordinates.
+float* fill(float* value, std::uint64_t key, at::IntArrayRef sizes, std::uint64_t threshold) {
+  if (sizes.size() > 1) {
+    for (std::int64_t i = 0; i < sizes[0]; ++i)
+      value = fill(value, mix_bits(key ^ static_cast<std::uint64_t>(i)), sizes.slice(1), threshold);
+    return value;
+  }
+  const std::int64_t width = sizes.empty() ? 1 : sizes[0];
+  for (std::int64_t j = 0; j < width; ++j) *value++ = (mix_bits(key + static_cast<std::uint64_t>(j)) >> 32) < threshold ? 0.0F : 1.0F;
+  return value;
+}
+
 }  // namespace
 
 at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t layer, const ForwardContext& context) {
@@ -26,13 +38,11 @@ at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t 
                     std::to_string(samples) + " samples: give the model's dropouts inputs whose first dimension is the batch");
   }
   at::Tensor noise = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
-  const std::int64_t width = noise.numel() / samples;
+  std::vector<std::int64_t> of_sample = sizes.slice(1).vec();
+  if (sizes[0] != samples) of_sample.insert(of_sample.begin(), sizes[0] / samples);
   float* value = noise.mutable_data_ptr<float>();
   const auto threshold = static_cast<std::uint64_t>(std::ldexp(probability, 32));
-  for (const std::int64_t sample : context.samples) {
-    const std::uint64_t key = sample_key(context, layer, sample);
-    for (std::int64_t j = 0; j < width; ++j) *value++ = (mix_bits(key + static_cast<std::uint64_t>(j)) >> 32) < threshold ? 0.0F : 1.0F;
-  }
+  for (const std::int64_t sample : context.samples) value = fill(value, sample_key(context, layer, sample), of_sample, threshold);
   return noise;
 }
 

@@ -1,0 +1,82 @@
+#include "trainer/output_check.hpp"
+
+#include "trainer/error.hpp"
+#include "trainer/replica_state.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+
+namespace onebatch {
+namespace {
+
+using Pair = std::array<std::int64_t, 2>;
+
+void check_label(const Dataset& data, const Label& label, std::int64_t num_classes) {
+  if (label.value >= 0 && label.value < num_classes && label.value < k_most_classes) return;
+  const std::size_t target = data.gather({&label.sample, 1}, at::kFloat).inputs.size();
+  throw UserError("sample " + std::to_string(label.sample) + " of " + data.name_of(target) + " holds the label " +
+                  std::to_string(label.value) + ": " + wrong_label(label.value, num_classes));
+}
+
+SeenShapes seen(Replica& replica, const Dataset& data, const Pair& samples) {
+  const Batch batch = replica.load(data, samples, 0).batch;
+  const Replica::Forward made = replica.forward(batch, {replica.seed, 0, samples});
+  if (!made.outputs.defined() || !batch.targets.defined()) return {};
+  return {made.outputs.sizes().vec(), batch.targets.sizes().vec()};
+}
+
+// Where the longest have as many positions as classes, the shortest have not.
+std::vector<Pair> telling_samples(const Dataset& data) {
+  const auto longest = data.costliest(2);
+  std::vector<Pair> samples = {{longest[0], longest[1]}};
+  const auto lengths = data.lengths();
+  if (lengths.empty()) return samples;
+  const auto shortest = std::min_element(lengths.begin(), lengths.end()) - lengths.begin();
+  samples.push_back({shortest, shortest});
+  return samples;
+}
+
+}  // namespace
+
+void check_targets(const LossConfiguration& loss, const Dataset& data, std::int64_t num_classes, const std::string& key) {
+  if (loss.kind == LossKind::model) return;
+  const std::int64_t some = 0;
+  const Batch first = data.gather({&some, 1}, at::kFloat);
+  if (!first.targets.defined())
+    throw UserError("loss.kind needs a target: write " + key + ".target, or loss.kind = \"model\" for a loss that needs none");
+  if (first.targets.scalar_type() != at::kLong) {
+    if (loss.kind == LossKind::mse) return;
+    throw UserError(data.name_of(first.inputs.size()) +
+                    " holds floating-point numbers, but loss.kind = \"cross_entropy\" needs class indices: save whole numbers, or write "
+                    "loss.kind = \"mse\"");
+  }
+  const auto range = data.labels();
+  if (!range) return;
+  check_label(data, range->least, num_classes);
+  check_label(data, range->largest, num_classes);
+}
+
+bool has_a_label_per_position(const Dataset& data) {
+  const std::int64_t some = 0;
+  const at::Tensor targets = data.gather({&some, 1}, at::kFloat).targets;
+  return targets.defined() && targets.dim() > 1;
+}
+
+void check_outputs(Replica& replica, const Dataset& data) {
+  const at::NoGradGuard no_grad;
+  const SavedTensors before(replica.model->buffers());
+  try {
+    std::vector<SeenShapes> shapes;
+    for (const Pair& samples : telling_samples(data)) shapes.push_back(seen(replica, data, samples));
+    if (replica.loss.is_classification()) replica.loss.settle(shapes);
+  } catch (const std::exception& error) {
+    before.restore();
+    if (!is_out_of_memory(error)) throw;
+  }
+  replica.device.empty_cache();
+  before.restore();
+}
+
+}  // namespace onebatch
