@@ -51,7 +51,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
               make_model_for(configuration, data, compute_device.device(), scalar_type(configuration.precision.parameters)), nullptr) {}
 
 Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
-                 std::byte* gradient_storage)
+                 std::byte* gradient_storage, const Examination* examined)
     : device(compute_device),
       type(scalar_type(configuration.precision.parameters)),
       loss_type(type == at::kDouble ? at::kDouble : at::kFloat),
@@ -63,7 +63,9 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       gradients(model->parameters(), gradient_options(configuration, gradient_storage)),
       optimizer(configuration.optimizer, gradients),
       loss_scale(configuration.precision, configuration.batch.global_batch_size),
-      has_batch_statistics(!configuration.batch_norm.frozen && !model->batch_norm_layers().empty()) {
+      batch_norm_layers(examined != nullptr ? examined->batch_norm_layers : model->batch_norm_layers()),
+      running_statistics(examined != nullptr ? examined->batch_norm_statistics : model->running_statistics()),
+      has_batch_statistics(!batch_norm_layers.empty()) {
   const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)
     graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
@@ -109,14 +111,14 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
 
 std::vector<NamedTensor> Replica::own_statistics() const {
   if (!has_batch_statistics || (graph_step && graph_step->shares_statistics())) return {};
-  const std::vector<std::string> names = model->running_statistics();
+  const std::vector<std::string>& names = running_statistics;
   std::vector<NamedTensor> own = model->buffers();
   std::erase_if(own, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) == names.end(); });
   return own;
 }
 
 std::vector<NamedTensor> Replica::other_buffers() const {
-  const std::vector<std::string> names = model->running_statistics();
+  const std::vector<std::string>& names = running_statistics;
   std::vector<NamedTensor> others = model->buffers();
   std::erase_if(others, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) != names.end(); });
   return others;

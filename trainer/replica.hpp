@@ -5,6 +5,7 @@
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/gradients/loss_scale.hpp"
+#include "trainer/graph/examination.hpp"
 #include "trainer/loss.hpp"
 #include "trainer/metrics/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
@@ -26,8 +27,9 @@ struct Replica {
   /// the loss reads the outputs. May throw an out-of-memory error.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device);
   /// With a model that is built, and the gradient in `gradient_storage` (FlatGradients::bytes_needed), or on the device where that is null.
+  /// `examined`: what was seen of it; null: its BatchNorms are those that it names.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
-          std::byte* gradient_storage);
+          std::byte* gradient_storage, const Examination* examined = nullptr);
   ~Replica();
 
   /// A micro-batch on the device, augmented where it is to be trained with in `step` (none: as it is), and its weight, which is 0 where the
@@ -64,10 +66,12 @@ struct Replica {
   FlatGradients gradients;
   Optimizer optimizer;
   LossScale loss_scale;
-  std::unique_ptr<GraphStep> graph_step;  // where a step is run segment by segment, else null
-  bool has_batch_statistics;              // a sample's gradient depends on which others are in its micro-batch
+  std::unique_ptr<GraphStep> graph_step;        // where a step is run segment by segment, else null
+  std::vector<std::string> batch_norm_layers;   // that take statistics of their batch in training
+  std::vector<std::string> running_statistics;  // buffers that those update
+  bool has_batch_statistics;                    // there are any: a sample's gradient depends on which others are in its micro-batch
   Padding padding = Padding::global_batch;
-  Timeline* timeline = nullptr;  // where spans go; none: nowhere
+  Timeline* timeline = nullptr;                 // where spans go; none: nowhere
 };
 
 /// The model of a configuration for this data, on a device, in a type. With `float16` and `bfloat16` masters its BatchNorms stay in

@@ -9,7 +9,9 @@
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/graph/capture_check.hpp"
+#include "trainer/graph/examine.hpp"
 #include "trainer/loop.hpp"
+#include "trainer/mix_bits.hpp"
 #include "trainer/output_check.hpp"
 #include "trainer/padding_check.hpp"
 #include "trainer/probe/memory_use.hpp"
@@ -17,6 +19,7 @@
 #include "trainer/verify.hpp"
 #include "trainer/version.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
@@ -62,6 +65,7 @@ struct Session::State {
     if (configuration.run.deterministic == Determinism::bitwise)
       check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", std::to_string(at::get_num_threads())}});
     talk.emplace(configuration, *device, world, observer);
+    examine_model();
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
     agree(talk->control(), [&] { check_outputs(*replica, *data); });
@@ -85,7 +89,7 @@ struct Session::State {
                         "run.deterministic = \"bitwise\": local and synchronised BatchNorm's running statistics depend on who computes "
                         "what: write batch_norm.mode = \"exact\", or batch_norm.frozen = true");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
-    if (replica->graph_step || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data); });
+    if (replica->graph_step || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data, examination); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
     broadcast_tensors(live_tensors(*replica), talk->control());
     reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,
@@ -147,6 +151,38 @@ struct Session::State {
       observer.info(
           "data.lengths: what the model makes of a sample depends on its padding, so each is padded to the longest of its global "
           "batch, not of its micro-batch");
+  }
+
+  // On rank 0 for all. Collective.
+  void examine_model() {
+    comm::Communicator& control = talk->control();
+    std::string text;
+    agree_on_rank_0(control, [&] { text = examine(configuration, *data).to_text(); });
+    examination = Examination::from_text(comm::broadcast_text(control, text, 0));
+    if (!examination.examined && control.rank() == 0)
+      observer.warn("what the model keeps and draws in a forward is not known, since one on the host failed: " + examination.why_not);
+  }
+
+  // Throws AgreedError where training would not be that of one large batch whatever the plan, and says it where only its noise is not.
+  // Collective.
+  void refuse_or_say_what_was_found() {
+    const bool exact = configuration.batch_norm.mode == BatchNormMode::exact;
+    std::string refused;
+    for (const std::string& reason :
+         reasons_not_to_train(examination, exact ? CountersRun::once_per_step : CountersRun::once_per_micro_batch))
+      refused += (refused.empty() ? "the model cannot be trained in micro-batches as in one large batch: " : "\n  ") + reason;
+    if (!refused.empty()) throw AgreedError(ExitCode::user_error, refused);
+    std::string drawn;
+    for (const Finding& finding : examination.findings) {
+      if (finding.trait == Trait::draws_unkeyed) drawn += (drawn.empty() ? "" : "; ") + finding.place();
+    }
+    if (drawn.empty()) return;
+    at::manual_seed(mix_bits(configuration.run.seed ^ mix_bits(static_cast<std::uint64_t>(world.rank()) + 1)));
+    agree_on_rank_0(talk->control(), [&] {
+      observer.fallback("everything random keyed by sample",
+                        "drawn from each rank's own generator, so by another plan or other ranks otherwise: " + drawn +
+                            " (dropout in all its forms is keyed)");
+    });
   }
 
   // What must be the same everywhere before ranks may compute together.
@@ -223,7 +259,8 @@ struct Session::State {
         device->charge(bytes);
         charged_bytes = bytes;
       }
-      replica = std::make_unique<Replica>(configuration, *data, *device, std::move(model), storage);
+      const Examination* seen = examination.examined ? &examination : nullptr;
+      replica = std::make_unique<Replica>(configuration, *data, *device, std::move(model), storage, seen);
     });
   }
 
@@ -263,6 +300,7 @@ struct Session::State {
   std::unique_ptr<ComputeDevice> device;
   std::unique_ptr<Model> model;  // until the replica has it
   std::optional<Communication> talk;
+  Examination examination;
   std::unique_ptr<Replica> replica;
   std::optional<GradientReducer> reducer;
   std::optional<RunPlans> plans;
@@ -291,6 +329,7 @@ void Session::use_plan(EpochPlan plan, const std::string& origin) {
 
 TrainResult Session::train() {
   State& s = *state_;
+  s.refuse_or_say_what_was_found();
   TrainingLoop loop({.configuration = s.configuration,
                      .options = s.options,
                      .replica = *s.replica,

@@ -2,6 +2,7 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/rank_generators.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/json_reader.hpp"
@@ -28,6 +29,7 @@ constexpr std::int64_t k_most = std::int64_t{1} << 60;  // of what is counted
 constexpr const char* k_model_file = "model.safetensors";
 constexpr const char* k_optimizer_file = "optimizer.safetensors";
 constexpr const char* k_buffers_file = "rank_buffers.safetensors";
+constexpr const char* k_generators_file = "rank_generators.safetensors";
 constexpr const char* k_state_file = "state.json";
 
 std::string state_text(const RunState& state) {
@@ -146,6 +148,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
                   comm::Communicator& control) {
   const AveragedStatistics averaged(replica.own_statistics(), share, control);
   const auto own = gather_statistics(averaged.own(), control);
+  const auto generators = gather_generators(replica, control);
   fs::path folder;
   std::unique_ptr<PartialCheckpoint> partial;
   agree(control, [&] {
@@ -158,6 +161,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
                                          {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
                                          {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
     if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
+    files.push_back({k_generators_file, [&](const fs::path& file) { save_tensors(file, generators); }});
     partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
   });
   // All have come this far: it counts. A rank that has lost a peer never publishes.
@@ -205,6 +209,7 @@ void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicat
   agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
   broadcast_tensors(optimizer, control);
   load_own_statistics(checkpoint, replica, control);
+  load_generators(checkpoint / k_generators_file, replica, control);
 }
 
 }  // namespace onebatch

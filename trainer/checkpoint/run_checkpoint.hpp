@@ -23,8 +23,9 @@ struct RunState {
   std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
 };
 
-/// model.safetensors, optimizer.safetensors, rank_buffers.safetensors (each rank's own running statistics) and state.json below
-/// `checkpoints`/step-N. `share` weighs this rank's running statistics. Only rank 0 writes. Returns the folder on rank 0. Collective.
+/// model.safetensors, optimizer.safetensors, rank_buffers.safetensors (each rank's own running statistics), rank_generators.safetensors
+/// (its random generators' states) and state.json below `checkpoints`/step-N. `share` weighs this rank's running statistics. Only rank 0
+/// writes. Returns the folder on rank 0. Collective.
 std::filesystem::path save_run(const std::filesystem::path& checkpoints, const RunState& state, const Replica& replica, double share,
                                std::int64_t keep, comm::Communicator& control);
 
@@ -36,8 +37,8 @@ std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints
 
 /// Throws AgreedError. Collective; only rank 0 reads.
 RunState load_run_state(const std::filesystem::path& checkpoint, comm::Communicator& control);
-/// Model and optimizer; each rank's own buffers where the world has the size that saved them, else the averaged ones. Throws AgreedError.
-/// Collective.
+/// Model and optimizer; each rank's own buffers and generators where the world has the size that saved them, else the averaged buffers.
+/// Throws AgreedError. Collective.
 void load_replica(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
 /// The model alone, for evaluation.
 void load_model(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);

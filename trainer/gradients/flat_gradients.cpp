@@ -98,6 +98,7 @@ bool FlatGradients::is_view(std::size_t index) const {
 void FlatGradients::take(std::size_t index) {
   at::Tensor& arrived = parameters_[index].tensor.mutable_grad();
   const at::NoGradGuard no_grad;
+  if (arrived.is_sparse()) arrived = arrived.to_dense();
   if (reproducible_)
     reproducible_->add(index, arrived);
   else
@@ -122,7 +123,8 @@ void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient)
   if (found == parameters_.end()) return;
   const auto index = static_cast<std::size_t>(found - parameters_.begin());
   const at::Tensor view = views_[index].detach();
-  const at::Tensor summand = gradient.to(view.device(), view.scalar_type()).view(view.sizes());
+  const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
+  const at::Tensor summand = dense.to(view.device(), view.scalar_type()).view(view.sizes());
   if (reproducible_)
     reproducible_->add(index, summand);
   else

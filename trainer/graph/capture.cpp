@@ -1,4 +1,5 @@
-#include "trainer/graph/tape.hpp"
+#include "trainer/graph/call_facts.hpp"
+#include "trainer/graph/numbering.hpp"
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
@@ -16,29 +17,30 @@ namespace {
 
 using c10::IValue;
 
-bool is_optional_tensors(const IValue& value) {
-  if (!value.isList() || value.isTensorList()) return false;
-  const auto type = value.toListRef().empty() ? nullptr : value.toList().elementType();
-  return type != nullptr && type->isSubtypeOf(*c10::OptionalType::ofTensor());
-}
-
 class Recorder {
  public:
   explicit Recorder(const CaptureRequest& request)
-      : literals_(request.literals == Literals::tensors), keeps_graph_(request.graph == AutogradGraph::recorded) {
+      : scripted_(request.literals.has_value()), keeps_graph_(request.graph == AutogradGraph::recorded) {
     for (const auto& [name, tensor] : request.known) {
-      const Value value = fresh(tensor);
+      const Value value = numbering_.fresh(tensor);
       tape_.live.emplace(value, tensor);
       outlives_.emplace(value, value);
+      if (const void* storage = storage_of(tensor)) outliving_memory_.emplace(storage, value);
       names_.emplace(value, name);
     }
+    if (request.literals) {
+      for (const at::Tensor& tensor : *request.literals) literals_.insert(storage_of(tensor));
+    }
     device_ = request.data.front().device().type();
-    for (const at::Tensor& tensor : request.data) tape_.data.push_back(fresh(tensor));
+    for (const at::Tensor& tensor : request.data) tape_.data.push_back(numbering_.fresh(tensor));
     from_data_ = {tape_.data.begin(), tape_.data.end()};
   }
 
   Tape finish(const at::Tensor& loss) {
-    tape_.loss = of(loss, "the loss");
+    tape_.loss = numbering_.of(loss);
+    if (tape_.loss == k_no_value)
+      throw CannotCapture("the model cannot be taken apart: the loss is made by other means than tensor operations");
+    refuse_numbers_from_changing_buffers();
     leave_out_what_the_loss_does_not_need();
     return std::move(tape_);
   }
@@ -49,9 +51,9 @@ class Recorder {
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const auto& schema = op.schema();
     TapeCall call{op, {}, {}, {}, at::GradMode::is_enabled(), at::autocast::is_autocast_enabled(device_), random_layers_so_far()};
-    refuse_what_has_no_replay(op);
     std::vector<at::Tensor> written;
     const auto given = torch::jit::last(*stack, schema.arguments().size());
+    refuse_what_has_no_replay(op, given);
     for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
       const auto* alias = schema.arguments()[i].alias_info();
       const bool writes = alias != nullptr && alias->isWrite();
@@ -60,14 +62,15 @@ class Recorder {
       if (!given[i].isTensor()) refuse(op, "writes to a list of tensors");
       written.push_back(given[i].toTensor());
     }
+    refuse_what_leaves_the_tape(call, given);
     run(op, stack);
     for (const at::Tensor& tensor : written) {
-      call.writes.push_back(fresh(tensor));
+      call.writes.push_back(numbering_.fresh(tensor));
       tape_.values[static_cast<std::size_t>(call.writes.back())].made_by = place(op);
     }
     const auto returned = torch::jit::last(*stack, schema.returns().size());
     for (const IValue& item : returned) call.results.push_back(result(op, item, written));
-    if (reads_number_ && returned.size() == 1 && returned[0].isScalar()) {
+    if (reads_number(op) && returned.size() == 1 && returned[0].isScalar()) {
       buffer_number_ = returned[0].toScalar().toDouble();
       read_buffer_ = root_of(call.arguments.front().values.front());
     }
@@ -113,17 +116,49 @@ class Recorder {
     return op.operator_name().name + (last_name_.empty() ? " at the model's beginning" : ", after " + last_name_);
   }
 
-  void refuse_what_has_no_replay(const c10::OperatorHandle& op) {
-    static const std::set<std::string> numbers = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"};
-    static const std::set<std::string> shapes = {"aten::nonzero",  "aten::masked_select", "aten::_unique",
-                                                 "aten::_unique2", "aten::unique_dim",    "aten::unique_consecutive"};
-    const std::string& name = op.operator_name().name;
-    reads_number_ = numbers.contains(name);
-    if (shapes.contains(name)) refuse(op, "makes a tensor whose shape depends on the data");
-    if (op.hasTag(at::Tag::nondeterministic_seeded) && !is_keyed_random(name))
+  void refuse_what_has_no_replay(const c10::OperatorHandle& op, Arguments given) {
+    if (draws_unkeyed(op, given))
       refuse_with(DrawsOtherwise(
           place(op) +
           ", draws random numbers that are not keyed by sample: they are others under another plan, and when they are computed again"));
+  }
+
+  // Numbers and shapes made of tensors are constants on the tape: what they come from must be so too.
+  void refuse_what_leaves_the_tape(const TapeCall& call, Arguments given) {
+    const bool number = reads_number(call.op);
+    if (!number && !makes_shape(call.op, given)) return;
+    const Sources sources = sources_of(call, tape_, numbering_);
+    std::set<Value> outliving;
+    for (const Value value : sources.all) outliving.insert(root_of(value));
+    outliving.erase(k_no_value);
+    const auto trained =
+        std::ranges::find_if(outliving, [&](Value value) { return tape_.values[static_cast<std::size_t>(value)].requires_grad; });
+    const std::string parameter = trained == outliving.end() ? "" : name_of(*trained);
+    const std::string what =
+        number ? "into a number (.item() or a condition on a tensor's values), which the model then uses outside of tensors"
+               : "into a tensor's shape";
+    if (sources.data && !number) refuse(call.op, "makes a tensor whose shape depends on the data");
+    if (sources.data) refuse(call.op, "turns data " + what);
+    if (sources.random) refuse(call.op, "turns random numbers " + what);
+    if (!parameter.empty()) refuse(call.op, "turns the parameter " + parameter + " " + what + ", and the optimizer changes it");
+    for (const Value value : outliving) numbers_of_.push_back({value, place(call.op)});
+  }
+
+  // BatchNorm's own counter may set its momentum: that is played as it is (TapeCall::momentum_buffer).
+  void refuse_numbers_from_changing_buffers() {
+    const std::set<Value> changing = changed_by(tape_, [this](Value value) { return root_of(value); });
+    std::set<Value> counters;
+    for (const TapeCall& call : tape_.calls) counters.insert(call.momentum_buffer);
+    for (const auto& [value, where] : numbers_of_) {
+      if (!changing.contains(value) || counters.contains(value)) continue;
+      refuse_with(CannotCapture("the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + where +
+                                ", turns the buffer " + name_of(value) + ", which the forward changes, into a number or a shape"));
+    }
+  }
+
+  [[nodiscard]] std::string name_of(Value value) const {
+    const auto found = names_.find(value);
+    return found == names_.end() ? "a constant" : found->second;
   }
 
   TapeArgument argument(const c10::OperatorHandle& op, const IValue& value, bool written) {
@@ -151,30 +186,52 @@ class Recorder {
   }
 
   Value read(const c10::OperatorHandle& op, const at::Tensor& tensor, bool written) {
-    const auto found = current_.find(tensor.unsafeGetTensorImpl());
-    if (found == current_.end()) return foreign(op, tensor);
-    const Value value = found->second;
+    const Value value = numbering_.of(tensor);
+    if (value == k_no_value) return foreign(op, tensor);
     if (const auto name = names_.find(value); name != names_.end()) last_name_ = name->second.substr(0, name->second.rfind('.'));
-    if (reads_number_ && from_data_.contains(value))
-      refuse(op, "turns data into a number (.item() or a condition on a tensor's values), which the model then uses outside of tensors");
-    if (!written && unfilled_.contains(value)) refuse(op, "reads a tensor that was filled by other means than tensor operations");
-    return value;
+    if (!unfilled_.contains(value) || (written && overwrites(op))) return value;
+    if (!scripted_ && !written) refuse(op, "reads a tensor that was filled by other means than tensor operations");
+    if (!scripted_) return value;
+    // TorchScript fills what torch.tensor(numbers) makes by itself. Numbers out of tensors are refused where they are read.
+    const Value filled = numbering_.fresh(tensor);
+    tape_.live.emplace(filled, tensor.detach().clone());
+    outliving_memory_.emplace(storage_of(tensor), filled);
+    return filled;
   }
 
+  // A tensor that no call has made. TorchScript's .data shares the memory of one that was.
   Value foreign(const c10::OperatorHandle& op, const at::Tensor& tensor) {
-    const bool constant = !tensor.requires_grad() && (literals_ || tensor.dim() == 0);
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number() || constant) {
-      const Value value = fresh(tensor);
-      tape_.live.emplace(value, tensor);
-      return value;
-    }
+    const bool number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    if (number || (!tensor.requires_grad() && literals_.contains(storage_of(tensor)))) return constant(tensor);
+    const Value same = numbering_.sharing_memory_with(tensor);
+    if (same != k_no_value && !tensor.requires_grad()) return detached(same, tensor);
     if (tensor.grad_fn()) refuse(op, "takes the result of a custom autograd function (" + tensor.grad_fn()->name() + ")");
+    if (same == k_no_value && !tensor.requires_grad() && tensor.dim() == 0 && !numbering_.knows_memory_of(tensor)) return constant(tensor);
     refuse(op, "takes a tensor that is no input, parameter, buffer or result of the model: register it as a buffer");
   }
 
+  Value constant(const at::Tensor& tensor) {
+    const Value value = numbering_.fresh(tensor);
+    tape_.live.emplace(value, tensor);
+    return value;
+  }
+
+  Value detached(Value from, const at::Tensor& tensor) {
+    static const auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+    TapeCall call{detach, {}, {}, {}, at::GradMode::is_enabled(), at::autocast::is_autocast_enabled(device_), random_layers_so_far()};
+    call.arguments.push_back({TapeArgument::Kind::tensor, {}, {from}});
+    const Value value = numbering_.fresh(tensor);
+    tape_.values[static_cast<std::size_t>(value)].made_by = place(detach);
+    call.results.push_back({value});
+    note_origin(call);
+    tape_.calls.push_back(std::move(call));
+    return value;
+  }
+
   Value root_of(Value value) const {
-    const auto found = outlives_.find(value);
-    return found == outlives_.end() ? k_no_value : found->second;
+    if (const auto found = outlives_.find(value); found != outlives_.end()) return found->second;
+    const auto found = outliving_memory_.find(tape_.values[static_cast<std::size_t>(value)].storage);
+    return found == outliving_memory_.end() ? k_no_value : found->second;
   }
 
   std::vector<Value> result(const c10::OperatorHandle& op, const IValue& item, const std::vector<at::Tensor>& written) {
@@ -182,7 +239,7 @@ class Recorder {
     const auto add = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return values.push_back(k_no_value);
       const bool same = std::any_of(written.begin(), written.end(), [&](const at::Tensor& other) { return other.is_same(tensor); });
-      values.push_back(same ? current_.at(tensor.unsafeGetTensorImpl()) : fresh(tensor));
+      values.push_back(same ? numbering_.of(tensor) : numbering_.fresh(tensor));
       auto& made = tape_.values[static_cast<std::size_t>(values.back())];
       if (made.made_by.empty()) made.made_by = place(op);
     };
@@ -215,13 +272,13 @@ class Recorder {
     std::set<const void*> needed_memory;  // a write through a view is needed where any tensor on that memory is
     const auto need = [&](Value value) {
       needed.insert(value);
-      needed_memory.insert(memory_of(value));
+      needed_memory.insert(numbering_.memory_of(value));
     };
     need(tape_.loss);
     std::vector<TapeCall> kept;
     for (auto call = tape_.calls.rbegin(); call != tape_.calls.rend(); ++call) {
-      bool used =
-          std::any_of(call->writes.begin(), call->writes.end(), [&](Value value) { return needed_memory.contains(memory_of(value)); });
+      bool used = std::any_of(call->writes.begin(), call->writes.end(),
+                              [&](Value value) { return needed_memory.contains(numbering_.memory_of(value)); });
       for (const auto& values : call->results)
         used |= std::any_of(values.begin(), values.end(), [&](Value value) { return needed.contains(value); });
       if (used) {
@@ -237,69 +294,42 @@ class Recorder {
     tape_.calls = std::move(kept);
   }
 
-  // Its storage, or itself where it has none.
-  const void* memory_of(Value value) const {
-    const TapeValue& made = tape_.values[static_cast<std::size_t>(value)];
-    return made.storage != nullptr ? made.storage : &made;
-  }
-
   void refuse_changed_buffer(const TapeCall& call) {
     for (const TapeArgument& argument : call.arguments) {
-      if (argument.written && outlives_.contains(argument.values.front()))
+      if (argument.written && root_of(argument.values.front()) != k_no_value)
         refuse(call.op,
-               "changes a parameter or buffer that the same forward then uses: it would be changed again when the step computes it again");
+               "changes a parameter, buffer or constant that the same forward then uses: it would be changed again when the step computes "
+               "it again");
     }
   }
 
   bool writes_a_buffer(const TapeCall& call) {
     for (const TapeArgument& argument : call.arguments) {
-      if (!argument.written || !outlives_.contains(argument.values.front())) continue;
+      if (!argument.written || root_of(argument.values.front()) == k_no_value) continue;
       if (from_data_.contains(call.writes.front())) refuse(call.op, "keeps something of the data in a buffer: only BatchNorm may");
       return true;
     }
     return false;
   }
 
-  Value of(const at::Tensor& tensor, const std::string& what) const {
-    const auto found = current_.find(tensor.unsafeGetTensorImpl());
-    if (found == current_.end())
-      throw CannotCapture("the model cannot be taken apart: " + what + " is made by other means than tensor operations");
-    return found->second;
-  }
-
-  // The tensor's memory may go, its address must not come back for another: that would take it for this one.
-  Value fresh(const at::Tensor& tensor) {
-    const auto value = static_cast<Value>(tape_.values.size());
-    auto* impl = tensor.unsafeGetTensorImpl();
-    TapeValue made;
-    made.requires_grad = tensor.requires_grad();
-    made.floating = tensor.is_floating_point() || tensor.is_complex();
-    made.bytes = static_cast<std::int64_t>(tensor.nbytes());
-    made.channels = tensor.dim() >= 2 ? tensor.size(1) : 0;
-    if (tensor.has_storage()) {
-      made.storage = tensor.storage().unsafeGetStorageImpl();
-      storages_.emplace_back(tensor.storage().getWeakStorageImpl());
-    }
-    tape_.values.push_back(made);
-    current_[impl] = value;
-    addresses_.emplace_back(tensor.getIntrusivePtr());
-    return value;
-  }
-
   Tape tape_;
-  std::unordered_map<const c10::TensorImpl*, Value> current_;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> addresses_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  Numbering numbering_{tape_.values};
   std::unordered_map<Value, std::string> names_;
   std::unordered_map<Value, Value> outlives_;  // parameters, buffers and constants in any version: their first
   std::set<Value> unfilled_;
   std::set<Value> from_data_;  // follow from the inputs or targets
   c10::DeviceType device_ = c10::DeviceType::CPU;
-  bool literals_;
+  std::unordered_map<const void*, Value> outliving_memory_;  // their storages: a view of one is it, too
+  std::set<const void*> literals_;                           // storages
+  struct NumberOf {
+    Value value;
+    std::string place;
+  };
+  std::vector<NumberOf> numbers_of_;  // of what outlives the forward
+  bool scripted_;
   bool keeps_graph_;
   std::string last_name_;
   std::exception_ptr refusal_;
-  bool reads_number_ = false;
   double buffer_number_ = 0.0;  // the last that the model has read from a buffer
   Value read_buffer_ = k_no_value;
 };

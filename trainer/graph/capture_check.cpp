@@ -4,42 +4,162 @@
 #include "trainer/device/host.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
+#include "trainer/replica_state.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/rand.h>
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 namespace onebatch {
 namespace {
 
-constexpr std::int64_t k_samples = 4;
 constexpr double k_tolerance = 1e-8;
+constexpr double k_change = 0.1;  // of parameters
+constexpr std::uint64_t k_noise_seed = 20;
+constexpr std::int64_t k_tries = 8;
 
+using Samples = std::vector<std::int64_t>;
+
+// An optimizer that keeps nothing: it is never asked.
 Configuration in_float64(Configuration configuration) {
   configuration.precision.compute = configuration.precision.parameters = Precision::float64;
+  configuration.optimizer = OptimizerConfiguration();
+  configuration.optimizer.kind = OptimizerKind::sgd;
+  configuration.run.deterministic =
+      configuration.run.deterministic == Determinism::bitwise ? Determinism::on : configuration.run.deterministic;
   return configuration;
+}
+
+// Signs stay: a logarithm's or a root's argument too.
+void change_parameters(const Replica& replica) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::detail::createCPUGenerator(k_noise_seed);
+  for (const auto& [name, tensor] : replica.model->parameters()) {
+    if (!tensor.requires_grad() || !tensor.is_floating_point()) continue;
+    const at::Tensor noise = at::rand(tensor.sizes(), generator, tensor.options().requires_grad(false));
+    tensor.mul_(noise.mul(k_change).add_(1.0 - k_change / 2)).add_(tensor.eq(0.0).to(tensor.scalar_type()), k_change * k_change);
+  }
+}
+
+// What a step's part comes to.
+struct Outcome {
+  double loss = 0.0;
+  double weight = 0.0;
+  at::Tensor gradient;
+  std::vector<NamedTensor> buffers;
+};
+
+std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, tensor] : tensors) copies.push_back({name, tensor.detach().clone()});
+  return copies;
+}
+
+Outcome ordinary(Replica& replica, const Dataset& data, const Samples& samples, std::int64_t step) {
+  replica.gradients.begin_step();
+  const auto [batch, weight] = replica.load(data, samples, step);
+  const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
+  made.loss.backward();
+  return {made.loss.item<double>(), made.weight.defined() ? made.weight.item<double>() : weight, replica.gradients.flat().clone(),
+          copies_of(replica.model->buffers())};
+}
+
+Outcome by_the_tape(Replica& replica, const Dataset& data, const Samples& samples, std::int64_t step) {
+  replica.gradients.begin_step();
+  const LocalSums sums = accumulate_gradient(replica, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, step);
+  return {sums.loss, sums.weight, replica.gradients.flat().clone(), copies_of(replica.model->buffers())};
+}
+
+// Relative; NaN where either is.
+double error_of(const at::Tensor& ours, const at::Tensor& expected) {
+  const at::Tensor truth = expected.to(at::kDouble);
+  const double error = at::linalg_vector_norm(ours.to(at::kDouble).sub(truth)).item<double>();
+  const double norm = at::linalg_vector_norm(truth).item<double>();
+  return error == 0.0 ? 0.0 : error / norm;
+}
+
+void compare(const char* what, double error) {
+  if (error <= k_tolerance) return;  // false for NaN
+  throw CannotCapture(
+      formatted("the model cannot be taken apart: on other samples, and with other parameters, than those that it was watched "
+                "with, the %s of its parts differs from its own by %.1e (relative, float64): does its forward read numbers out of "
+                "tensors (.tolist(), .item()), or keep something between forwards?",
+                what, error));
+}
+
+void compare(const Outcome& ours, const Outcome& expected) {
+  const auto scalar = [](double value) { return at::full({}, value, at::kDouble); };
+  if (!std::isfinite(expected.loss) || !at::isfinite(expected.gradient).all().item<bool>())
+    throw CannotCapture(
+        "the model cannot be taken apart: its own loss or gradient of a few samples is not finite (NaN or infinity), so that its parts "
+        "cannot "
+        "be compared with it: look at the data and the initial weights");
+  compare("loss", error_of(scalar(ours.loss), scalar(expected.loss)));
+  compare("loss's weight", error_of(scalar(ours.weight), scalar(expected.weight)));
+  compare("gradient", error_of(ours.gradient, expected.gradient));
+  for (std::size_t i = 0; i < expected.buffers.size(); ++i) {
+    const auto& [name, theirs] = expected.buffers[i];
+    if (theirs.equal(ours.buffers[i].tensor)) continue;  // infinities too
+    compare(("buffer " + name).c_str(), error_of(ours.buffers[i].tensor, theirs));
+  }
+}
+
+// So many samples from `first` on, around the data's end.
+Samples samples_from(std::int64_t first, std::int64_t count, const Dataset& data) {
+  Samples samples(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = (first + i) % data.size();
+  return samples;
+}
+
+std::vector<std::vector<std::int64_t>> shapes_of(const Replica& replica, const Dataset& data, const Samples& samples) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const at::Tensor& tensor : data.gather(samples, replica.loss_type).tensors()) shapes.push_back(tensor.sizes().vec());
+  return shapes;
+}
+
+// Others whose batch has the same shapes; else the same in another order.
+Samples others_like(const Replica& replica, const Dataset& data, const Samples& samples) {
+  const auto shapes = shapes_of(replica, data, samples);
+  const auto count = static_cast<std::int64_t>(samples.size());
+  for (std::int64_t i = 1; i <= k_tries && i * count < data.size(); ++i) {
+    const Samples others = samples_from(samples.front() + i * count, count, data);
+    if (shapes_of(replica, data, others) == shapes) return others;
+  }
+  return {samples.rbegin(), samples.rend()};
 }
 
 }  // namespace
 
-void check_capture(const Configuration& configuration, const Dataset& data) {
+void check_capture(const Configuration& given, const Dataset& data, const Examination& examination) {
   Host host;
-  Replica replica(in_float64(configuration), data, host);
+  const Configuration configuration = in_float64(given);
+  Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), at::kDouble), nullptr,
+                  examination.examined ? &examination : nullptr);
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   replica.graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(k_samples, data.size())));
-  std::iota(samples.begin(), samples.end(), std::int64_t{0});
-  replica.gradients.begin_step();
-  replica.forward(replica.load(data, samples, 0).batch, {replica.seed, 0, samples}).loss.backward();
-  const at::Tensor expected = replica.gradients.flat().clone();
-  replica.gradients.begin_step();
-  accumulate_gradient(replica, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, 0);
-  const double error = at::linalg_vector_norm(replica.gradients.flat().sub(expected)).item<double>();
-  const double norm = at::linalg_vector_norm(expected).item<double>();
-  if (error > k_tolerance * norm)
-    throw CannotCapture(formatted(
-        "the model cannot be taken apart: the gradient of its parts differs from its own by %.1e (relative L2, float64)", error / norm));
+  // Statistics of one sample are none.
+  const std::int64_t least = replica.has_batch_statistics ? 2 : 1;
+  std::vector<Samples> watched;
+  for (const std::int64_t size : {least + 1, least}) {
+    const Samples samples = samples_from(0, std::min(size, data.size()), data);
+    if (!watched.empty() && watched.back().size() == samples.size()) break;
+    replica.graph_step->watch(replica, data, samples, 0);
+    watched.push_back(samples);
+  }
+  change_parameters(replica);
+  for (const Samples& samples : watched) {
+    const Samples others = others_like(replica, data, samples);
+    const SavedTensors before(replica.model->buffers());
+    const Outcome expected = ordinary(replica, data, others, 1);
+    before.restore();
+    compare(by_the_tape(replica, data, others, 1), expected);
+  }
 }
 
 }  // namespace onebatch

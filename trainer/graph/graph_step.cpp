@@ -30,6 +30,28 @@ std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExcha
   return most;
 }
 
+// Where statistics are the whole batch's any split will do: a last micro-batch of one sample, whose own statistics a BatchNorm refuses to
+// form in the forward that is watched, takes another from the one before it.
+void leave_no_sample_alone(std::vector<Indices>& parts, Indices samples) {
+  if (parts.size() < 2 || parts.back().size() != 1) return;
+  const Indices before = parts[parts.size() - 2];
+  const std::size_t begin = static_cast<std::size_t>(before.data() - samples.data());
+  const std::size_t kept = before.size() > 2 ? before.size() - 1 : 0;
+  const std::size_t last = before.size() + 1 - kept;
+  parts.pop_back();
+  parts.pop_back();
+  if (kept > 0) parts.push_back(samples.subspan(begin, kept));
+  parts.push_back(samples.subspan(begin + kept, last));
+}
+
+[[noreturn]] void refuse_one_sample(const std::exception& error) {
+  const std::string text = error.what();
+  const auto line = text.find("Expected more than 1 value");
+  throw UserError("the model's forward fails for a micro-batch of one sample (" +
+                  (line == std::string::npos ? text.substr(0, text.find('\n')) : text.substr(line, text.find('\n', line) - line)) +
+                  "): write a batch.global_batch_size or batch.micro_batch_size that leaves no rank a single one");
+}
+
 }  // namespace
 
 const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices samples, std::int64_t step) {
@@ -38,21 +60,34 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
   if (const auto found = graphs_.find(shapes); found != graphs_.end()) return found->second;
   CaptureRequest request;
   request.known = replica.model->parameters();
-  request.literals = replica.model->has_literals() ? Literals::tensors : Literals::numbers;
+  request.literals = replica.model->literals();
   for (const auto& group : {replica.model->buffers(), replica.loss.constants()})
     request.known.insert(request.known.end(), group.begin(), group.end());
   request.graph = options_.graph;
   request.data = batch.tensors();
   const SavedTensors before(replica.model->buffers());
   Graph graph;
-  graph.tape = capture(request, [&] {
+  const auto forward = [&] {
     const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
     return made.weight.defined() ? at::stack({made.loss, made.weight}) : made.loss;
-  });
+  };
+  try {
+    graph.tape = capture(request, forward);
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    before.restore();
+    if (samples.size() != 1 || is_out_of_memory(error)) throw;
+    refuse_one_sample(error);
+  }
   before.restore();
   graph.segments =
       options_.statistics == BatchNormMode::local ? cut_for_memory(graph.tape, options_.segments) : cut_at_batch_norms(graph.tape);
   return graphs_.emplace(std::move(shapes), std::move(graph)).first->second;
+}
+
+void GraphStep::watch(Replica& replica, const Dataset& data, Indices samples, std::int64_t step) {
+  graph_of(replica, replica.load(data, samples, step).batch, samples, step);
 }
 
 MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, LocalSums& sums) {
@@ -69,10 +104,11 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
 
 LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
                                 std::int64_t step, comm::Communicator& ranks) {
-  const std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
+  std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
+  if (together && replica.gradients.reproducible() == nullptr) leave_no_sample_alone(parts, samples);
   // A rank without samples takes part as well, and has to know in what.
   const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
   StepExchange start(
@@ -84,7 +120,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
     if (graphs_.empty()) {
       const auto found = std::ranges::find_if(parts, [](const Indices part) { return !part.empty(); });
       const Indices first = found == parts.end() ? Indices(some) : *found;
-      graph_of(replica, replica.load(data, first, step).batch, first, step);
+      watch(replica, data, first, step);
     }
     rounds.emplace(replica, graphs_.begin()->second, computes, ranks);
   } catch (...) {

@@ -42,6 +42,11 @@ class GraphStep {
   LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                        const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks);
 
+  /// Captures the model with a micro-batch of these samples, where none of its shapes was. Throws as accumulate() does.
+  void watch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);
+  /// Numbers that it has read from buffers may be others: after a checkpoint was loaded.
+  void forget() { graphs_.clear(); }
+
   [[nodiscard]] bool shares_statistics() const { return options_.statistics != BatchNormMode::local; }
   [[nodiscard]] bool in_lock_step() const { return options_.statistics == BatchNormMode::sync; }
   /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one of them.

@@ -101,15 +101,12 @@ class DrawsOtherwise : public CannotCapture {
   using CannotCapture::CannotCapture;
 };
 
-/// Which tensors that nobody has named are taken as constants of the model.
-enum class Literals { numbers, tensors };
-
 /// With a graph of its own a capture takes a forward's whole memory, and sees custom autograd functions.
 enum class AutogradGraph { recorded, left_out };
 
 struct CaptureRequest {
-  std::vector<NamedTensor> known;  // parameters, buffers, constants: everything that outlives a call
-  Literals literals = Literals::numbers;
+  std::vector<NamedTensor> known;                   // parameters, buffers, constants: everything that outlives a call
+  std::optional<std::vector<at::Tensor>> literals;  // constants of a script's code; none: C++, whose numbers alone are constants
   AutogradGraph graph = AutogradGraph::left_out;
   std::vector<at::Tensor> data;  // a batch's tensors
 };

@@ -1,5 +1,6 @@
 #include "trainer/graph/watched_calls.hpp"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -19,6 +20,21 @@ void pass_on(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch:
     (*listener)(op, stack);
 }
 
+// In deterministic mode LibTorch fills what torch.tensor(number) makes with NaN by an operator, and then with the number by none: a call
+// that is no model's.
+class NothingFilled {
+ public:
+  NothingFilled() : was_(at::globalContext().deterministicFillUninitializedMemory()) {
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
+  }
+  ~NothingFilled() { at::globalContext().setDeterministicFillUninitializedMemory(was_); }
+  NothingFilled(const NothingFilled&) = delete;
+  NothingFilled& operator=(const NothingFilled&) = delete;
+
+ private:
+  bool was_;
+};
+
 class Watching {
  public:
   explicit Watching(const OnCall& on_call) : library_(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__), include_(k_key) {
@@ -37,6 +53,7 @@ class Watching {
 }  // namespace
 
 void watch_calls(const OnCall& on_call, const std::function<void()>& forward) {
+  const NothingFilled nothing_filled;
   const Watching watching(on_call);
   forward();
 }

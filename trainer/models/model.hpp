@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,12 @@ namespace onebatch {
 struct NamedTensor {
   std::string name;  // as in PyTorch's state_dict: "layer1.0.conv1.weight"
   at::Tensor tensor;
+};
+
+/// Something that a name stands for, as text.
+struct NamedText {
+  std::string name;
+  std::string text;
 };
 
 /// What a forward may depend on beside its inputs: enough to draw the same random numbers for a sample whatever the plan.
@@ -45,8 +52,10 @@ class Model {
   [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
   /// What a checkpoint holds, as PyTorch's state_dict: all names of what is shared, and no buffer that is not persistent.
   [[nodiscard]] virtual std::vector<NamedTensor> state_dict() const;
-  /// Whether its code holds tensors of its own that never change, as TorchScript's does.
-  [[nodiscard]] virtual bool has_literals() const { return false; }
+  /// Tensors that its code holds beside them since before its first forward, as TorchScript's does; none: it is C++.
+  [[nodiscard]] virtual std::optional<std::vector<at::Tensor>> literals() const { return std::nullopt; }
+  /// What else it holds that a forward could change, as texts that are others where the values are.
+  [[nodiscard]] virtual std::vector<NamedText> attributes() const { return {}; }
   virtual void set_phase(Phase phase) = 0;
   /// What is floating-point becomes `type`, in BatchNorm layers `batch_norm_type`.
   virtual void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) = 0;

@@ -1,1 +1,1 @@
-target_sources(onebatch_trainer PRIVATE models/trainable_module.cpp models/sample_dropout.cpp models/keyed_randomness.cpp models/keyed_recurrent.cpp models/script_graph.cpp models/script_tensors.cpp models/torchscript.cpp models/mlp.cpp models/resnet.cpp models/registry.cpp)
+target_sources(onebatch_trainer PRIVATE models/trainable_module.cpp models/sample_dropout.cpp models/keyed_randomness.cpp models/keyed_recurrent.cpp models/script_graph.cpp models/script_tensors.cpp models/torchscript.cpp models/torchscript_state.cpp models/mlp.cpp models/resnet.cpp models/registry.cpp)

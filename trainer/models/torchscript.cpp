@@ -3,6 +3,7 @@
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/script_graph.hpp"
 #include "trainer/models/script_tensors.hpp"
+#include "trainer/models/torchscript_state.hpp"
 #include "trainer/models/trainable_module.hpp"
 
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -68,7 +69,8 @@ class TorchScriptModel final : public Model {
   std::vector<NamedTensor> parameters() const override { return unique_parameters(module_); }
   std::vector<NamedTensor> buffers() const override { return unique_buffers(module_); }
   std::vector<NamedTensor> state_dict() const override { return state_dict_of(module_, non_persistent_); }
-  bool has_literals() const override { return true; }
+  std::optional<std::vector<at::Tensor>> literals() const override { return literals_; }
+  std::vector<NamedText> attributes() const override { return attributes_of(module_); }
 
   void set_phase(Phase phase) override { module_.train(phase == Phase::training); }
 
@@ -126,6 +128,7 @@ class TorchScriptModel final : public Model {
 
   mutable torch::jit::Module module_;
   std::set<std::string> non_persistent_;
+  std::vector<at::Tensor> literals_ = literals_of(module_);
   std::string file_;
   bool freeze_;
   bool returns_loss_;
