@@ -131,6 +131,7 @@ def run_case(ranks, mode, stops):
         batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
         ours = load_file(folder / "run" / "checkpoints" / "latest" / "model.safetensors")
         told = [json.loads((folder / name).read_text())["validation_loss"] for name in ("result.json", "eval.json")]
+        told = [float("nan") if loss is None else loss for loss in told]
     shares = [rank["samples"] for rank in plan["ranks"]]
     failures = report((0 in shares) == (ranks > 2) and sum(share > 0 for share in shares) == min(ranks, 2), f"{ranks} rank(s): shares {shares}")
     models = of_each_rank(batches, plan if mode == "local" else {"ranks": [{"samples": 24, "micro_batches": [[24, 1]]}]})

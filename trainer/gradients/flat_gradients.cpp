@@ -1,5 +1,7 @@
 #include "trainer/gradients/flat_gradients.hpp"
 
+#include "trainer/models/layout.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -73,7 +75,8 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const G
   flat_ = zeros(total, options.type, options.reproducible ? nullptr : options.storage);
   std::int64_t begin = 0;
   for (const auto& [name, tensor] : parameters_) {
-    views_.push_back(flat_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    if (!tensor.is_non_overlapping_and_dense()) throw std::logic_error("the parameter " + name + " has gaps in its memory");
+    views_.push_back(flat_.as_strided(tensor.sizes(), tensor.strides(), begin));
     extents_.push_back({begin, tensor.numel()});
     begin += aligned(tensor.numel(), element);
   }
@@ -100,7 +103,7 @@ void FlatGradients::take(std::size_t index) {
   const at::NoGradGuard no_grad;
   if (arrived.is_sparse()) arrived = arrived.to_dense();
   if (reproducible_)
-    reproducible_->add(index, arrived);
+    reproducible_->add(index, in_memory_order(with_strides_of(views_[index], arrived)));
   else
     views_[index].detach().add_(arrived.to(flat_.scalar_type()));
   arrived = at::Tensor();
@@ -124,9 +127,9 @@ void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient)
   const auto index = static_cast<std::size_t>(found - parameters_.begin());
   const at::Tensor view = views_[index].detach();
   const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
-  const at::Tensor summand = dense.to(view.device(), view.scalar_type()).view(view.sizes());
+  const at::Tensor summand = dense.to(view.device(), view.scalar_type()).reshape(view.sizes());
   if (reproducible_)
-    reproducible_->add(index, summand);
+    reproducible_->add(index, in_memory_order(with_strides_of(view, summand)));
   else
     view.add_(summand);
   watched_->touched[index] = 1.0;

@@ -47,7 +47,7 @@ class FlatGradients {
   /// Null where the sum is an ordinary one.
   [[nodiscard]] ReproducibleSum* reproducible() { return reproducible_ ? &*reproducible_ : nullptr; }
   [[nodiscard]] const std::vector<NamedTensor>& parameters() const { return parameters_; }
-  /// The views, in the order of the parameters.
+  /// The views, in the order of the parameters, each with its parameter's own strides (channels last stays so).
   [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
   /// Where each parameter's gradient lies in the flat buffer, in elements.
   [[nodiscard]] const std::vector<Bucket>& extents() const { return extents_; }

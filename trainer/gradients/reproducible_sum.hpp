@@ -27,7 +27,7 @@ class ReproducibleSum {
   ReproducibleSum(std::vector<Bucket> extents, at::Tensor sums, std::int64_t count);
 
   void begin_step();
-  /// Adds to the parameter `index`: as many elements as its extent has.
+  /// Adds to the parameter `index`: as many elements as its extent has, in the order in which they lie there.
   void add(std::size_t index, const at::Tensor& gradient);
   /// After the last add(), before the ranks reduce: parameters to which nothing was added are zero.
   void complete();

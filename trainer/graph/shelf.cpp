@@ -2,20 +2,30 @@
 
 #include "comm/aligned_memory.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/strides.h>
 
 #include <memory>
 
 namespace onebatch {
 namespace {
 
+// Channels last stays channels last: the model may take a view that needs it.
+std::vector<std::int64_t> strides_of_copy(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return tensor.strides().vec();
+  const auto row_major = c10::contiguous_strides(tensor.sizes());
+  return {row_major.begin(), row_major.end()};
+}
+
 at::Tensor host_copy(const at::Tensor& tensor) {
   const at::TensorOptions options = tensor.options().device(c10::kCPU).requires_grad(false);
-  if (tensor.is_cuda()) return at::empty(tensor.sizes(), options.pinned_memory(true)).copy_(tensor.detach(), /*non_blocking=*/true);
+  const std::vector<std::int64_t> strides = strides_of_copy(tensor);
+  if (tensor.is_cuda())
+    return at::empty_strided(tensor.sizes(), strides, options.pinned_memory(true)).copy_(tensor.detach(), /*non_blocking=*/true);
   auto memory = std::make_shared<comm::AlignedMemory>(std::max<std::size_t>(1, tensor.nbytes()));
   at::Tensor copy = at::from_blob(
-      memory->data(), tensor.sizes(), [memory](void*) {}, options);
+      memory->data(), tensor.sizes(), strides, [memory](void*) {}, options);
   return copy.copy_(tensor.detach());
 }
 

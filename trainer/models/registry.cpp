@@ -2,6 +2,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
+#include "trainer/models/layout.hpp"
 #include "trainer/models/trainable_module.hpp"
 
 #include <ATen/Context.h>
@@ -51,6 +52,7 @@ std::unique_ptr<Model> make_model(const ModelRequest& request) {
                    ? load_torchscript({request.configuration.path, request.freeze_batch_norm, request.returns_loss})
                    : wrap_module(make_module(request), request.freeze_batch_norm);
   check_savable(*model);
+  give_dense_memory(*model);
   if (!request.configuration.weights.empty()) load_weights(*model, request.configuration.weights);
   return model;
 }

@@ -1,6 +1,7 @@
 #include "trainer/optim/optimizer.hpp"
 
 #include "trainer/error.hpp"
+#include "trainer/models/layout.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adam.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace onebatch {
 namespace {
@@ -33,6 +35,14 @@ std::size_t group_of(const std::string& name, const std::vector<ParameterGroup>&
   return static_cast<std::size_t>(found - groups.begin());
 }
 
+// The fused calls take the n-th element in memory of one for that of the other.
+void check_layout(const std::vector<std::string>& names, const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& others) {
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (parameters[i].is_non_overlapping_and_dense() && same_order(parameters[i], others[i])) continue;
+    throw std::logic_error("the parameter " + names[i] + ", its gradient and the optimizer's state differ in the order of their elements");
+  }
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients) : configuration_(configuration) {
@@ -52,6 +62,7 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
     all_.second.push_back(at::zeros_like(gradient));
     all_.steps.push_back(at::zeros({}, tensor.options().requires_grad(false).dtype(at::kFloat)));
   }
+  for (const auto* others : {&all_.gradients, &all_.first, &all_.second}) check_layout(names_, all_.parameters, *others);
   for (std::size_t group = 0; group < configuration.groups.size(); ++group) {
     if (std::ranges::find(group_of_, group) != group_of_.end()) continue;
     throw UserError("optimizer.groups: no parameter is left for the match \"" + configuration.groups[group].match + "\": names are " +
