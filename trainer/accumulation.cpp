@@ -121,7 +121,8 @@ std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indice
   comm::LocalCommunicator alone;
   try {
     const bool shares = options.ranks != nullptr && replica.graph_step->shares_statistics();
-    return replica.graph_step->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone);
+    return replica.graph_step->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone,
+                                          options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
   }

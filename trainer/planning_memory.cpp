@@ -202,8 +202,11 @@ std::vector<std::int64_t> RunPlans::failed_in_rehearsal(TrainingStep& step) {
   });
   std::vector<std::int64_t> failed(static_cast<std::size_t>(control_.size()));
   control_.all_gather(&failed_size, failed.data(), sizeof(failed_size));
-  if (std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; }))
-    step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
+  const bool fits = std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; });
+  if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
+  // A batch of one sample may be too small for BatchNorm: better said now than at the epoch's end.
+  if (fits && plan_->last && plan_->last->global_batch_size == 1 && replica_.graph_step && replica_.graph_step->shares_statistics())
+    step.run({.global_batch = std::span(samples).first(1), .plan = *plan_->last, .lr = 0.0});
   return failed;
 }
 

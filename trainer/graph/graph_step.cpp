@@ -1,6 +1,7 @@
 #include "trainer/graph/graph_step.hpp"
 
 #include "trainer/fault_point.hpp"
+#include "trainer/models/single_values.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/ops/stack.h>
@@ -30,20 +31,6 @@ std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExcha
   return most;
 }
 
-// Where statistics are the whole batch's any split will do: a last micro-batch of one sample, whose own statistics a BatchNorm refuses to
-// form in the forward that is watched, takes another from the one before it.
-void leave_no_sample_alone(std::vector<Indices>& parts, Indices samples) {
-  if (parts.size() < 2 || parts.back().size() != 1) return;
-  const Indices before = parts[parts.size() - 2];
-  const std::size_t begin = static_cast<std::size_t>(before.data() - samples.data());
-  const std::size_t kept = before.size() > 2 ? before.size() - 1 : 0;
-  const std::size_t last = before.size() + 1 - kept;
-  parts.pop_back();
-  parts.pop_back();
-  if (kept > 0) parts.push_back(samples.subspan(begin, kept));
-  parts.push_back(samples.subspan(begin + kept, last));
-}
-
 [[noreturn]] void refuse_one_sample(const std::exception& error) {
   const std::string text = error.what();
   const auto line = text.find("Expected more than 1 value");
@@ -66,6 +53,9 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
   request.graph = options_.graph;
   request.data = batch.tensors();
   const SavedTensors before(replica.model->buffers());
+  // One value per channel has others beside it, in other micro-batches.
+  std::optional<SingleValues> single_values;
+  if (shares_statistics()) single_values.emplace();
   Graph graph;
   const auto forward = [&] {
     const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
@@ -103,12 +93,11 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
 }
 
 LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
-                                std::int64_t step, comm::Communicator& ranks) {
-  std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
+                                std::int64_t step, comm::Communicator& ranks, Samples which) {
+  const std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
-  if (together && replica.gradients.reproducible() == nullptr) leave_no_sample_alone(parts, samples);
   // A rank without samples takes part as well, and has to know in what.
   const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
   StepExchange start(
@@ -130,6 +119,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
   const std::size_t most = most_micro_batches(*rounds, parts.size(), start);
   const std::size_t num_rounds = together ? 1 : most;
   if (together && replica.gradients.reproducible() != nullptr) rounds->send_apart(most);
+  if (which == Samples::of_a_step) rounds->refuse_single_values();
   for (std::size_t i = 0; i < num_rounds; ++i) rounds->exchange().expect(rounds->exchanges_of_a_round());
   LocalSums sums;
   try {

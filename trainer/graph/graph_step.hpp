@@ -27,6 +27,9 @@ struct GraphOptions {
   AutogradGraph graph = AutogradGraph::left_out;
 };
 
+/// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing about that.
+enum class Samples { of_a_step, of_a_trial };
+
 class GraphStep {
  public:
   explicit GraphStep(const GraphOptions& options) : options_(options) {}
@@ -38,9 +41,10 @@ class GraphStep {
   }
 
   /// As accumulate_gradient(), with BatchNorm's statistics shared as the mode says over the micro-batches of all `ranks`, which makes it
-  /// collective over them. Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart.
+  /// collective over them. Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all
+  /// ranks UserError where a step's BatchNorm has one value per channel in all.
   LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                       const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks);
+                       const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks, Samples which);
 
   /// Captures the model with a micro-batch of these samples, where none of its shapes was. Throws as accumulate() does.
   void watch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);

@@ -142,6 +142,11 @@ void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::si
     }
   }
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
+  if (norm.moments.count == 1.0 && refuses_single_values_)
+    throw UserError(
+        shape_.tape.values[static_cast<std::size_t>(shape_.segments[index].output)].made_by +
+        " has one value per channel in the whole batch, which would be its own mean: write a larger batch.global_batch_size, or "
+        "batch.last_batch = \"drop\" where the epoch's last batch is one sample");
   const auto like = norm.weight.defined() ? norm.weight.options().requires_grad(false)
                                           : at::TensorOptions().dtype(replica_.type).device(replica_.device.device());
   norm.by = make_normaliser(norm.moments, eps_of(norm.call), like);

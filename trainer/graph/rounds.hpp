@@ -63,6 +63,8 @@ class Rounds {
   /// How many micro-batches' statistics each rank sends apart, for all to merge in their order, so that who computed which changes no bit
   /// (Note [Bitwise]); 1: merged. To be set before anything else.
   void send_apart(std::size_t slots) { slots_ = slots; }
+  /// From now on run() throws UserError, on all ranks, where a BatchNorm has one value per channel in all: it would be its own mean.
+  void refuse_single_values() { refuses_single_values_ = true; }
   /// The counts of a round's exchanges.
   [[nodiscard]] std::vector<std::size_t> exchanges_of_a_round() const;
 
@@ -99,6 +101,7 @@ class Rounds {
   const Graph& shape_;  // any size's: they are cut alike
   bool twice_;
   std::size_t slots_ = 1;
+  bool refuses_single_values_ = false;
   StepExchange exchange_;
   at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none

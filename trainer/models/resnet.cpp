@@ -2,9 +2,12 @@
 // depth 6n + 2 with three stages of 16, 32 and 64. Tensors are named as torchvision's, shortcuts are projections.
 #include "trainer/error.hpp"
 #include "trainer/models/resnet_depth.hpp"
+#include "trainer/models/single_values.hpp"
 #include "trainer/models/trainable_module.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/init.h>
@@ -22,15 +25,32 @@ torch::nn::Conv2d make_conv(std::int64_t from, std::int64_t to, std::int64_t ker
   return conv;
 }
 
+// As LibTorch's, which refuses one value per channel wherever it is.
+class BatchNormImpl final : public torch::nn::BatchNorm2dImpl {
+ public:
+  explicit BatchNormImpl(std::int64_t channels) : torch::nn::BatchNorm2dImpl(channels) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    if (!is_training() || !takes_single_values()) return torch::nn::BatchNorm2dImpl::forward(x);
+    num_batches_tracked.add_(1);
+    return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/true, options.momentum().value(), options.eps(),
+                          at::globalContext().userEnabledCuDNN());
+  }
+};
+
+std::shared_ptr<BatchNormImpl> make_norm(std::int64_t channels) {
+  return std::make_shared<BatchNormImpl>(channels);
+}
+
 class BasicBlock final : public torch::nn::Module {
  public:
   BasicBlock(std::int64_t from, std::int64_t to, std::int64_t stride)
       : conv1_(register_module("conv1", make_conv(from, to, 3, stride))),
-        bn1_(register_module("bn1", torch::nn::BatchNorm2d(to))),
+        bn1_(register_module("bn1", make_norm(to))),
         conv2_(register_module("conv2", make_conv(to, to, 3, 1))),
-        bn2_(register_module("bn2", torch::nn::BatchNorm2d(to))) {
+        bn2_(register_module("bn2", make_norm(to))) {
     if (from == to && stride == 1) return;
-    downsample_ = register_module("downsample", torch::nn::Sequential(make_conv(from, to, 1, stride), torch::nn::BatchNorm2d(to)));
+    downsample_ = register_module("downsample", torch::nn::Sequential(make_conv(from, to, 1, stride), make_norm(to)));
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -42,9 +62,9 @@ class BasicBlock final : public torch::nn::Module {
 
  private:
   torch::nn::Conv2d conv1_;
-  torch::nn::BatchNorm2d bn1_;
+  std::shared_ptr<BatchNormImpl> bn1_;
   torch::nn::Conv2d conv2_;
-  torch::nn::BatchNorm2d bn2_;
+  std::shared_ptr<BatchNormImpl> bn2_;
   torch::nn::Sequential downsample_{nullptr};
 };
 
@@ -65,7 +85,7 @@ class ResNet final : public TrainableModule {
     const ResNetShape shape = shape_of_depth(configuration.depth);
     std::int64_t width = shape.stage_channels.front();
     conv1_ = register_module("conv1", pooled_stem_ ? make_conv(num_channels, width, 7, 2) : make_conv(num_channels, width, 3, 1));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width));
+    bn1_ = register_module("bn1", make_norm(width));
     for (std::size_t stage = 0; stage < shape.stage_channels.size(); ++stage) {
       add_stage(stage, width, shape.stage_channels[stage], shape.blocks_per_stage);
       width = shape.stage_channels[stage];
@@ -97,7 +117,7 @@ class ResNet final : public TrainableModule {
 
   bool pooled_stem_;
   torch::nn::Conv2d conv1_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr};
+  std::shared_ptr<BatchNormImpl> bn1_;
   std::vector<std::shared_ptr<BasicBlock>> blocks_;
   torch::nn::Linear fc_{nullptr};
 };

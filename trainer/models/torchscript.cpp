@@ -3,6 +3,7 @@
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/script_graph.hpp"
 #include "trainer/models/script_tensors.hpp"
+#include "trainer/models/single_values.hpp"
 #include "trainer/models/torchscript_state.hpp"
 #include "trainer/models/trainable_module.hpp"
 
@@ -48,6 +49,7 @@ class TorchScriptModel final : public Model {
       for (const std::string& name : call.statistics) running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
     }
     batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
+    ask_before_refusing_single_values(module_);
     set_phase(Phase::training);
   }
 
