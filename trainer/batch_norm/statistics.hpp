@@ -21,12 +21,16 @@ struct Moments {
 /// Of `inputs` [N, C, ...] over all dimensions but the second.
 Moments moments_of(const at::Tensor& inputs);
 
-/// What normalises: statistics in the type of BatchNorm's parameters, on the inputs' device.
+/// What normalises, per channel. On a device, and for short types, ATen's kernels do it, with a mean that is rounded: what the rounding has
+/// left out goes into their offset.
 struct Normaliser {
-  at::Tensor mean;
-  at::Tensor variance;
+  std::vector<double> mean;
+  std::vector<double> invstd;  // 1 / sqrt(variance + eps)
+  std::vector<double> left;    // (mean - rounded mean) * invstd
   double eps = 0.0;
   double count = 0.0;
+  at::Tensor rounded_mean = {};  // in the type of BatchNorm's parameters, on the inputs' device
+  at::Tensor variance = {}, left_on_device = {};
 };
 
 Normaliser make_normaliser(const Moments& moments, double eps, const at::TensorOptions& options);
