@@ -82,6 +82,7 @@ StepTotals TrainingStep::gradient_of(const StepRequest& request, const SavedTens
     throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
                            std::to_string(request.global_batch.size()));
   }
+  replica_.loss_scale.set_batch_size(request.plan.global_batch_size);
   StepTotals totals = add_up(request);
   while (!totals.discarded && !is_reproducible()) {
     before.restore();

@@ -1,7 +1,5 @@
 #include "trainer/gradients/loss_scale.hpp"
 
-#include <bit>
-
 namespace onebatch {
 namespace {
 
@@ -15,7 +13,7 @@ LossScale::LossScale(const PrecisionConfiguration& precision, std::int64_t globa
     : active_(uses_float16(precision)),
       dynamic_(!precision.loss_scale),
       scale_(active_ ? precision.loss_scale.value_or(k_first_scale) : 1.0),
-      divisor_(static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(global_batch_size)))),
+      divisor_(static_cast<double>(global_batch_size)),
       growth_steps_(precision.loss_scale_growth_steps) {}
 
 bool LossScale::update(bool finite) {
