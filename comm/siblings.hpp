@@ -6,7 +6,8 @@
 
 namespace onebatch::comm {
 
-/// "\n  rank 1 (process 4711): its process is stopped" for each process of this job on this node that is stopped; empty where there is none.
+/// "\n  rank 1 (process 4711): its process is stopped" for each process of this job on this node that is stopped; empty where there is
+/// none.
 [[nodiscard]] std::string stopped_siblings();
 
 /// How the operating system calls a process's state: "running", "stopped", "gone".

@@ -63,7 +63,8 @@ double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t n
   double patience = 0.0;
   for (const RankReport& report : reports) {
     if (report.process != "running") return 0.0;
-    if (report.sequence >= sequence || report.inside) continue;  // one inside an earlier operation waits for others itself
+    // One inside an earlier operation waits for others itself, and one that has never said anything says nothing now.
+    if (report.sequence >= sequence || report.inside || report.activity.empty()) continue;
     patience = std::max(patience, timeout_seconds - report.activity_seconds);
   }
   return patience;

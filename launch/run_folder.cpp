@@ -24,6 +24,15 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
+// But what a start leaves that measured nothing.
+bool holds_nothing(const fs::path& folder) {
+  static const std::set<std::string> left_by_a_start = {RunLock::k_file, k_config, std::string(k_config) + ".partial"};
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (!left_by_a_start.contains(entry.path().filename().string())) return false;
+  }
+  return true;
+}
+
 bool lies_in(const fs::path& path, const fs::path& folder) {
   if (!fs::exists(path) || !fs::exists(folder)) return false;
   const auto inner = fs::canonical(path).string();
@@ -63,15 +72,10 @@ bool comes_before(const Candidate& a, const Candidate& b) {
 FolderState state_of(const fs::path& folder) {
   if (!fs::exists(fs::symlink_status(folder))) return FolderState::absent;
   if (!fs::is_directory(folder)) return FolderState::foreign;
-  if (fs::exists(folder / k_config)) {
-    if (fs::exists(folder / k_result)) return FolderState::complete;
-    return has_checkpoint(folder) ? FolderState::has_checkpoints : FolderState::begun;
-  }
-  static const std::set<std::string> left_by_a_start = {RunLock::k_file, std::string(k_config) + ".partial"};
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (!left_by_a_start.contains(entry.path().filename().string())) return FolderState::foreign;
-  }
-  return FolderState::unused;
+  if (holds_nothing(folder)) return FolderState::unused;
+  if (!fs::exists(folder / k_config)) return FolderState::foreign;
+  if (fs::exists(folder / k_result)) return FolderState::complete;
+  return has_checkpoint(folder) ? FolderState::has_checkpoints : FolderState::begun;
 }
 
 class RunFolderSearch {
@@ -202,8 +206,8 @@ RunFolder::RunFolder(LoadedConfig loaded, fs::path path, RunLock lock, std::stri
 RunFolder::~RunFolder() {
   std::error_code ignored;
   if (path_.empty() || state_of(path_) != FolderState::unused) return;
-  fs::remove(path_ / RunLock::k_file, ignored);
-  fs::remove(path_ / (std::string(k_config) + ".partial"), ignored);
+  // The lock last: who takes it from then on has written nothing yet that would go too.
+  for (const std::string name : {k_config, "config.toml.partial", RunLock::k_file}) fs::remove(path_ / name, ignored);
   fs::remove(path_, ignored);
 }
 

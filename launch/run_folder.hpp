@@ -9,9 +9,9 @@ namespace onebatch::launch {
 /// What a folder says about its run; every start reads it.
 enum class FolderState {
   absent,
-  unused,           // empty, or what a start has left that was refused or died before it began
+  unused,           // empty, or what a start has left that measured nothing: a configuration, a lock
   foreign,          // somebody else's
-  begun,            // the configuration is there, no checkpoint
+  begun,            // something was measured, there is no checkpoint
   has_checkpoints,  // and the run is not complete
   complete
 };
@@ -27,7 +27,7 @@ class RunFolder {
   /// Nothing is written but the lock. Throws UserError where the folder is somebody else's, or the run is held by another process.
   static RunFolder claim(const LoadedConfig& loaded, const std::string& default_name);
 
-  /// Removes the folder again where nothing was written into it.
+  /// Removes the folder again where nothing was measured.
   ~RunFolder();
   RunFolder(RunFolder&&) = default;
   RunFolder& operator=(RunFolder&&) = delete;

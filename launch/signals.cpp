@@ -30,8 +30,8 @@ extern "C" void onebatch_note_signal(int number) {
   std::raise(number);
 }
 
-// Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a signal's default is death. Whoever is one of
-// several ranks under a launcher that kills on SIGTERM is found by its environment.
+// Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a signal's default is
+// death. Whoever is one of several ranks under a launcher that kills on SIGTERM is found by its environment.
 void listen_from_the_start(int /*argc*/, char** /*argv*/, char** environment) {
   bool one_of_several = false;
   for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {

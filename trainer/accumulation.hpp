@@ -37,7 +37,7 @@ struct AccumulationOptions {
   /// Who shares BatchNorm's statistics, where the replica's mode says so: then it is collective over them. None: this rank alone.
   comm::Communicator* ranks = nullptr;
   /// What the samples are a part of. Empty: they are all of it.
-  std::span<const std::int64_t> global_batch;
+  std::span<const std::int64_t> global_batch = {};
 };
 
 /// A rank's samples by micro-batch, in order. Throws std::logic_error where the sizes do not add up to them.

@@ -71,7 +71,7 @@ struct Replica {
   std::vector<std::string> running_statistics;  // buffers that those update
   bool has_batch_statistics;                    // there are any: a sample's gradient depends on which others are in its micro-batch
   Padding padding = Padding::global_batch;
-  Timeline* timeline = nullptr;                 // where spans go; none: nowhere
+  Timeline* timeline = nullptr;  // where spans go; none: nowhere
 };
 
 /// The model of a configuration for this data, on a device, in a type. With `float16` and `bfloat16` masters its BatchNorms stay in

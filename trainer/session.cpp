@@ -9,11 +9,9 @@
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/graph/capture_check.hpp"
-#include "trainer/graph/examine.hpp"
 #include "trainer/loop.hpp"
-#include "trainer/mix_bits.hpp"
+#include "trainer/model_checks.hpp"
 #include "trainer/output_check.hpp"
-#include "trainer/padding_check.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica_state.hpp"
 #include "trainer/verify.hpp"
@@ -65,11 +63,11 @@ struct Session::State {
     if (configuration.run.deterministic == Determinism::bitwise)
       check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", std::to_string(at::get_num_threads())}});
     talk.emplace(configuration, *device, world, observer);
-    examine_model();
+    examination = examine_for_all(configuration, *data, talk->control(), observer);
     std::byte* storage = gradient_storage();
     agree(talk->control(), [&] { make_replica(storage); });
     agree(talk->control(), [&] { check_outputs(*replica, *data); });
-    settle_padding();
+    settle_padding(configuration, *data, *replica, talk->control(), observer);
     if (configuration.batch_norm.mode != BatchNormMode::local && !replica->has_batch_statistics) {
       if (world.control().rank() == 0)
         observer.info("the model has no BatchNorm with statistics of its batch: batch_norm.mode changes nothing");
@@ -137,52 +135,6 @@ struct Session::State {
     or_does_not_fit(
         [&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
     for (const auto& [name, tensor] : model->parameters()) parameters_bytes += static_cast<std::int64_t>(tensor.nbytes());
-  }
-
-  // Collective.
-  void settle_padding() {
-    const auto lengths = data->lengths();
-    if (lengths.empty() || std::ranges::min(lengths) == std::ranges::max(lengths)) return;
-    int own = 0;
-    agree_on_rank_0(talk->control(), [&] { own = padding_needed(configuration, *data) == Padding::micro_batch ? 1 : 0; });
-    talk->control().broadcast(&own, sizeof(own), 0);
-    if (own != 0) replica->padding = Padding::micro_batch;
-    if (own == 0 && world.rank() == 0)
-      observer.info(
-          "data.lengths: what the model makes of a sample depends on its padding, so each is padded to the longest of its global "
-          "batch, not of its micro-batch");
-  }
-
-  // On rank 0 for all. Collective.
-  void examine_model() {
-    comm::Communicator& control = talk->control();
-    std::string text;
-    agree_on_rank_0(control, [&] { text = examine(configuration, *data).to_text(); });
-    examination = Examination::from_text(comm::broadcast_text(control, text, 0));
-    if (!examination.examined && control.rank() == 0)
-      observer.warn("what the model keeps and draws in a forward is not known, since one on the host failed: " + examination.why_not);
-  }
-
-  // Throws AgreedError where training would not be that of one large batch whatever the plan, and says it where only its noise is not.
-  // Collective.
-  void refuse_or_say_what_was_found() {
-    const bool exact = configuration.batch_norm.mode == BatchNormMode::exact;
-    std::string refused;
-    for (const std::string& reason :
-         reasons_not_to_train(examination, exact ? CountersRun::once_per_step : CountersRun::once_per_micro_batch))
-      refused += (refused.empty() ? "the model cannot be trained in micro-batches as in one large batch: " : "\n  ") + reason;
-    if (!refused.empty()) throw AgreedError(ExitCode::user_error, refused);
-    std::string drawn;
-    for (const Finding& finding : examination.findings) {
-      if (finding.trait == Trait::draws_unkeyed) drawn += (drawn.empty() ? "" : "; ") + finding.place();
-    }
-    if (drawn.empty()) return;
-    at::manual_seed(mix_bits(configuration.run.seed ^ mix_bits(static_cast<std::uint64_t>(world.rank()) + 1)));
-    agree_on_rank_0(talk->control(), [&] {
-      observer.fallback("everything random keyed by sample",
-                        "drawn from each rank's own generator, so by another plan or other ranks otherwise: " + drawn +
-                            " (dropout in all its forms is keyed)");
-    });
   }
 
   // What must be the same everywhere before ranks may compute together.
@@ -329,7 +281,7 @@ void Session::use_plan(EpochPlan plan, const std::string& origin) {
 
 TrainResult Session::train() {
   State& s = *state_;
-  s.refuse_or_say_what_was_found();
+  refuse_or_say(s.examination, s.configuration, s.talk->control(), s.observer);
   TrainingLoop loop({.configuration = s.configuration,
                      .options = s.options,
                      .replica = *s.replica,

@@ -29,6 +29,13 @@ class Beginning final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return whole_.sample_shape(); }
   std::int64_t num_classes() const override { return whole_.num_classes(); }
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override { return whole_.gather(indices, type); }
+  Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override {
+    return whole_.gather_cut(indices, type, length);
+  }
+  std::span<const std::int64_t> lengths() const override {
+    const auto all = whole_.lengths();
+    return all.empty() ? all : all.first(static_cast<std::size_t>(size_));
+  }
 
  private:
   const Dataset& whole_;

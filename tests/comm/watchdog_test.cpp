@@ -117,6 +117,9 @@ TEST(PatienceTest, lasts_as_long_as_a_missing_rank_says_that_it_works) {
   EXPECT_DOUBLE_EQ(seconds_of_patience({report(0, 9, true), busy}, 2, 9, 2.0), 1.5);
   busy.activity_seconds = 2.5;
   EXPECT_EQ(seconds_of_patience({report(0, 9, true), busy}, 2, 9, 2.0), 0.0);
+  busy.activity.clear();
+  busy.activity_seconds = 0.0;
+  EXPECT_EQ(seconds_of_patience({report(0, 9, true), busy}, 2, 9, 2.0), 0.0) << "it has never said anything";
 }
 
 TEST(PatienceTest, ends_with_a_stopped_process_or_a_host_that_does_not_answer) {

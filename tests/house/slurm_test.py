@@ -20,7 +20,7 @@ echo $$ > "$DOUBLES/step"
 exec env -u SLURM_JOB_ID -u SLURM_NTASKS mpirun -np 2 --bind-to none --oversubscribe "$@"
 """
 SCANCEL = '#!/usr/bin/env bash\nkill -USR1 "$(cat "$DOUBLES/step")"\n'
-SCONTROL = '#!/usr/bin/env bash\necho "$*" > "$DOUBLES/scontrol"\n'
+SCONTROL = '#!/usr/bin/env bash\necho "$*" > "$DOUBLES/requeued"\n'
 
 
 def wait_for(file, job):
@@ -53,12 +53,12 @@ def main():
                 problems.append(f"the {time_in_queue} time the job's exit code is {job.returncode}, not 75")
             if not list((scratch / "runs/demo/checkpoints").glob("step-*/manifest.json")):
                 problems.append("nothing was saved")
-            if not (scratch / "scontrol").exists() or (scratch / "scontrol").read_text() != "requeue 17\n":
+            if not (scratch / "requeued").exists() or (scratch / "requeued").read_text() != "requeue 17\n":
                 problems.append("the job was not put back in the queue")
             if ("resumed from" in said) != (time_in_queue == "second") or [path.name for path in (scratch / "runs").iterdir()] != ["demo"]:
                 problems.append(f"the {time_in_queue} time the job did not go on in its own run")
             (scratch / "runs/demo/metrics.jsonl").unlink()
-            (scratch / "scontrol").unlink(missing_ok=True)
+            (scratch / "requeued").unlink(missing_ok=True)
         print("\n".join(problems + [said[-3000:]]) if problems else "saved and requeued")
         return 1 if problems else 0
 

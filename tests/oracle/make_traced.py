@@ -24,9 +24,21 @@ class Constants(nn.Module):
         return self.head(self.lstm(x)[0].mean(1)) * 0.5
 
 
+class Held(nn.Module):
+    """Only operators that the meta device knows without Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.plain = nn.Linear(6, 4), nn.Linear(4, 3), torch.tensor([1.0, 0.5, -1.0, 2.0])
+
+    def forward(self, x):
+        x = self.first(x) * self.plain + torch.zeros(4) + torch.arange(4) + torch.ones_like(x[:, :4]) + torch.tensor([0.0, 1.0, 2.0, 3.0])
+        return self.last(torch.tanh(x)) * 0.5
+
+
 torch.manual_seed(2)
 torch.backends.cudnn.allow_tf32 = True
 FOLDER.mkdir(parents=True, exist_ok=True)
+torch.jit.trace(Held().train(), torch.randn(3, 6), check_trace=False).save(str(FOLDER / "held.pt"))
 model, inputs = Constants().train(), torch.randn(3, 2, 5, 5)
-state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 torch.jit.trace(model, inputs, check_trace=False).save(str(FOLDER / "constants.pt"))

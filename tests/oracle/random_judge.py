@@ -210,9 +210,8 @@ def compare(case, ours, reference, start):
     return relative, ratio
 
 
-def references(case, folder, batches, lines, state=None):
+def references(case, groups, batches, lines, state=None):
     """The truth in float64 and the variants in the run's own precision, each with its validation."""
-    groups = groups_of_steps(case, folder, batches)
     dropout = not case.family.random
     outcomes = []
     wanted = [("float64", 0)] + [(case.precision, variant) for variant in range(0 if case.precision != "float64" else 1, VARIANTS)]
@@ -273,7 +272,8 @@ def judge(case, program, options):
         program.write(case, scrambled(case))
     except RuntimeError as error:
         raise Stopped("not judged", f"PyTorch does not save it: {str(error).splitlines()[0][:200]}") from error
-    strict = ["--strict"] if case.family.random == "unkeyed" else []
+    # What may only be said, and not refused, is refused where it is to be.
+    strict = ["--strict"] if case.family.random == "unkeyed" or not case.family.honest else []
     folder = program.run(case, "run", case.ranks, changes, strict)
     lines, batches = read_lines(folder / "metrics.jsonl"), [line["indices"] for line in read_lines(folder / "samples.jsonl")]
     if len(lines) != case.sections["run"]["max_steps"] or len(batches) != len(lines):
@@ -281,14 +281,20 @@ def judge(case, program, options):
     check_samples(case, batches)
     if case.batch_norm in ("local", "sync") and any(line["plan"] for line in lines):
         raise Stopped("not judged", "the plan has changed, and local statistics with it")
-    reference = references(case, folder, batches, lines, checkpoint_of(folder)[0] if case.batch_norm == "local" else None)
+    groups = groups_of_steps(case, folder, batches)
+    reference = references(case, groups, batches, lines, checkpoint_of(folder)[0] if case.batch_norm == "local" else None)
     if case.family.random:
         reference = judge_base(case, program, changes, strict, reference)
     error, ratio = judge_folder(case, folder, program.folder / "run.json", start, reference)
     if case.resume_ranks:
         path = folder / "checkpoints" / f"step-{case.resume_step}"
         again = program.run(case, "again", case.resume_ranks, {**changes, "checkpoint": {**changes.get("checkpoint", {}), "resume": str(path)}}, strict)
-        judge_folder(case, again, program.folder / "again.json", start, reference, case.resume_step)
+        if groups is not None and not case.family.random:  # other ranks have a plan of their own, and with it other groups
+            groups = groups[: case.resume_step] + groups_of_steps(case, again, batches)[case.resume_step :]
+            state = checkpoint_of(again)[0] if case.batch_norm == "local" else None
+            judge_folder(case, again, program.folder / "again.json", start, references(case, groups, batches, lines, state), case.resume_step)
+        else:
+            judge_folder(case, again, program.folder / "again.json", start, reference, case.resume_step)
     low = case.precision != "float64"
     return Verdict("equal", "", None if low else error, ratio if low else None, noticed=notices(case, folder, program.folder / "run.json", start, reference))
 

@@ -157,7 +157,7 @@ def main():
     refused = [
         ("a complex parameter", Complex(True), "the parameter factor is complex"),
         ("a complex buffer", Complex(False), "factor is of type ComplexFloat"),
-        ("a parameter in another's memory", Overlapping(), "lies in the memory of the parameter"),
+        ("a parameter in another's memory", Overlapping(), "share memory"),
     ]  # fmt: skip
     for name, model, words in refused:
         with scratch() as folder:

@@ -93,7 +93,7 @@ class Bench {
     Configuration c;
     c.data.train.kind = DataKind::synthetic;
     c.data.train.shape = {6};
-    c.data.train.size = 8192;
+    c.data.train.size = 24576;
     c.model.hidden = {4};
     c.batch.global_batch_size = 16;
     change(c);
@@ -114,7 +114,7 @@ class Bench {
 // As many gradients as samples, summed one by one in float32 and in float64.
 TEST(RoundingOfSumsTest, predicts_what_thousands_of_float32_sums_round) {
   const Bench bench;
-  std::vector<Group> groups(8192);
+  std::vector<Group> groups(24576);
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = {static_cast<std::int64_t>(i)};
   ReferenceModel exact = bench.model(at::kDouble);
   const Gradient in_float64 = exact.gradient_of(groups, 0).gradient;

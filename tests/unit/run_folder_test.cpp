@@ -34,6 +34,7 @@ RunFolder claim(const ScratchFolder& scratch, const std::string& resume, const s
 void leave_run(const ScratchFolder& scratch, FolderState state, const std::vector<std::string>& assignments = {}) {
   const RunFolder folder = claim(scratch, "never", assignments);
   folder.begin();
+  write_bytes(folder.path() / "profile.json", "{}");
   if (state == FolderState::has_checkpoints) fs::create_directories(folder.path() / "checkpoints" / "step-3");
   if (state == FolderState::complete) folder.complete("{}\n");
   ASSERT_EQ(state_of(folder.path()), state);
@@ -46,7 +47,10 @@ TEST(RunFolderTest, every_state_is_told) {
   EXPECT_EQ(state_of(scratch / "run"), FolderState::unused);
   write_bytes(scratch / "run/config.toml.partial", "[ru");
   write_bytes(scratch / "run/run.lock", "");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::unused);
+  write_bytes(scratch / "run/config.toml", "");
   EXPECT_EQ(state_of(scratch / "run"), FolderState::unused) << "what a killed start has left";
+  fs::remove(scratch / "run/config.toml");
   write_bytes(scratch / "run/thesis.tex", "years of work");
   EXPECT_EQ(state_of(scratch / "run"), FolderState::foreign);
   EXPECT_EQ(state_of(scratch / "run/thesis.tex"), FolderState::foreign);
@@ -137,6 +141,7 @@ TEST(RunFolderTest, starts_at_the_same_moment_have_folders_of_their_own) {
         RunFolder folder = claim(scratch, "never", {"run.name=r" + std::to_string(round)});
         if (i % 2 == 1) return;  // refused
         folder.begin();
+        write_bytes(folder.path() / "profile.json", "{}");
         taken[static_cast<std::size_t>(i)] = folder.path().string();
       });
     }

@@ -79,7 +79,7 @@ class Recorder {
       call.counted_before = std::ranges::count(tape_.calls, read_buffer_, &TapeCall::momentum_buffer);
     }
     note_origin(call);
-    if (!keeps_graph_) note_gradients(call);
+    if (!keeps_graph_) note_gradients(call, tape_.values);
     tape_.calls.push_back(std::move(call));
   }
 
@@ -99,17 +99,6 @@ class Recorder {
     if (keeps_graph_) return op.callBoxed(stack);
     const c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     op.callBoxed(stack);
-  }
-
-  // What autograd would say of the results.
-  void note_gradients(const TapeCall& call) {
-    bool differentiable = call.with_gradients && !call.op.operator_name().name.starts_with("aten::detach");
-    bool from_one = false;
-    for_each_read(call, [&](Value value) { from_one |= tape_.values[static_cast<std::size_t>(value)].requires_grad; });
-    for_each_made(call, [&](Value value) {
-      TapeValue& made = tape_.values[static_cast<std::size_t>(value)];
-      made.requires_grad = differentiable && from_one && made.floating;
-    });
   }
 
   std::string place(const c10::OperatorHandle& op) const {

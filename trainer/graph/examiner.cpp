@@ -42,6 +42,7 @@ void Examiner::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   note_writes(op, given, from_data);
   for (const c10::IValue& value : given) for_each_tensor(value, [this](const at::Tensor& tensor) { note_layer(tensor); });
   note_call(op, given);
+  if (from_data && reads_number(op)) add(Trait::reads_data, op);
   op.callBoxed(stack);
   for (const c10::IValue& value : torch::jit::last(*stack, op.schema().returns().size())) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {

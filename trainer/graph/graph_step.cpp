@@ -31,14 +31,6 @@ std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExcha
   return most;
 }
 
-[[noreturn]] void refuse_one_sample(const std::exception& error) {
-  const std::string text = error.what();
-  const auto line = text.find("Expected more than 1 value");
-  throw UserError("the model's forward fails for a micro-batch of one sample (" +
-                  (line == std::string::npos ? text.substr(0, text.find('\n')) : text.substr(line, text.find('\n', line) - line)) +
-                  "): write a batch.global_batch_size or batch.micro_batch_size that leaves no rank a single one");
-}
-
 }  // namespace
 
 const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices samples, std::int64_t step) {
@@ -57,19 +49,10 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
   std::optional<SingleValues> single_values;
   if (shares_statistics()) single_values.emplace();
   Graph graph;
-  const auto forward = [&] {
+  graph.tape = capture(request, [&] {
     const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
     return made.weight.defined() ? at::stack({made.loss, made.weight}) : made.loss;
-  };
-  try {
-    graph.tape = capture(request, forward);
-  } catch (const UserError&) {
-    throw;
-  } catch (const std::exception& error) {
-    before.restore();
-    if (samples.size() != 1 || is_out_of_memory(error)) throw;
-    refuse_one_sample(error);
-  }
+  });
   before.restore();
   graph.segments =
       options_.statistics == BatchNormMode::local ? cut_for_memory(graph.tape, options_.segments) : cut_at_batch_norms(graph.tape);

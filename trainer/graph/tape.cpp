@@ -65,6 +65,16 @@ bool is_batch_norm(const TapeCall& call) {
   return call.op.operator_name().name == "aten::batch_norm" && call.arguments[k_training].constant.toBool();
 }
 
+void note_gradients(const TapeCall& call, std::vector<TapeValue>& values) {
+  const bool differentiable = call.with_gradients && !call.op.operator_name().name.starts_with("aten::detach");
+  bool from_one = false;
+  for_each_read(call, [&](Value value) { from_one |= values[static_cast<std::size_t>(value)].requires_grad; });
+  for_each_made(call, [&](Value value) {
+    TapeValue& made = values[static_cast<std::size_t>(value)];
+    made.requires_grad = differentiable && from_one && made.floating;
+  });
+}
+
 double momentum_of(const TapeCall& call) {
   return call.arguments[k_momentum].constant.toDouble();
 }

@@ -80,6 +80,9 @@ struct TapeValue {
   std::string made_by;            // "aten::add, after layer1.0.conv1"
 };
 
+/// Notes in `values` what autograd would say of the call's results.
+void note_gradients(const TapeCall& call, std::vector<TapeValue>& values);
+
 struct Tape {
   std::vector<TapeCall> calls;
   std::vector<TapeCall> buffer_calls;  // of no use to the loss: they only change buffers, and run once per step

@@ -223,7 +223,8 @@ void ScriptGraph::follow_phase(Node* node) {
     const auto flag = constant<bool>(*node, name);
     if (!flag) continue;
     const bool nothing_to_drop = constant<double>(*node, "p") == 0.0 || constant<double>(*node, "dropout") == 0.0;
-    const bool own_statistics = name == "use_input_stats" && is_none(node->input(3));  // always the sample's own
+    // Without running statistics there are no others, in any phase.
+    const bool own_statistics = (name == "use_input_stats" || is_batch_norm(*node)) && is_none(node->input(3));
     if (nothing_to_drop || own_statistics) continue;
     check_known();
     if (!*flag)

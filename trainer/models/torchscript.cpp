@@ -49,13 +49,15 @@ class TorchScriptModel final : public Model {
       for (const std::string& name : call.statistics) running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
     }
     batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
-    ask_before_refusing_single_values(module_);
+    literals_ = literals_of(module_);
     set_phase(Phase::training);
   }
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
     torch::jit::setGraphExecutorOptimize(false);  // of this thread
     const RandomnessScope scope(context);
+    std::optional<SingleValues> single_values;  // running statistics are asked for no others beside them
+    if (freeze_) single_values.emplace();
     check_takes(inputs.size());
     const c10::IValue outputs = forward_in(scope, inputs);
     if (outputs.isTensor()) return {outputs.toTensor()};
@@ -88,6 +90,7 @@ class TorchScriptModel final : public Model {
       }
     }
     graph_.move_to(device, type);
+    literals_ = literals_of(module_);  // some were replaced
   }
 
   std::vector<std::string> batch_norm_layers() const override {
@@ -130,7 +133,7 @@ class TorchScriptModel final : public Model {
 
   mutable torch::jit::Module module_;
   std::set<std::string> non_persistent_;
-  std::vector<at::Tensor> literals_ = literals_of(module_);
+  std::vector<at::Tensor> literals_;
   std::string file_;
   bool freeze_;
   bool returns_loss_;
@@ -162,6 +165,7 @@ std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
   keep_operators_visible();
   Loaded loaded = load(file);
   const torch::jit::Module& module = loaded.module;
+  ask_before_refusing_single_values(module);
   if (!module.find_method("forward")) throw UserError(file + ": the module has no forward method");
   if (!module.hasattr("training") || module.parameters().size() == 0) {
     throw UserError(

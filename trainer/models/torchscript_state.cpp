@@ -24,13 +24,21 @@ void for_each_attribute(const torch::jit::Module& module, const VisitAttribute& 
   }
 }
 
+// IValue::getSubValues() throws at a Device.
 void add_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
-  c10::IValue::HashAliasedIValues parts;
-  value.getSubValues(parts);
-  for (const c10::IValue& part : parts) {
-    if (part.isTensor() && part.toTensor().defined()) tensors.push_back(part.toTensor());
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) tensors.push_back(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) add_tensors(tensor, tensors);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) add_tensors(item, tensors);
+  } else if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements()) add_tensors(item, tensors);
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) add_tensors(entry.value(), tensors);
+  } else if (value.isObject()) {
+    for (const c10::IValue& slot : value.toObjectRef().slots()) add_tensors(slot, tensors);
   }
-  if (value.isTensor() && value.toTensor().defined()) tensors.push_back(value.toTensor());
 }
 
 void add_constants(const torch::jit::Block* block, std::vector<at::Tensor>& tensors) {

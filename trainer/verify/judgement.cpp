@@ -9,10 +9,10 @@ namespace onebatch {
 namespace {
 
 constexpr double k_times_own_error = 2.0;
-constexpr double k_roundings = 33.0;             // 2e-6 in float32
-constexpr double k_roundings_in_float64 = 9e3;   // 1e-12: layers' condition, which float32's own error shows and float64's may not
-constexpr double k_roundings_of_number = 256.0;  // of a sum of terms of both signs
-constexpr double k_times_expected = 4.0;         // of what rounding by chance would do
+constexpr double k_roundings = 33.0;               // 2e-6 in float32
+constexpr double k_roundings_in_float64 = 9.01e3;  // 1e-12: layers' condition, which float32's own error shows and float64's may not
+constexpr double k_roundings_of_number = 256.0;    // of a sum of terms of both signs
+constexpr double k_times_expected = 4.0;           // of what rounding by chance would do
 
 double least_tolerance(double u) {
   return u * (u < 1e-12 ? k_roundings_in_float64 : k_roundings);

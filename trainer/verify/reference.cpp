@@ -1,12 +1,15 @@
 #include "trainer/verify/reference.hpp"
 
 #include "trainer/data/augment.hpp"
+#include "trainer/data/padding.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/error.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
 
 namespace onebatch {
 namespace {
@@ -50,7 +53,8 @@ void ReferenceModel::take_parameters(const Weights& weights) {
 }
 
 ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& samples, std::optional<std::int64_t> step) const {
-  Batch batch = data.gather(samples, loss_type_);
+  const bool as_one = longest_ > 0 && parts_.replica.padding == Padding::global_batch;
+  Batch batch = as_one ? data.gather_cut(samples, loss_type_, longest_) : data.gather(samples, loss_type_);
   if (step) batch.inputs.front() = augmented(batch.inputs.front(), parts_.replica.augment, parts_.replica.seed, *step, samples);
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type_);
@@ -101,13 +105,18 @@ Gradient ReferenceModel::take_gradient(double weight, std::size_t expected) {
 
 ReferenceModel::Answer ReferenceModel::gradient_of(const std::vector<Group>& groups, std::int64_t step) {
   std::size_t count = 0;
-  for (const Group& group : groups) count += group.size();
+  longest_ = 0;
+  for (const Group& group : groups) {
+    count += group.size();
+    longest_ = std::max(longest_, longest_of(parts_.data, group));
+  }
   Answer answer;
   for (const Group& group : groups) {
     const BatchSums sums = add(group, step, count);
     answer.sums.loss += sums.loss;
     answer.sums.weight += sums.weight;
   }
+  longest_ = 0;
   answer.gradient = take_gradient(answer.sums.weight, count);
   answer.not_reached = not_reached_;
   return answer;
@@ -116,7 +125,9 @@ ReferenceModel::Answer ReferenceModel::gradient_of(const std::vector<Group>& gro
 BatchSums ReferenceModel::evaluate(const Dataset& data, const Group& samples, std::int64_t step, Loss::Correct& correct) {
   const at::NoGradGuard no_grad;
   model_->set_phase(Phase::evaluation);
+  longest_ = longest_of(data);
   const Inputs inputs = load(data, samples, std::nullopt);
+  longest_ = 0;
   const auto returned = run(inputs, samples, step);
   model_->set_phase(Phase::training);
   const BatchSums sums{loss_of(returned, inputs.batch).item<double>(), weight_of(returned, inputs.batch)};

@@ -78,6 +78,7 @@ class ReferenceModel {
   double scale_;
   std::unique_ptr<Model> model_;
   std::vector<std::string> not_reached_;
+  std::int64_t longest_ = 0;  // of the sequences that are padded alike; 0: of those that are loaded together
 };
 
 }  // namespace onebatch

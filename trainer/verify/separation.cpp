@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 namespace onebatch {
 namespace {
@@ -22,16 +21,6 @@ constexpr double k_most_by_order = 1e-4;      // more than that is no rounding
 
 constexpr std::uint64_t k_draws = 12;
 constexpr std::size_t k_most_looked_at = 64;  // for samples that weigh something
-
-constexpr const char* k_noise =
-    "the model draws random numbers that are not keyed by sample: the same batch twice gives two gradients; of what draws, dropout in all "
-    "its forms is keyed";
-
-at::Tensor generator_state() {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
-}
 
 std::vector<NamedTensor> copies(const std::vector<NamedTensor>& tensors) {
   std::vector<NamedTensor> copied;
@@ -65,7 +54,7 @@ class Experiments {
     const bool draws = !generator_state().equal(generator);
     if (digest_of(model_.model().parameters()) != parameters)
       return differs("changed_parameters", "the model's forward changes its parameters: only the optimizer may");
-    if (draws && noise_shows(whole)) return differs("noise", k_noise);
+    if (draws && noise_shows(whole)) return explain_noise();
     const std::string moved = first_other(before, whole.buffers, 0.0);
     if (const auto names = model_.model().running_statistics(); std::ranges::find(names, moved) != names.end())
       return not_judged("its BatchNorm \"" + moved + "\" cannot be frozen");
@@ -142,6 +131,13 @@ class Experiments {
       if (differ(measure({all_}), whole)) return true;
     }
     return false;
+  }
+
+  Separation explain_noise() {
+    const std::string place = first_drawing_operator(model_, all_, request_.step);
+    return differs("noise", (place.empty() ? "something outside of operators" : place) +
+                                ", draws random numbers that are not keyed by sample: the same batch twice gives two gradients; dropout in "
+                                "all its forms is keyed");
   }
 
   // The same batch twice is not the same, and nothing was drawn.

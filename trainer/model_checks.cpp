@@ -1,0 +1,75 @@
+#include "trainer/model_checks.hpp"
+
+#include "trainer/agreement.hpp"
+#include "trainer/error.hpp"
+#include "trainer/mix_bits.hpp"
+#include "trainer/padding_check.hpp"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+void say_numbers_of_data(const Examination& examination, comm::Communicator& control, Observer& observer) {
+  std::string read;
+  for (const Finding& finding : examination.findings) {
+    if (finding.trait == Trait::reads_data) read += (read.empty() ? "" : "; ") + finding.place();
+  }
+  if (read.empty()) return;
+  agree_on_rank_0(control, [&] {
+    observer.fallback("what the model makes of a sample whatever is in its micro-batch",
+                      "as the model has it: a number or condition of the samples' values (" + read + ") decides for all in a micro-batch");
+  });
+}
+
+}  // namespace
+
+Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control, Observer& observer) {
+  std::string text;
+  agree_on_rank_0(control, [&] { text = examine(configuration, data).to_text(); });
+  Examination examination = Examination::from_text(comm::broadcast_text(control, text, 0));
+  if (!examination.examined && control.rank() == 0)
+    observer.warn("what the model keeps and draws in a forward is not known, since one on the host failed: " + examination.why_not);
+  return examination;
+}
+
+void refuse_or_say(const Examination& examination, const Configuration& configuration, comm::Communicator& control, Observer& observer) {
+  const bool exact = configuration.batch_norm.mode == BatchNormMode::exact;
+  std::string refused;
+  for (const std::string& reason :
+       reasons_not_to_train(examination, exact ? CountersRun::once_per_step : CountersRun::once_per_micro_batch))
+    refused += (refused.empty() ? "the model cannot be trained in micro-batches as in one large batch: " : "\n  ") + reason;
+  if (!refused.empty()) throw AgreedError(ExitCode::user_error, refused);
+  say_numbers_of_data(examination, control, observer);
+  std::string drawn;
+  for (const Finding& finding : examination.findings) {
+    if (finding.trait == Trait::draws_unkeyed) drawn += (drawn.empty() ? "" : "; ") + finding.place();
+  }
+  if (drawn.empty()) return;
+  at::manual_seed(mix_bits(configuration.run.seed ^ mix_bits(static_cast<std::uint64_t>(control.rank()) + 1)));
+  agree_on_rank_0(control, [&] {
+    observer.fallback("everything random keyed by sample",
+                      "drawn from each rank's own generator, so by another plan or other ranks otherwise: " + drawn +
+                          " (dropout in all its forms is keyed)");
+  });
+}
+
+void settle_padding(const Configuration& configuration, const Dataset& data, Replica& replica, comm::Communicator& control,
+                    Observer& observer) {
+  const auto lengths = data.lengths();
+  if (lengths.empty() || std::ranges::min(lengths) == std::ranges::max(lengths)) return;
+  int own = 0;
+  agree_on_rank_0(control, [&] { own = padding_needed(configuration, data) == Padding::micro_batch ? 1 : 0; });
+  control.broadcast(&own, sizeof(own), 0);
+  if (own != 0) {
+    replica.padding = Padding::micro_batch;
+  } else if (control.rank() == 0) {
+    observer.info(
+        "data.lengths: what the model makes of a sample depends on its padding, so each is padded to the longest of its global "
+        "batch, not of its micro-batch");
+  }
+}
+
+}  // namespace onebatch

@@ -1,0 +1,22 @@
+// What a session finds out about its model before it trains: on rank 0, for all.
+#pragma once
+
+#include "comm/communicator.hpp"
+#include "trainer/graph/examine.hpp"
+#include "trainer/observer.hpp"
+#include "trainer/replica.hpp"
+
+namespace onebatch {
+
+/// What a forward of the model keeps, changes and draws. Collective.
+Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control, Observer& observer);
+
+/// Throws AgreedError where training would not be that of one large batch whatever the plan, and says it where only its noise is not.
+/// Collective.
+void refuse_or_say(const Examination& examination, const Configuration& configuration, comm::Communicator& control, Observer& observer);
+
+/// How far micro-batches of sequences of unlike lengths are padded. Collective.
+void settle_padding(const Configuration& configuration, const Dataset& data, Replica& replica, comm::Communicator& control,
+                    Observer& observer);
+
+}  // namespace onebatch
