@@ -56,13 +56,25 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
 }
 
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
+  settle_segments(micro_batches);
   forward(micro_batches);
-  for (std::size_t i = shape_.segments.size(); i-- > 0;) backward(micro_batches, i);
+  for (std::size_t i = norms_.size(); i-- > 0;) backward(micro_batches, i);
   for (MicroBatch& micro_batch : micro_batches) {
     add_shared_gradients(micro_batch);
     completed_.push_back({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
   }
   commit();
+}
+
+// Those cut at their BatchNorms are cut alike; one cut for its memory's sake is alone in its round, and has cuts of its own.
+void Rounds::settle_segments(const std::vector<MicroBatch>& micro_batches) {
+  if (micro_batches.empty()) return;
+  const bool at_batch_norms = std::ranges::any_of(norms_, [](const auto& norm) { return norm != nullptr; });
+  if (!at_batch_norms) norms_.resize(micro_batches.front().graph->segments.size());
+  for (const MicroBatch& micro_batch : micro_batches) {
+    if (micro_batch.graph->segments.size() != norms_.size())
+      throw CannotCapture("the model cannot be taken apart: micro-batches of unlike shapes take it through unlike BatchNorms");
+  }
 }
 
 void Rounds::count_kept(const std::vector<MicroBatch>& micro_batches) {

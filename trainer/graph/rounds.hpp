@@ -79,6 +79,7 @@ class Rounds {
   using Clock = std::chrono::steady_clock;
 
   void stop_clock();
+  void settle_segments(const std::vector<MicroBatch>& micro_batches);
   void forward(std::vector<MicroBatch>& micro_batches);
   void share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index);
   // A value from another segment.
@@ -98,7 +99,7 @@ class Rounds {
   void commit();
 
   Replica& replica_;
-  const Graph& shape_;  // any size's: they are cut alike
+  const Graph& shape_;  // any size's: their BatchNorms are the same
   bool twice_;
   std::size_t slots_ = 1;
   bool refuses_single_values_ = false;
