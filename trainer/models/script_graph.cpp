@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
 #include <array>
@@ -131,6 +132,7 @@ bool is_number(const Value* value) {
 ScriptGraph::ScriptGraph(const torch::jit::Module& module, std::string file, BatchNormUse use)
     : module_(module), file_(std::move(file)), graph_(torch::jit::toGraphFunction(module.get_method("forward").function()).graph()) {
   inline_all(*graph_);
+  torch::jit::LowerSimpleTuples(graph_);  // a traced module that is called twice hands its buffers on in them
   for (const at::Tensor& parameter : module_.parameters()) {
     if (parameter.is_floating_point()) traced_type_ = parameter.scalar_type();
   }
