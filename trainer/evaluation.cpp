@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -40,11 +41,18 @@ bool try_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<cons
   return true;
 }
 
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
 Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t micro_batch_size) {
   Sums sums;
-  auto size = static_cast<std::size_t>(std::max<std::int64_t>(1, micro_batch_size));
+  // Two without gradients take no more than one with them.
+  auto size = static_cast<std::size_t>(std::max<std::int64_t>(2, micro_batch_size));
   for (std::size_t begin = 0; begin < samples.size();) {
-    const std::size_t count = std::min(size, samples.size() - begin);
+    // Nearly equal, so that none is left with one sample.
+    const std::size_t left = samples.size() - begin;
+    const std::size_t count = divide_up(left, divide_up(left, size));
     if (try_batch(sums, replica, data, samples.subspan(begin, count))) {
       begin += count;
     } else {
@@ -55,10 +63,19 @@ Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_
   return sums;
 }
 
+// A layer that normalises by its batch in validation too has nothing to go by in one sample.
+void hand_on_single_samples(std::vector<std::int64_t>& counts) {
+  for (std::int64_t& count : counts) {
+    const auto most = std::ranges::max_element(counts);
+    if (count == 1 && &*most != &count) *most += std::exchange(count, 0);
+  }
+}
+
 std::vector<std::int64_t> my_samples(std::int64_t total, double share, comm::Communicator& control) {
   std::vector<double> shares(static_cast<std::size_t>(control.size()));
   control.all_gather(&share, shares.data(), sizeof(share));
-  const auto counts = split_by_shares(total, shares);
+  auto counts = split_by_shares(total, shares);
+  hand_on_single_samples(counts);
   const auto rank = static_cast<std::ptrdiff_t>(control.rank());
   std::vector<std::int64_t> samples(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]));
   std::iota(samples.begin(), samples.end(), std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0}));

@@ -12,16 +12,26 @@
 namespace onebatch {
 namespace {
 
-void say_numbers_of_data(const Examination& examination, comm::Communicator& control, Observer& observer) {
-  std::string read;
+// Empty: nowhere.
+std::string places_of(Trait trait, const Examination& examination) {
+  std::string places;
   for (const Finding& finding : examination.findings) {
-    if (finding.trait == Trait::reads_data) read += (read.empty() ? "" : "; ") + finding.place();
+    if (finding.trait == trait) places += (places.empty() ? "" : "; ") + finding.place();
   }
-  if (read.empty()) return;
-  agree_on_rank_0(control, [&] {
+  return places;
+}
+
+void say_what_depends_on_micro_batches(const Examination& examination, Observer& observer) {
+  if (const std::string read = places_of(Trait::reads_data, examination); !read.empty())
     observer.fallback("what the model makes of a sample whatever is in its micro-batch",
                       "as the model has it: a number or condition of the samples' values (" + read + ") decides for all in a micro-batch");
-  });
+  std::string layers;
+  for (const Finding& finding : examination.findings) {
+    if (finding.trait == Trait::validates_by_batch) layers += (layers.empty() ? "" : ", ") + finding.layer;
+  }
+  if (!layers.empty())
+    observer.fallback("validation by running statistics, whatever the plan",
+                      "by those of each micro-batch: the BatchNorm " + layers + " has none of its own (track_running_stats = False)");
 }
 
 }  // namespace
@@ -42,11 +52,8 @@ void refuse_or_say(const Examination& examination, const Configuration& configur
        reasons_not_to_train(examination, exact ? CountersRun::once_per_step : CountersRun::once_per_micro_batch))
     refused += (refused.empty() ? "the model cannot be trained in micro-batches as in one large batch: " : "\n  ") + reason;
   if (!refused.empty()) throw AgreedError(ExitCode::user_error, refused);
-  say_numbers_of_data(examination, control, observer);
-  std::string drawn;
-  for (const Finding& finding : examination.findings) {
-    if (finding.trait == Trait::draws_unkeyed) drawn += (drawn.empty() ? "" : "; ") + finding.place();
-  }
+  agree_on_rank_0(control, [&] { say_what_depends_on_micro_batches(examination, observer); });
+  const std::string drawn = places_of(Trait::draws_unkeyed, examination);
   if (drawn.empty()) return;
   at::manual_seed(mix_bits(configuration.run.seed ^ mix_bits(static_cast<std::uint64_t>(control.rank()) + 1)));
   agree_on_rank_0(control, [&] {

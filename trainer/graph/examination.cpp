@@ -8,7 +8,7 @@ namespace onebatch {
 namespace {
 
 constexpr const char* k_trait_names[] = {"draws_unkeyed", "changes_parameter", "keeps_data", "counts_forwards",
-                                         "hidden_state",  "sparse_gradient",   "reads_data"};
+                                         "hidden_state",  "sparse_gradient",   "reads_data", "validates_by_batch"};
 
 std::string reason_of(const Finding& finding) {
   switch (finding.trait) {

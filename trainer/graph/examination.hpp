@@ -14,7 +14,8 @@ enum class Trait {
   counts_forwards,    // a buffer that changes with every forward, whatever the samples: a step has as many as the plan has micro-batches
   hidden_state,       // an attribute that is no buffer and is another after the forward: in no checkpoint
   sparse_gradient,
-  reads_data,  // a number or condition of samples' values, which decides for all that are in a micro-batch with them
+  reads_data,          // a number or condition of samples' values, which decides for all that are in a micro-batch with them
+  validates_by_batch,  // BatchNorm without running statistics: each micro-batch of a validation is normalised by itself
 };
 
 /// One trait of a model, and where it was seen.

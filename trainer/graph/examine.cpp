@@ -25,11 +25,13 @@ class Subject {
   Subject(const Configuration& configuration, const Dataset& data)
       : data_(data),
         type_(scalar_type(configuration.precision.parameters)),
+        validates_(configuration.data.validation.has_value()),
         takes_targets_(configuration.loss.kind == LossKind::model),
         seed_(configuration.run.seed),
         model_(make_model_for(configuration, data, c10::Device(c10::kCPU), type_)) {}
 
   Model& model() { return *model_; }
+  [[nodiscard]] bool validates() const { return validates_; }
 
   std::vector<at::Tensor> inputs_of(const Samples& samples) const {
     const Batch batch = data_.gather(samples, type_ == at::kDouble ? at::kDouble : at::kFloat);
@@ -65,6 +67,7 @@ class Subject {
  private:
   const Dataset& data_;
   at::ScalarType type_;
+  bool validates_;
   bool takes_targets_;
   std::uint64_t seed_;
   std::unique_ptr<Model> model_;
@@ -113,6 +116,7 @@ class Examining {
       if (old == attributes.end() || old->second != text) result_.findings.push_back({Trait::hidden_state, "", "", name});
     }
     judge_buffers(examiner, before);
+    if (subject_.validates()) examine_validation(inputs);
     return result_;
   }
 
@@ -142,6 +146,15 @@ class Examining {
       else if (once_more.at(name) != otherwise.at(name))
         result_.findings.push_back({Trait::counts_forwards, place.op, place.layer, name});
     }
+  }
+
+  void examine_validation(const std::vector<at::Tensor>& inputs) {
+    const at::NoGradGuard no_grad;
+    subject_.model().set_phase(Phase::evaluation);
+    Examiner examiner(subject_.model(), inputs);
+    watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { examiner.record(op, stack); },
+                [&] { subject_.forward(some_, inputs); });
+    for (const std::string& layer : examiner.batch_norm_layers()) result_.findings.push_back({Trait::validates_by_batch, {}, layer, {}});
   }
 
   Subject subject_;
