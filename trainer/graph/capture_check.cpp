@@ -20,7 +20,14 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_tolerance = 1e-8;
+// Relative.
+struct Tolerance {
+  Precision precision;
+  const char* name;
+  double error;
+};
+constexpr Tolerance k_float64 = {Precision::float64, "float64", 1e-8};
+constexpr Tolerance k_float32 = {Precision::float32, "float32", 1e-3};
 constexpr double k_change = 0.1;  // of parameters
 constexpr std::uint64_t k_noise_seed = 20;
 constexpr std::int64_t k_tries = 8;
@@ -28,8 +35,8 @@ constexpr std::int64_t k_tries = 8;
 using SampleList = std::vector<std::int64_t>;
 
 // An optimizer that keeps nothing: it is never asked.
-Configuration in_float64(Configuration configuration) {
-  configuration.precision.compute = configuration.precision.parameters = Precision::float64;
+Configuration in_precision(Precision precision, Configuration configuration) {
+  configuration.precision.compute = configuration.precision.parameters = precision;
   configuration.optimizer = OptimizerConfiguration();
   configuration.optimizer.kind = OptimizerKind::sgd;
   configuration.run.deterministic =
@@ -86,35 +93,37 @@ double error_of(const at::Tensor& ours, const at::Tensor& expected) {
 }
 
 // What the model itself rounds where its samples come in another order, and no less than the tolerance.
-double allowed(double own_error) {
+double allowed(const Tolerance& tolerance, double own_error) {
   constexpr double k_times_own_error = 100.0;
-  return std::max(k_tolerance, k_times_own_error * own_error);
+  return std::max(tolerance.error, k_times_own_error * own_error);
 }
 
-void compare(const std::string& what, double error, const std::function<double()>& own_error) {
-  if (error <= k_tolerance || error <= allowed(own_error())) return;  // false for NaN
+void compare(const Tolerance& tolerance, const std::string& what, double error, const std::function<double()>& own_error) {
+  if (error <= tolerance.error || error <= allowed(tolerance, own_error())) return;  // false for NaN
   throw CannotCapture(
       formatted("the model cannot be taken apart: on other samples, and with other parameters, than those that it was watched "
-                "with, the %s of its parts differs from its own by %.1e (relative, float64): does its forward read numbers out of "
+                "with, the %s of its parts differs from its own by %.1e (relative, %s): does its forward read numbers out of "
                 "tensors (.tolist(), .item()), or keep something between forwards?",
-                what.c_str(), error));
+                what.c_str(), error, tolerance.name));
 }
 
 // `reversed`: what is expected of the same samples in reverse order.
-void compare(const Outcome& ours, const Outcome& expected, const std::function<Outcome()>& reversed) {
+void compare(const Tolerance& tolerance, const Outcome& ours, const Outcome& expected, const std::function<Outcome()>& reversed) {
   const auto scalar = [](double value) { return at::full({}, value, at::kDouble); };
   if (!std::isfinite(expected.loss) || !at::isfinite(expected.gradient).all().item<bool>())
     throw CannotCapture(
         "the model cannot be taken apart: its own loss or gradient of a few samples is not finite (NaN or infinity), so that its parts "
         "cannot be compared with it: look at the data and the initial weights");
-  compare("loss", error_of(scalar(ours.loss), scalar(expected.loss)),
+  compare(tolerance, "loss", error_of(scalar(ours.loss), scalar(expected.loss)),
           [&] { return error_of(scalar(reversed().loss), scalar(expected.loss)); });
-  compare("loss's weight", error_of(scalar(ours.weight), scalar(expected.weight)), [] { return 0.0; });
-  compare("gradient", error_of(ours.gradient, expected.gradient), [&] { return error_of(reversed().gradient, expected.gradient); });
+  compare(tolerance, "loss's weight", error_of(scalar(ours.weight), scalar(expected.weight)), [] { return 0.0; });
+  compare(tolerance, "gradient", error_of(ours.gradient, expected.gradient),
+          [&] { return error_of(reversed().gradient, expected.gradient); });
   for (std::size_t i = 0; i < expected.buffers.size(); ++i) {
     const auto& [name, theirs] = expected.buffers[i];
     if (theirs.equal(ours.buffers[i].tensor)) continue;  // infinities too
-    compare("buffer " + name, error_of(ours.buffers[i].tensor, theirs), [&] { return error_of(reversed().buffers[i].tensor, theirs); });
+    compare(tolerance, "buffer " + name, error_of(ours.buffers[i].tensor, theirs),
+            [&] { return error_of(reversed().buffers[i].tensor, theirs); });
   }
 }
 
@@ -142,12 +151,10 @@ SampleList others_like(const Replica& replica, const Dataset& data, const Sample
   return {samples.rbegin(), samples.rend()};
 }
 
-}  // namespace
-
-void check_capture(const Configuration& given, const Dataset& data, const Examination& examination) {
+void check_in(const Tolerance& tolerance, const Configuration& given, const Dataset& data, const Examination& examination) {
   Host host;
-  const Configuration configuration = in_float64(given);
-  Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), at::kDouble), nullptr,
+  const Configuration configuration = in_precision(tolerance.precision, given);
+  Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   replica.graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
@@ -168,12 +175,25 @@ void check_capture(const Configuration& given, const Dataset& data, const Examin
     before.restore();
     const Outcome ours = by_the_tape(replica, data, others, 1);
     before.restore();
-    compare(ours, expected, [&] {
+    compare(tolerance, ours, expected, [&] {
       Outcome reversed = ordinary(replica, data, {others.rbegin(), others.rend()}, 1);
       before.restore();
       return reversed;
     });
   }
+}
+
+}  // namespace
+
+void check_capture(const Configuration& configuration, const Dataset& data, const Examination& examination) {
+  try {
+    return check_in(k_float64, configuration, data, examination);
+  } catch (const CannotCapture&) {
+    throw;
+  } catch (const std::exception&) {
+    if (configuration.precision.parameters == Precision::float64) throw;
+  }
+  check_in(k_float32, configuration, data, examination);  // a trace may have float32 in it, where float64 does not go
 }
 
 }  // namespace onebatch
