@@ -315,7 +315,8 @@ def draw_case(seed, number, precision=None, only=None, name=None):
     if simulate:
         sections["simulate"] = simulate
     start = {}
-    if rng.random() < 0.15 and family.builtin == "" and not any(tensor.dtype == torch.bool for tensor in model.state_dict().values()):
+    writable = not any(tensor.dtype in (torch.bool, torch.complex128) for tensor in model.state_dict().values())
+    if rng.random() < 0.15 and family.builtin == "" and writable:
         start = {name: parameter for name, parameter in model.named_parameters(remove_duplicate=False)}
     return Case(seed, number, family, way, model, train, validation, sections, ranks, precision, facts["batch_norm"],
                 resume_ranks if resumed else 0, resume_step, start)

@@ -8,7 +8,7 @@ import torch
 
 from random_cases import TYPES
 from random_program import Stopped, checkpoint_of, read_json, read_lines
-from random_reference import Outcome, Reference, perturbed
+from random_reference import Outcome, Reference, ROUNDED_OTHERWISE, perturbed
 
 FLOAT64_TARGET = 1e-12
 TOO_ILL = 1e-2  # a quantity that the large batch's own rounding moves by this part of itself says nothing
@@ -214,7 +214,7 @@ def references(case, groups, batches, lines, state=None):
     """The truth in float64 and the variants in the run's own precision, each with its validation."""
     dropout = not case.family.random
     outcomes = []
-    wanted = [("float64", 0)] + [(case.precision, variant) for variant in range(0 if case.precision != "float64" else 1, VARIANTS)]
+    wanted = [("float64", 0)] + [(case.precision, variant) for variant in (range(1, ROUNDED_OTHERWISE + 1) if case.precision == "float64" else range(VARIANTS))]
     for compute, variant in wanted:
         if case.family.random == "unkeyed" and variant > 1:
             continue

@@ -1,4 +1,5 @@
 """The same training in plain PyTorch: whole batches in one forward, or, for BatchNorm whose statistics are a micro-batch's, the plan's groups."""
+import contextlib
 import copy
 import dataclasses
 import fnmatch
@@ -7,8 +8,13 @@ import math
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from random_cases import TYPES, cast
+
+
+ROUNDED_OTHERWISE = 5  # the variant, in float64 alone
 
 
 @dataclasses.dataclass
@@ -44,6 +50,23 @@ def perturbed(tensor, dtype, generator):
     """Each element moved by up to half a unit of the type's last place: what rounding alone may do to it."""
     noise = (torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5) * torch.finfo(dtype).eps
     return tensor * (1 + noise.to(tensor.real.dtype if tensor.is_complex() else tensor.dtype))
+
+
+class RoundedOtherwise(TorchDispatchMode):
+    """What every operator makes, forward and backward, is moved by up to half a unit of the last place."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        made = op(*args, **(kwargs or {}))
+        if any(result.alias_info for result in op._schema.returns):  # a view, or written in place
+            return made
+        return pytree.tree_map_only(torch.Tensor, self.moved, made)
+
+    def moved(self, tensor):
+        return perturbed(tensor, torch.float64, self.generator) if tensor.dtype in (torch.float64, torch.complex128) else tensor
 
 
 class Reference:
@@ -149,8 +172,9 @@ class Reference:
         for owner, rows in groups:
             if self.of_ranks is not None:
                 self.load_buffers(self.of_ranks[owner])
-            loss, count, _, _ = self.sums(self.train_data, rows)
-            (loss * (scale / self.divisor)).backward()
+            with RoundedOtherwise(self.generator) if self.variant == ROUNDED_OTHERWISE else contextlib.nullcontext():
+                loss, count, _, _ = self.sums(self.train_data, rows)
+                (loss * (scale / self.divisor)).backward()
             total, weight = total + loss.detach().double(), weight + count.detach().double()
             if self.of_ranks is not None:
                 self.of_ranks[owner] = self.buffers()

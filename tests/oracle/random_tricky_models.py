@@ -237,7 +237,7 @@ class Constants(nn.Module):
     def __init__(self, features, width, classes, norm):
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(features, width), norm(width), nn.Linear(width, classes)
-        self.alpha = 0.7
+        self.alpha = 0.75  # a script's torch.tensor() rounds numbers to float32 first
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(self.first(x)) * torch.tensor(self.alpha, dtype=x.dtype) + torch.ones(1, dtype=x.dtype)
