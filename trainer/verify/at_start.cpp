@@ -56,7 +56,7 @@ class AtStart {
   }
 
  private:
-  // As many samples as cost little; three, in parts of two and one, and then two are the least that show anything.
+  // As many samples as cost little; three, in parts of one and two, and then two are the least that show anything.
   Separation judge(const Group& samples) {
     const auto [building, seconds] = seconds_of_one(samples.front());
     const double left = k_most_seconds - since(begin_);
@@ -85,10 +85,10 @@ class AtStart {
   static double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
   Separation separated(const Group& samples, at::ScalarType type) const {
-    Separation found = separate({parts_.reference, weights_, unequal_parts(samples), step_, type});
+    Separation found = separate_unequally(parts_.reference, weights_, samples, step_, type);
     // What refuses a run is not left to rounding.
     if (found.outcome == Separation::Outcome::differs && type != at::kDouble)
-      found = separate({parts_.reference, weights_, unequal_parts(samples), step_, at::kDouble});
+      found = separate_unequally(parts_.reference, weights_, samples, step_, at::kDouble);
     return found;
   }
 

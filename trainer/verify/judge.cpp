@@ -81,12 +81,22 @@ void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
     const ExpectedUpdate::Result found = update.compare(batch.gradient, exact.not_reached, batch.lr);
     add("weights", batch.where, found.relative_l2,
         {found.tolerance, is_within(found.relative_l2, found.tolerance) ? Verdict::pass : Verdict::fail});
-    if (report_.compared.back().verdict == Verdict::fail)
-      take({"optimizer",
-            "the gradient was made into other weights than " + std::string("the optimizer's formulas make of it, most in ") + found.worst +
-                ": a parameter whose memory is laid out in another way than its gradient's, or a forward that changes parameters"});
+    if (report_.compared.back().verdict == Verdict::fail) take(wrong_update(batch, found.worst));
   }
   judge_buffers(batch, own);
+}
+
+// What the forward changes may show at the weights that the step has made alone.
+Reason Judge::wrong_update(const TrainedBatch& batch, const std::string& worst) const {
+  const Group samples = weighing_samples(parts_, batch.samples, k_few_samples);
+  try {
+    const Separation found = separate_unequally(parts_, weights_of(*parts_.replica.model), samples, batch.step, at::kDouble);
+    if (found.cause == "changed_parameters") return {found.cause, found.reason};
+  } catch (const std::exception&) {  // then it is not known
+  }
+  return {"optimizer",
+          "the gradient was made into other weights than the optimizer's formulas make of it, most in " + worst +
+              ": a parameter whose memory is laid out in another way than its gradient's, or a forward that changes parameters"};
 }
 
 // Of one number: in 16 bits a mean over samples whose own have two or three digits.
@@ -129,7 +139,7 @@ void Judge::judge_separation(const TrainedBatch& batch) {
   if (samples.size() < 2) return;
   Separation found;
   try {
-    found = separate({parts_, batch.before, unequal_parts(samples), batch.step, at::kDouble});
+    found = separate_unequally(parts_, batch.before, samples, batch.step, at::kDouble);
   } catch (const std::exception& error) {
     found = {Separation::Outcome::not_judged, 0.0, 0.0, {}, error.what()};
   }

@@ -56,6 +56,7 @@ class Judge {
   void explain(const TrainedBatch& batch, const Gradient& exact, double error, double tolerance);
   void describe(const TrainedBatch& batch, const Gradient& exact, const Own& own);
   [[nodiscard]] double rounding(const TrainedBatch& batch, double u) const;
+  [[nodiscard]] Reason wrong_update(const TrainedBatch& batch, const std::string& worst) const;
   [[nodiscard]] double roundoff_of_numbers() const;
   void add(const std::string& what, const std::string& where, double error, const Judgement& judgement);
   void take(const Reason& reason);

@@ -173,6 +173,18 @@ class Experiments {
   bool weights_add_up_ = true;
 };
 
+std::vector<Group> parts_of_sizes(const Group& samples, std::initializer_list<std::size_t> sizes) {
+  std::vector<Group> parts;
+  std::size_t begin = 0;
+  for (const std::size_t size : sizes) {
+    const std::size_t end = std::min(begin + size, samples.size());
+    if (begin < end)
+      parts.emplace_back(samples.begin() + static_cast<std::ptrdiff_t>(begin), samples.begin() + static_cast<std::ptrdiff_t>(end));
+    begin = end;
+  }
+  return parts;
+}
+
 }  // namespace
 
 Group weighing_samples(const ReferenceParts& parts, const std::vector<std::int64_t>& batch, std::size_t wanted) {
@@ -187,13 +199,18 @@ Group weighing_samples(const ReferenceParts& parts, const std::vector<std::int64
   return chosen;
 }
 
-std::vector<Group> unequal_parts(const Group& samples) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>((samples.size() + 1) / 2);
-  return {Group(samples.begin(), middle), Group(middle, samples.end())};
-}
-
 Separation separate(const SeparationRequest& request) {
   return Experiments(request).run();
+}
+
+Separation separate_unequally(const ReferenceParts& parts, const Weights& weights, const Group& samples, std::int64_t step,
+                              at::ScalarType type) {
+  try {
+    return separate({parts, weights, parts_of_sizes(samples, {1, 2, samples.size()}), step, type});
+  } catch (const std::exception&) {
+    if (samples.size() < 4) throw;
+  }
+  return separate({parts, weights, parts_of_sizes(samples, {(samples.size() + 1) / 2, samples.size()}), step, type});
 }
 
 }  // namespace onebatch
