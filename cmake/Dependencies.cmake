@@ -19,6 +19,10 @@ find_package(fmt 9 REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
+find_library(UNWIND_PTRACE_LIBRARY NAMES libunwind-ptrace.a REQUIRED)   # 1.6
+find_library(UNWIND_GENERIC_LIBRARY NAMES libunwind-generic.a REQUIRED)
+find_library(UNWIND_LOCAL_LIBRARY NAMES libunwind.a REQUIRED)
+find_library(LZMA_LIBRARY NAMES lzma REQUIRED)          # which libunwind reads symbols with
 if(ONEBATCH_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED)
 endif()

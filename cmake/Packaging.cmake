@@ -14,6 +14,7 @@ else()
 endif()
 set_target_properties(onebatch PROPERTIES INSTALL_RPATH "${_rpath}")
 install(TARGETS onebatch RUNTIME_DEPENDENCY_SET onebatch_needs RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS onebatch_stacks RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PRE_EXCLUDE_REGEXES ".*"
         LIBRARY DESTINATION "${_private_libraries}")
 

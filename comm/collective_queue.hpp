@@ -56,7 +56,7 @@ class QueuedCommunicator final : public Communicator {
   void broadcast(void* buffer, std::size_t bytes, int root) override;
   void barrier() override;
   std::byte* allocate(std::size_t bytes) override;
-  void set_activity(std::string_view text) override { inner_.set_activity(text); }
+  [[nodiscard]] Watchdog* watchdog() override { return inner_.watchdog(); }
   void close() override;
   [[noreturn]] void abort(std::string_view reason, int exit_code) override;
 

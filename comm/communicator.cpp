@@ -1,5 +1,7 @@
 #include "comm/communicator.hpp"
 
+#include "comm/watchdog.hpp"
+
 #include <cstdint>
 #include <cstring>
 
@@ -21,6 +23,14 @@ std::size_t size_of(ScalarType type) {
 std::byte* Communicator::allocate(std::size_t bytes) {
   own_memory_ = AlignedMemory(bytes);
   return own_memory_.data();
+}
+
+void Communicator::set_activity(std::string_view text) {
+  if (Watchdog* const guard = watchdog()) guard->set_activity(text);
+}
+
+void Communicator::note_progress() {
+  if (Watchdog* const guard = watchdog()) guard->note_progress();
 }
 
 std::vector<std::string> all_gather_text(Communicator& communicator, std::string_view text) {

@@ -10,6 +10,8 @@
 
 namespace onebatch::comm {
 
+class Watchdog;
+
 enum class ScalarType { uint8, int32, int64, float16, bfloat16, float32, float64 };
 enum class ReduceOp { sum, min, max };
 
@@ -51,8 +53,12 @@ class Communicator {
   /// later call ends what an earlier one gave. Every rank asks for the same. Collective.
   virtual std::byte* allocate(std::size_t bytes);
 
+  /// What stands guard over this rank; none: nobody does.
+  [[nodiscard]] virtual Watchdog* watchdog() { return nullptr; }
   /// What this rank does between collectives, for the others to be told where it never comes to one. Not collective.
-  virtual void set_activity(std::string_view /*text*/) {}
+  void set_activity(std::string_view text);
+  /// That it goes on with it, to be said by work of many parts. Takes next to no time. Not collective.
+  void note_progress();
 
   /// Releases what the group holds. Idempotent; nothing may be called after it.
   virtual void close() = 0;

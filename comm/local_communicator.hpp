@@ -7,6 +7,7 @@ namespace onebatch::comm {
 
 class LocalCommunicator final : public Communicator {
  public:
+  explicit LocalCommunicator(Watchdog* watchdog = nullptr) : watchdog_(watchdog) {}
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
   [[nodiscard]] std::string_view backend() const override { return "local"; }
@@ -14,8 +15,12 @@ class LocalCommunicator final : public Communicator {
   void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) override;
   void broadcast(void* /*buffer*/, std::size_t /*bytes*/, int /*root*/) override {}
   void barrier() override {}
+  [[nodiscard]] Watchdog* watchdog() override { return watchdog_; }
   void close() override {}
   [[noreturn]] void abort(std::string_view reason, int exit_code) override;
+
+ private:
+  Watchdog* watchdog_;
 };
 
 /// One write of "onebatch: rank R (host): reason" to standard error, so that ranks' lines do not mix.

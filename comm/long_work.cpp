@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <fstream>
 
 namespace onebatch::comm {
 namespace {
@@ -18,11 +20,23 @@ double processor_seconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
+// To and from disks.
+std::int64_t moved_bytes() {
+  std::ifstream in("/proc/self/io");
+  std::string name;
+  std::int64_t bytes = 0;
+  std::int64_t sum = 0;
+  while (in >> name >> bytes) {
+    if (name == "read_bytes:" || name == "write_bytes:") sum += bytes;
+  }
+  return sum;
+}
+
 }  // namespace
 
-LongWork::LongWork(World& world, std::string what) : world_(world), what_(std::move(what)) {
-  world_.set_activity(what_);
-  if (world_.watchdog() != nullptr) thread_ = std::thread([this] { say(); });
+LongWork::LongWork(Communicator& ranks, std::string what) : ranks_(ranks), what_(std::move(what)) {
+  ranks_.set_activity(what_);
+  if (ranks_.watchdog() != nullptr) thread_ = std::thread([this] { say(); });
 }
 
 LongWork::~LongWork() {
@@ -35,13 +49,16 @@ LongWork::~LongWork() {
 }
 
 void LongWork::say() {
-  const double every_seconds = std::clamp(world_.watchdog()->timeout_seconds() / 8.0, 0.05, 5.0);
+  const double every_seconds = std::clamp(ranks_.watchdog()->timeout_seconds() / 8.0, 0.05, 5.0);
   double before = processor_seconds();
+  std::int64_t moved_before = moved_bytes();
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, std::chrono::duration<double>(every_seconds), [this] { return over_; })) {
     const double now = processor_seconds();
-    if (now - before >= k_busy_share * every_seconds) world_.set_activity(what_);
+    const std::int64_t moved = moved_bytes();
+    if (now - before >= k_busy_share * every_seconds || moved != moved_before) ranks_.set_activity(what_);
     before = now;
+    moved_before = moved;
   }
 }
 

@@ -1,7 +1,7 @@
 // Honest work of a rank that takes longer than others may wait for one that has stopped.
 #pragma once
 
-#include "comm/world.hpp"
+#include "comm/communicator.hpp"
 
 #include <condition_variable>
 #include <mutex>
@@ -10,11 +10,11 @@
 
 namespace onebatch::comm {
 
-/// While it lives this rank says again and again what it does, as long as the process computes: those that wait for it in a collective stay
-/// patient. A process that is stopped, dead or waits itself says nothing.
+/// While it lives this rank says again and again what it does, as long as the process computes, reads or writes: those that wait for it in
+/// a collective stay patient. A process that is stopped, dead or waits itself says nothing.
 class LongWork {
  public:
-  LongWork(World& world, std::string what);
+  LongWork(Communicator& ranks, std::string what);
   ~LongWork();
   LongWork(const LongWork&) = delete;
   LongWork& operator=(const LongWork&) = delete;
@@ -22,7 +22,7 @@ class LongWork {
  private:
   void say();
 
-  World& world_;
+  Communicator& ranks_;
   std::string what_;
   std::mutex mutex_;
   std::condition_variable ended_;

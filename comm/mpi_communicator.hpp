@@ -26,7 +26,7 @@ class MpiCommunicator final : public Communicator {
   void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) override;
   void broadcast(void* buffer, std::size_t bytes, int root) override;
   void barrier() override;
-  void set_activity(std::string_view text) override { watchdog_.set_activity(text); }
+  [[nodiscard]] Watchdog* watchdog() override { return &watchdog_; }
   void close() override;
   [[noreturn]] void abort(std::string_view reason, int exit_code) override;
 

@@ -49,7 +49,7 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(World& world, const NcclOptions& options)
       : control_(world.control()),
-        watchdog_(*world.watchdog()),
+        watchdog_(world.watchdog()),
         rank_(world.rank()),
         size_(world.size()),
         timeout_seconds_(options.timeout_seconds) {

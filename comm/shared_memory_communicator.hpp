@@ -28,7 +28,7 @@ class SharedMemoryCommunicator final : public Communicator {
   void barrier() override;
   /// In a window of the node where there is room for all ranks' buffers, else ordinary memory, and why_not_in_place() says so.
   std::byte* allocate(std::size_t bytes) override;
-  void set_activity(std::string_view text) override { watchdog_.set_activity(text); }
+  [[nodiscard]] Watchdog* watchdog() override { return &watchdog_; }
   void close() override;
   [[noreturn]] void abort(std::string_view reason, int exit_code) override;
 

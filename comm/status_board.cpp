@@ -88,11 +88,17 @@ void StatusBoard::enter(const char* operation, std::size_t bytes) {
 
 void StatusBoard::leave() {
   state(own_).entered_nanoseconds.store(0, std::memory_order_release);
+  note_progress();
+}
+
+void StatusBoard::note_progress() {
+  std::atomic<std::int64_t>& said = state(own_).activity_nanoseconds;
+  if (said.load(std::memory_order_relaxed) != 0) said.store(now_nanoseconds(), std::memory_order_relaxed);
 }
 
 void StatusBoard::set_activity(std::string_view text) {
   state(own_).activity.store(text);
-  state(own_).activity_nanoseconds.store(now_nanoseconds(), std::memory_order_relaxed);
+  state(own_).activity_nanoseconds.store(text.empty() ? 0 : now_nanoseconds(), std::memory_order_relaxed);
 }
 
 bool StatusBoard::claim_report() {
@@ -126,6 +132,22 @@ std::uint64_t StatusBoard::own_sequence() const {
 
 std::int64_t StatusBoard::own_entered_nanoseconds() const {
   return state(own_).entered_nanoseconds.load(std::memory_order_acquire);
+}
+
+std::int64_t StatusBoard::own_progress_nanoseconds() const {
+  return state(own_).activity_nanoseconds.load(std::memory_order_relaxed);
+}
+
+std::string StatusBoard::own_activity() const {
+  return state(own_).activity.load();
+}
+
+std::vector<StatusBoard::Process> StatusBoard::stopped() const {
+  std::vector<Process> processes;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (process_state(state(i).process) == "stopped") processes.push_back({ranks_[i], state(i).process});
+  }
+  return processes;
 }
 
 // The monotonic clock is the same for all processes of a node.

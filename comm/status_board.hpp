@@ -37,7 +37,9 @@ class StatusBoard {
 
   void enter(const char* operation, std::size_t bytes);
   void leave();
-  void set_activity(std::string_view text);
+  void set_activity(std::string_view text);  // empty: nothing that anyone waits for
+  /// That it goes on with what it has said last.
+  void note_progress();
   /// True for the first rank of the node that asks: only one tells what happened.
   [[nodiscard]] bool claim_report();
 
@@ -45,6 +47,15 @@ class StatusBoard {
   [[nodiscard]] std::uint64_t own_sequence() const;
   /// When this rank entered the operation that it is in; 0 where it is in none.
   [[nodiscard]] std::int64_t own_entered_nanoseconds() const;
+  /// When this rank last said what it does, that it goes on with it, or left an operation; 0 where it has said nothing.
+  [[nodiscard]] std::int64_t own_progress_nanoseconds() const;
+  [[nodiscard]] std::string own_activity() const;
+  /// Of this node's ranks, those whose processes are stopped, with their numbers.
+  struct Process {
+    int rank = 0;
+    long number = 0;
+  };
+  [[nodiscard]] std::vector<Process> stopped() const;
   /// Of the clock that all of this is told by.
   [[nodiscard]] static std::int64_t now_nanoseconds();
 

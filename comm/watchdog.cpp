@@ -1,11 +1,16 @@
 #include "comm/watchdog.hpp"
 
+#include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
 #include "comm/siblings.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace onebatch::comm {
 namespace {
@@ -16,6 +21,7 @@ constexpr auto k_time_to_tell = std::chrono::milliseconds(2500);
 constexpr auto k_time_to_ask = std::chrono::seconds(2);
 constexpr double k_fresh_seconds = 1.5;        // an operation is looked at several times before it is that old
 constexpr double k_slow_start_seconds = 60.0;  // libraries load slowly on a busy machine, and nobody is known to be stuck
+constexpr double k_seconds_for_stacks = 2.0;
 constexpr auto k_head_start = std::chrono::milliseconds(150);
 constexpr int k_most_waited_for = 10;
 
@@ -82,11 +88,15 @@ double RunningTime::update(std::int64_t entered_nanoseconds, std::int64_t now_na
 }
 
 Watchdog::Guard::Guard(Watchdog& watchdog, const char* operation, std::size_t bytes) : watchdog_(watchdog) {
-  if (watchdog_.depth_++ == 0) watchdog_.board().enter(operation, bytes);
+  if (watchdog_.depth_++ != 0) return;
+  watchdog_.board().enter(operation, bytes);
+  watchdog_.log_.begin(watchdog_.board().own_sequence(), operation, bytes);
 }
 
 Watchdog::Guard::~Guard() {
-  if (--watchdog_.depth_ == 0) watchdog_.board().leave();
+  if (--watchdog_.depth_ != 0) return;
+  watchdog_.board().leave();
+  watchdog_.log_.end();
 }
 
 Watchdog::Watchdog(int rank, int exit_code, double timeout_seconds)
@@ -117,6 +127,11 @@ void Watchdog::leave_board() {
   board_ = &own_board_;
 }
 
+void Watchdog::on_incident(std::function<void(const Incident&)> tell) {
+  const std::scoped_lock lock(mutex_);
+  tell_ = std::move(tell);
+}
+
 void Watchdog::watch() {
   while (!stop_) {
     bool served = false;
@@ -130,7 +145,28 @@ void Watchdog::watch() {
   }
 }
 
+void Watchdog::check_signals() {
+  if (take_request()) tell(Incident::Kind::request, "a person asked for it (SIGQUIT)", board().read());
+  const NotedSignal crash = crash_under_way();
+  if (crash.number == 0 || crash_told_) return;
+  crash_told_ = true;
+  const char* name = sigabbrev_np(crash.number);
+  tell(Incident::Kind::crash, "thread " + std::to_string(crash.thread) + " dies of SIG" + (name == nullptr ? "?" : name), board().read());
+  crash_is_told();
+}
+
+// Outside of operations.
+void Watchdog::check_progress() {
+  const std::int64_t said = board().own_entered_nanoseconds() != 0 ? 0 : board().own_progress_nanoseconds();
+  const double seconds = still_.update(said, StatusBoard::now_nanoseconds());
+  if (seconds < timeout_seconds_) return;
+  end("has got no further for " + seconds_text(seconds) + ", more than comm.timeout_seconds, in: " + board().own_activity(),
+      board().read());
+}
+
 void Watchdog::check() {
+  check_signals();
+  check_progress();
   const double seconds = running_.update(board().own_entered_nanoseconds(), StatusBoard::now_nanoseconds());
   if (seconds < k_fresh_seconds) patient_until_ = 0.0;
   const double timeout = timeout_seconds_;
@@ -138,22 +174,42 @@ void Watchdog::check() {
   const auto reports = read_all_nodes();
   const double patience = places_.empty() ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
                                           : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
-  if (patience <= 0.0) end(seconds, reports);
+  if (patience <= 0.0)
+    end("waited " + seconds_text(seconds) + ", more than comm.timeout_seconds, in " + describe_missing(reports), reports);
   patient_until_ = seconds + std::min(patience, std::max(1.0, timeout / 10.0));  // it may stop meanwhile
 }
 
 // One rank of a node tells; the others give it time to, and go on answering, then end with the same code.
-void Watchdog::end(double seconds, const std::vector<RankReport>& reports) {
+void Watchdog::end(const std::string& what, const std::vector<RankReport>& reports) {
   const auto until = std::chrono::steady_clock::now() + k_time_to_tell;
   // Without a board in common the first rank that still lives is told from the others by its number.
   if (places_.empty()) std::this_thread::sleep_for(k_head_start * std::min(rank_, k_most_waited_for));
-  if (board().claim_report()) {
-    say_failure(rank_, "waited " + seconds_text(seconds) + ", more than comm.timeout_seconds, in " + describe_missing(reports));
-  } else {
-    while (std::chrono::steady_clock::now() < until && !channel_) std::this_thread::sleep_for(k_poll);
+  const bool first = board().claim_report();
+  if (first) say_failure(rank_, what);
+  tell(Incident::Kind::timeout, what, reports, first ? board().stopped() : std::vector<StatusBoard::Process>());
+  while (std::chrono::steady_clock::now() < until) {
+    if (channel_)
+      channel_->serve(k_poll);
+    else if (first)
+      break;
+    else
+      std::this_thread::sleep_for(k_poll);
   }
-  while (channel_ && std::chrono::steady_clock::now() < until) channel_->serve(k_poll);
   std::_Exit(exit_code_);
+}
+
+void Watchdog::tell(Incident::Kind kind, const std::string& reason, const std::vector<RankReport>& reports,
+                    const std::vector<StatusBoard::Process>& stopped) {
+  if (!tell_) return;
+  Incident incident{kind, reason, rank_, host_name(), reports, log_.read(), {}};
+  incident.processes.push_back({rank_, ask_for_thread_stacks(getpid(), k_seconds_for_stacks)});
+  for (const StatusBoard::Process& process : stopped)
+    incident.processes.push_back({process.rank, ask_for_thread_stacks(static_cast<pid_t>(process.number), k_seconds_for_stacks)});
+  try {
+    tell_(incident);
+  } catch (const std::exception& error) {
+    say_failure(rank_, std::string("what is known of this could not be written: ") + error.what());
+  }
 }
 
 std::string Watchdog::describe_missing(const std::vector<RankReport>& reports) const {

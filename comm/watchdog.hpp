@@ -3,10 +3,12 @@
 #pragma once
 
 #include "comm/aligned_memory.hpp"
+#include "comm/incident.hpp"
 #include "comm/side_channel.hpp"
 #include "comm/status_board.hpp"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +56,11 @@ class Watchdog {
   /// What this rank does outside of collectives, for the others to read where it never comes. Said again and again by long work, it keeps
   /// those that wait for it patient.
   void set_activity(std::string_view text) { board().set_activity(text); }
+  /// A rank that has said what it does, and is in no operation, is stuck where it has said nothing more for the timeout: it is ended too.
+  void note_progress() { board().note_progress(); }
+  /// Who writes down what is known when a deadline passes, a thread crashes or a person asks (note_crashes_and_requests). Called by the
+  /// watching thread. Not inside a guard.
+  void on_incident(std::function<void(const Incident&)> tell);
 
   /// Stands guard over one operation while it lives. Inside another guard it does nothing.
   class Guard {
@@ -71,7 +78,11 @@ class Watchdog {
   [[nodiscard]] StatusBoard& board() const { return *board_; }
   void watch();
   void check();
-  [[noreturn]] void end(double seconds, const std::vector<RankReport>& reports);
+  void check_signals();
+  void check_progress();
+  [[noreturn]] void end(const std::string& what, const std::vector<RankReport>& reports);
+  void tell(Incident::Kind kind, const std::string& reason, const std::vector<RankReport>& reports,
+            const std::vector<StatusBoard::Process>& stopped = {});
   // Who has entered the operation that this rank is in, who has not, and what those were doing.
   [[nodiscard]] std::string describe_missing(const std::vector<RankReport>& reports) const;
   // Asks other nodes: takes up to some seconds.
@@ -85,7 +96,11 @@ class Watchdog {
   std::mutex mutex_;  // of the watching thread's own: places, channel, and which board it reads
   std::vector<RankPlace> places_;
   std::unique_ptr<SideChannel> channel_;
+  OperationLog log_;
+  std::function<void(const Incident&)> tell_;
   RunningTime running_;
+  RunningTime still_;
+  bool crash_told_ = false;
   double patient_until_ = 0.0;  // in seconds of the operation under way
   std::atomic<double> timeout_seconds_;
   std::atomic<int> depth_{0};

@@ -113,12 +113,13 @@ std::unique_ptr<World> World::create(double timeout_seconds) {
   std::unique_ptr<World> world(new World);
   State& state = *world->state_;
   state.launcher = read_launcher();
+  if (state.launcher.size > 1 && !launcher_has_mpi(environment)) throw LaunchError(mending_command(state.launcher, 1));
+  state.watchdog.emplace(state.launcher.rank, k_peer_failed_exit_code, timeout_seconds);
+  allow_to_be_looked_into();
   if (state.launcher.size == 1) {
-    state.control = std::make_unique<LocalCommunicator>();
+    state.control = std::make_unique<LocalCommunicator>(&*state.watchdog);
     return world;
   }
-  if (!launcher_has_mpi(environment)) throw LaunchError(mending_command(state.launcher, 1));
-  state.watchdog.emplace(state.launcher.rank, k_peer_failed_exit_code, timeout_seconds);
   start_mpi(*state.watchdog);
   state.mpi_started = true;
   int size = 0;
@@ -172,15 +173,15 @@ std::string World::why_not_shared() const {
   const std::string& why = state_->shared->why_not_shared();
   return why.empty() ? state_->shared->why_not_in_place() : why;
 }
-Watchdog* World::watchdog() {
-  return state_->watchdog ? &*state_->watchdog : nullptr;
+Watchdog& World::watchdog() {
+  return *state_->watchdog;
 }
 
 void World::set_timeout_seconds(double seconds) {
-  if (state_->watchdog) state_->watchdog->set_timeout_seconds(seconds);
+  state_->watchdog->set_timeout_seconds(seconds);
 }
 void World::set_activity(std::string_view text) {
-  if (state_->watchdog) state_->watchdog->set_activity(text);
+  state_->watchdog->set_activity(text);
 }
 
 void World::close() {

@@ -56,8 +56,8 @@ class World {
   /// Leaves MPI in order. Collective; idempotent. Without it the destructor does not communicate.
   void close();
 
-  /// Over all that blocks; none in a world of one.
-  [[nodiscard]] Watchdog* watchdog();
+  /// Over all that blocks or gets no further.
+  [[nodiscard]] Watchdog& watchdog();
 
  private:
   World();

@@ -2,11 +2,14 @@
 
 #include "comm/all_reduce_bench.hpp"
 #include "comm/error.hpp"
+#include "comm/incident.hpp"
 #include "comm/long_work.hpp"
+#include "comm/watchdog.hpp"
 #include "comm/world.hpp"
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "launch/dataset_size.hpp"
+#include "launch/incident_file.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/run_observer.hpp"
@@ -122,7 +125,7 @@ class Program {
   std::optional<RunFolder> claim_run_folder() const {
     std::optional<RunFolder> folder;
     std::optional<comm::LongWork> waiting;  // another machine's lock is watched for a while
-    if (first()) waiting.emplace(world_, "looking for the run's folder");
+    if (first()) waiting.emplace(world_.control(), "looking for the run's folder");
     agree_on_rank_0(world_.control(), [&] { folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string())); });
     if (folder && !folder->said().empty() && !arguments_.quiet) fmt::print("{}\n", folder->said());
     return folder;
@@ -140,6 +143,7 @@ class Program {
   int train() {
     const std::optional<RunFolder> folder = claim_run_folder();
     const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
+    world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     RunObserver observer = make_observer(run_dir);
     TrainResult result;
     {
@@ -322,6 +326,7 @@ double timeout_seconds_of(const Arguments& arguments) {
 int run(const Arguments& arguments) {
   const bool saves = arguments.command == "train";
   if (!saves) stop_listening_for_signals();
+  comm::note_crashes_and_requests();
   std::unique_ptr<comm::World> world;
   try {
     world = comm::World::create(timeout_seconds_of(arguments));
@@ -329,6 +334,7 @@ int run(const Arguments& arguments) {
     fmt::print(stderr, "onebatch: {}\n", error.what());
     return code_of(error);
   }
+  world->watchdog().on_incident([](const comm::Incident& incident) { write_incident(incident, {}); });
   const bool gives_notice = world->size() == 1 || world->launcher().launcher == "slurm";
   if (saves) listen_for_stop_signals(gives_notice ? SignalScope::alone : SignalScope::ranks);
   return run_in(*world, arguments, stop_signal_flag());

@@ -1,6 +1,6 @@
 onebatch_add_test(NAME comm_unit_test SOURCES unit/launcher_test.cpp unit/device_binding_test.cpp unit/half_test.cpp LIBRARIES onebatch_comm)
 
-onebatch_add_test(NAME node_reducer_test SOURCES comm/node_reducer_test.cpp comm/collective_queue_test.cpp comm/watchdog_test.cpp LIBRARIES onebatch_comm)
+onebatch_add_test(NAME node_reducer_test SOURCES comm/node_reducer_test.cpp comm/collective_queue_test.cpp comm/incident_test.cpp comm/watchdog_test.cpp LIBRARIES onebatch_comm)
 
 # A main that starts the world, prints each failure once with its rank and fails where any rank did.
 add_library(onebatch_ranks_main STATIC comm/ranks_main.cpp)

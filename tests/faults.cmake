@@ -6,5 +6,7 @@ add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/f
 set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.memory COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/memory_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.memory PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
+add_test(NAME faults.incidents COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/incidents_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
+set_tests_properties(faults.incidents PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.stages COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/stages_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.stages PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")

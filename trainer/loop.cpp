@@ -1,5 +1,6 @@
 #include "trainer/loop.hpp"
 
+#include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/error.hpp"
@@ -220,7 +221,7 @@ double TrainingLoop::share() const {
 void TrainingLoop::save() {
   if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
-  parts_.control.set_activity("the checkpoint of step " + std::to_string(step_));
+  const comm::LongWork saving(parts_.control, "the checkpoint of step " + std::to_string(step_));
   check_other_buffers(parts_.replica, parts_.control);
   RunState state;
   state.step = step_;

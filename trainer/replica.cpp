@@ -73,6 +73,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
 }
 
 Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const {
+  if (control != nullptr) control->note_progress();
   Batch batch = data.gather(samples, loss_type);
   if (!batch.targets.defined() && !loss.is_the_models())
     throw UserError("the data has no targets: name them in data.target, or write loss.kind = \"model\"");

@@ -15,6 +15,9 @@
 
 namespace onebatch {
 
+namespace comm {
+class Communicator;
+}
 class GraphStep;
 
 /// How far a micro-batch of sequences is padded: to the longest of the global batch that it is a part of, as in one batch, or, where a
@@ -71,7 +74,8 @@ struct Replica {
   std::vector<std::string> running_statistics;  // buffers that those update
   bool has_batch_statistics;                    // there are any: a sample's gradient depends on which others are in its micro-batch
   Padding padding = Padding::global_batch;
-  Timeline* timeline = nullptr;  // where spans go; none: nowhere
+  Timeline* timeline = nullptr;           // where spans go; none: nowhere
+  comm::Communicator* control = nullptr;  // is told before every micro-batch that this rank goes on; none: nobody is
 };
 
 /// The model of a configuration for this data, on a device, in a type. With `float16` and `bfloat16` masters its BatchNorms stay in

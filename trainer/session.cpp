@@ -1,5 +1,6 @@
 #include "trainer/session.hpp"
 
+#include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/communication.hpp"
@@ -29,7 +30,6 @@ namespace onebatch {
 namespace {
 
 constexpr double k_mebibyte = 1024.0 * 1024.0;
-constexpr double k_reference_seconds = 24.0 * 3600.0;
 
 void check_batch(const Configuration& configuration, const Dataset& data) {
   const auto& batch = configuration.batch;
@@ -56,15 +56,19 @@ struct Session::State {
   State(Configuration given, comm::World& world_, Observer& observer_, SessionOptions options_)
       : configuration(std::move(given)), world(world_), observer(observer_), options(std::move(options_)) {
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
-    world.set_activity("opening data and device");
-    agree(world.control(), [&] { open(); });
+    agree(world.control(), [&] {
+      const comm::LongWork reading(world.control(), "opening data and device");
+      open();
+    });
     check_same(world.control(), common_ground());
     place_threads(configuration, *device, world.control());
     if (configuration.run.deterministic == Determinism::bitwise)
       check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", std::to_string(at::get_num_threads())}});
     talk.emplace(configuration, *device, world, observer);
+    world.set_activity("the first forward of the model, on the host");
     examination = examine_for_all(configuration, *data, talk->control(), observer);
     std::byte* storage = gradient_storage();
+    world.set_activity("making the model");
     agree(talk->control(), [&] { make_replica(storage); });
     agree(talk->control(), [&] { check_outputs(*replica, *data); });
     settle_padding(configuration, *data, *replica, talk->control(), observer);
@@ -86,6 +90,7 @@ struct Session::State {
       throw AgreedError(ExitCode::user_error,
                         "run.deterministic = \"bitwise\": local and synchronised BatchNorm's running statistics depend on who computes "
                         "what: write batch_norm.mode = \"exact\", or batch_norm.frozen = true");
+    world.set_activity("taking the model apart");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
     if (replica->graph_step || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data, examination); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
@@ -96,11 +101,13 @@ struct Session::State {
                                    .wire_type = wire_type(),
                                    .timeline = timeline()});
     replica->timeline = timeline();
+    replica->control = &talk->control();
     plans.emplace(configuration, *replica, *data, *reducer, talk->control(), observer);
   }
 
   ~State() {
     if (charged_bytes > 0) device->charge(-charged_bytes);
+    world.set_activity("");
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -299,8 +306,6 @@ TrainResult Session::train() {
 
 VerifyReport Session::verify(const VerifyOptions& options) {
   State& s = *state_;
-  // Rank 0 computes the reference alone, and the others wait for it as long as that takes.
-  s.world.set_timeout_seconds(std::max(s.configuration.comm.timeout_seconds, k_reference_seconds));
   VerifyReport report =
       verify_gradient({s.configuration, *s.replica, *s.data, s.validation.get(), *s.reducer, s.talk->control(), *s.plans}, options);
   s.talk->close();

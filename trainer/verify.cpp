@@ -1,5 +1,6 @@
 #include "trainer/verify.hpp"
 
+#include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
@@ -89,6 +90,7 @@ class Verification {
   // The reference is rank 0's, on the host and without the limit of the device that it may play.
   void on_rank_0(const std::function<void()>& work) {
     agree_on_rank_0(parts_.control, [&] {
+      const comm::LongWork reference(parts_.control, "the reference of verify");
       const UnlimitedMemory on_the_host(MemoryBudget::install());
       work();
     });

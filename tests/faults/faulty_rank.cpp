@@ -1,6 +1,6 @@
-// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, ahead or memory (from then
-// on its device has half as much for activations as the last step took). It writes the moment of the fault (seconds since the epoch) to the
-// file.
+// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, loop, segv (in a thread of
+// its own), ahead or memory (from then on its device has half as much for activations as the last step took). It writes the moment of the
+// fault (seconds since the epoch) to the file.
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/fault_point.hpp"
 
@@ -13,6 +13,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -35,6 +37,16 @@ Fault read_fault() {
   return fault;
 }
 
+[[gnu::noinline]] void loops_for_ever() {
+  for (volatile bool on = true; on;) {
+  }
+}
+
+[[gnu::noinline]] void crashes_in_a_worker() {
+  volatile int* volatile nowhere = nullptr;
+  *nowhere = 1;
+}
+
 }  // namespace
 
 std::int64_t fault_point(const char* place, std::int64_t number) {
@@ -49,9 +61,12 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
     return 0;
   }
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::ofstream(fault.file) << std::fixed << now << std::endl;
+  static bool happened = false;  // one that is stopped goes on for a moment when the launcher ends it
+  if (!std::exchange(happened, true)) std::ofstream(fault.file) << std::fixed << now << std::endl;
   if (fault.kind == "kill") std::raise(SIGKILL);
   if (fault.kind == "stop") std::raise(SIGSTOP);
+  if (fault.kind == "loop") loops_for_ever();
+  if (fault.kind == "segv") std::thread(crashes_in_a_worker).join();
   if (fault.kind == "throw") throw std::runtime_error("this was planned by a test (" + std::string(place) + ")");
   return 0;
 }
