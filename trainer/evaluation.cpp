@@ -47,8 +47,8 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
 
 Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t micro_batch_size) {
   Sums sums;
-  // Two without gradients take no more than one with them.
-  auto size = static_cast<std::size_t>(std::max<std::int64_t>(2, micro_batch_size));
+  // Three without gradients take little more than one with them, and any number but one is made of twos and threes.
+  auto size = static_cast<std::size_t>(std::max<std::int64_t>(3, micro_batch_size));
   for (std::size_t begin = 0; begin < samples.size();) {
     // Nearly equal, so that none is left with one sample.
     const std::size_t left = samples.size() - begin;
