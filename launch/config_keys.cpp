@@ -179,6 +179,7 @@ std::vector<ConfigKey> service_keys() {
       integer_key("comm.check_replicas_every_steps", 0, k_any, ONEBATCH_FIELD(comm.check_replicas_every_steps)),
       boolean_key("comm.allow_shared_device", ONEBATCH_FIELD(comm.allow_shared_device)),
       integer_key("checkpoint.every_steps", 0, k_any, ONEBATCH_FIELD(checkpoint.every_steps)),
+      number_key("checkpoint.every_minutes", {0.0, 1e6, false}, ONEBATCH_FIELD(checkpoint.every_minutes)),
       integer_key("checkpoint.keep", 0, k_any, ONEBATCH_FIELD(checkpoint.keep)),
       resume_key(),
       boolean_key("verify.at_start", ONEBATCH_FIELD(verify.at_start)),

@@ -166,7 +166,8 @@ struct CommConfiguration {
 };
 
 struct CheckpointConfiguration {
-  std::int64_t every_steps = 0;  // 0 = only at the end and on a signal
+  std::int64_t every_steps = 0;  // 0 = not by steps; at the end and on a signal in any case
+  double every_minutes = 10.0;   // since the last; 0 = not by time
   std::int64_t keep = 2;
   ResumeMode resume = ResumeMode::never;  // a new training is a new run
   std::string resume_path;                // ResumeMode::path: a step-N folder or a run's folder

@@ -96,6 +96,7 @@ StepRecord TrainingLoop::run_step() {
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;
   stopping_ = totals.stop_requested;
+  save_due_ = totals.save_due;
   if (totals.skipped)
     warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
   if (totals.overflowed && parts_.control.rank() == 0)
@@ -139,7 +140,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                    .plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())),
                                                    .lr = lr,
                                                    .step = step_ + fault_point("step", step_),
-                                                   .stop_requested = stop != nullptr && stop->load() != 0});
+                                                   .stop_requested = stop != nullptr && stop->load() != 0,
+                                                   .save_due = is_time_to_save()});
     if (totals.out_of_memory_events == 0) return totals;
     out_of_memory_events_ += totals.out_of_memory_events;
     const bool replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
@@ -182,7 +184,7 @@ void TrainingLoop::after_step(const StepRecord& record, bool last) {
   const bool epoch_ends = order_->position().consumed_in_epoch == 0;
   if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
   const std::int64_t every = parts_.configuration.checkpoint.every_steps;
-  if (last || stopping_ || (every > 0 && step_ % every == 0)) save();
+  if (last || stopping_ || save_due_ || (every > 0 && step_ % every == 0)) save();
   if (epoch_ends && !stopping_) validate();
 }
 
@@ -218,6 +220,12 @@ double TrainingLoop::share() const {
   return static_cast<double>(parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
 }
 
+// By rank 0's clock.
+bool TrainingLoop::is_time_to_save() const {
+  const double minutes = parts_.configuration.checkpoint.every_minutes;
+  return minutes > 0.0 && parts_.control.rank() == 0 && Clock::now() - saved_ >= std::chrono::duration<double, std::ratio<60>>(minutes);
+}
+
 void TrainingLoop::save() {
   if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
@@ -239,6 +247,7 @@ void TrainingLoop::save() {
   const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep,
                                parts_.control);
   saved_step_ = step_;
+  saved_ = Clock::now();
   if (parts_.control.rank() == 0) parts_.observer.checkpoint_saved(step_, folder.string());
 }
 

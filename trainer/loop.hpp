@@ -6,6 +6,8 @@
 #include "trainer/planning.hpp"
 #include "trainer/session.hpp"
 
+#include <chrono>
+
 namespace onebatch {
 
 struct LoopParts {
@@ -37,6 +39,7 @@ class TrainingLoop {
   void check_replicas();
   [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
   void validate();
+  [[nodiscard]] bool is_time_to_save() const;
   void save();
   void warn(const std::string& line) const;
   [[nodiscard]] double share() const;
@@ -48,6 +51,8 @@ class TrainingLoop {
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;
   bool stopping_ = false;
+  bool save_due_ = false;
+  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
   std::optional<TrainingStep> training_step_;
   std::optional<StepWriter> writer_;

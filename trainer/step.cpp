@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // One float64 reduction carries everything small of a step: integers up to 2^53 are exact in it.
-enum Slot : std::size_t { k_loss, k_weight, k_stop, k_failed, k_discard, k_out_of_memory, k_first_per_rank };
+enum Slot : std::size_t { k_loss, k_weight, k_stop, k_save, k_failed, k_discard, k_out_of_memory, k_first_per_rank };
 enum PerRank : std::size_t { k_step, k_failed_size, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
 
 // Every rank finds the same, so all throw.
@@ -150,6 +150,7 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   sums[k_loss] = local.sums.loss;
   sums[k_weight] = local.sums.weight;
   sums[k_stop] = request.stop_requested ? 1.0 : 0.0;
+  sums[k_save] = request.save_due ? 1.0 : 0.0;
   sums[k_failed] = local.failure ? 1.0 : 0.0;
   sums[k_discard] = local.discard ? 1.0 : 0.0;
   sums[k_out_of_memory] = static_cast<double>(local.sums.out_of_memory_events);
@@ -168,6 +169,7 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   totals.loss_sum = sums[k_loss];
   totals.weight = sums[k_weight];
   totals.stop_requested = sums[k_stop] > 0.0;
+  totals.save_due = sums[k_save] > 0.0;
   totals.discarded = sums[k_discard] > 0.0;
   totals.out_of_memory_events = static_cast<std::int64_t>(sums[k_out_of_memory]);
   totals.reduced_bytes = reducer_.reduced_bytes() + (size > 1 ? static_cast<std::int64_t>(sums.size() * sizeof(double)) : 0);

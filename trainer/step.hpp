@@ -15,6 +15,7 @@ struct StepTotals {
   double loss_sum = 0.0;
   double weight = 0.0;
   bool stop_requested = false;                  // on any rank
+  bool save_due = false;                        // on any rank
   std::vector<double> compute_seconds;          // per rank
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
@@ -35,6 +36,7 @@ struct StepRequest {
   double lr = 0.0;
   std::int64_t step = 0;
   bool stop_requested = false;  // on this rank
+  bool save_due = false;        // by this rank's clock: all are to save at the same step
   /// Told when the flat gradient is the global batch's, before it is clipped.
   std::function<void()> on_gradient = {};
 };

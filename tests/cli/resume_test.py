@@ -170,4 +170,14 @@ with Scratch(SLOW) as s:
     for epoch in range(5):
         seen = [i for line in lines for i in line["indices"]][epoch * 1500:(epoch + 1) * 1500]
         check(sorted(seen) == list(range(1500)), f"epoch {epoch} has every sample once over the change of the batch")
+# By time: 30 steps of some 60 ms, on ranks whose clocks need not agree.
+for minutes, ranks in ((0.005, 2), (0.005, 1), (0, 2)):
+    with Scratch(SLOW) as s:
+        fill(s)
+        run(ranks, "train", s.config, "--quiet", "--set", "checkpoint.every_steps=0", "--set", f"checkpoint.every_minutes={minutes}")
+        saved = sorted(int(p.name.split("-")[1]) for p in (s.runs / "run" / "checkpoints").iterdir() if p.name.startswith("step-"))
+        seconds = [line["step_seconds"] for line in read_json_lines(s.runs / "run" / "metrics.jsonl")]
+        check(saved[-1] == STEPS and (len(saved) > 1) == (minutes > 0), f"every {minutes} minutes: saved after {saved} of steps of {sum(seconds) / STEPS:.3f} s")
+        for first, second in zip(saved, saved[1:-1]):
+            check(sum(seconds[first:second]) >= 60 * minutes * 0.5, f"saved after {first} and {second} already", str(seconds))
 print("interrupted runs go on")
