@@ -129,6 +129,16 @@ void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
   sync_folder(checkpoints);
 }
 
+// What runs that were killed have left of a checkpoint.
+void remove_partial_ones(const fs::path& checkpoints) {
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(checkpoints)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) left.push_back(entry.path());
+  }
+  for (const fs::path& folder : left) fs::remove_all(folder);
+}
+
 void remove_all_but(const fs::path& checkpoints, std::int64_t keep, std::int64_t newest) {
   if (keep <= 0) return;
   std::int64_t kept = 0;
@@ -160,6 +170,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
 PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files)
     : checkpoints_(checkpoints), step_(step) {
   fs::create_directories(checkpoints);
+  remove_partial_ones(checkpoints);
   std::string name = ".";
   name.append(k_prefix).append(std::to_string(step)).append(".partial");
   partial_ = std::make_unique<PartialFolder>(checkpoints / name);
