@@ -25,7 +25,7 @@ extern "C" void onebatch_note_signal(int number) {
   const std::int64_t now = now_nanoseconds();
   const int before = stop_signal.exchange(number);
   if (before == 0) first_moment = now;
-  if ((number != SIGINT && number != SIGTERM) || before != number || now - first_moment < k_meant_as_second) return;
+  if ((number != SIGINT && number != SIGTERM && number != SIGHUP) || before != number || now - first_moment < k_meant_as_second) return;
   std::signal(number, SIG_DFL);
   std::raise(number);
 }
@@ -52,13 +52,17 @@ const std::atomic<int>* stop_signal_flag() {
 void listen_for_stop_signals(SignalScope scope) {
   std::signal(SIGUSR1, onebatch_note_signal);
   std::signal(SIGUSR2, onebatch_note_signal);
-  for (const int number : {SIGTERM, SIGINT}) std::signal(number, scope == SignalScope::alone ? onebatch_note_signal : SIG_DFL);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    const auto before = std::signal(number, scope == SignalScope::alone ? onebatch_note_signal : SIG_DFL);
+    if (number == SIGHUP && before == SIG_IGN) std::signal(number, SIG_IGN);  // nohup
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error that names the file, not a death
   std::signal(SIGPIPE, SIG_IGN);
 }
 
 void stop_listening_for_signals() {
   for (const int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) std::signal(number, SIG_DFL);
+  if (std::signal(SIGHUP, SIG_DFL) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   if (const int noted = stop_signal; noted != 0) std::raise(noted);
 }
 

@@ -102,7 +102,7 @@ def a_suspended_run_goes_on(folder, ranks):
 
 def a_signal_is_heard_early(folder):
     """While LibTorch registers its operators, most of a second long, signals mean what they mean later."""
-    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP):
         for milliseconds in (200, 300, 400, 600):
             config = write_config(folder, 100000)
             run = subprocess.Popen([PROGRAM, "train", config, "--quiet", "--set", f"run.name=s{number}-{milliseconds}"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
