@@ -221,7 +221,7 @@ def references(case, groups, batches, lines, state=None):
         reference, outcome = computed(case, compute, variant, batches, groups, lines, dropout)
         if state is not None and outcome.of_ranks:
             with torch.no_grad():
-                reference.load_buffers({name: state[name] for name, _ in reference.model.named_buffers()})
+                reference.load_buffers({name: state[name] for name, _ in reference.model.named_buffers(remove_duplicate=False)})
         if case.family.judge_validation:
             reference.validate(outcome)
         else:

@@ -188,10 +188,10 @@ class Reference:
         return float(total / weight)
 
     def buffers(self):
-        return {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        return {name: buffer.clone() for name, buffer in self.model.named_buffers(remove_duplicate=False)}
 
     def load_buffers(self, values):
-        for name, buffer in self.model.named_buffers():
+        for name, buffer in self.model.named_buffers(remove_duplicate=False):
             buffer.copy_(values[name])
 
     def train(self, batches, plans, scales, skipped):
