@@ -65,7 +65,14 @@ std::vector<PastOperation> OperationLog::read() const {
 
 void note_crashes_and_requests() {
   std::signal(SIGQUIT, onebatch_note_request);
-  for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) std::signal(number, onebatch_note_crash);
+  // A stack that has run over has no room for a handler.
+  static std::array<char, 65536> room;
+  const stack_t elsewhere{room.data(), 0, room.size()};
+  sigaltstack(&elsewhere, nullptr);
+  struct sigaction action {};
+  action.sa_handler = onebatch_note_crash;
+  action.sa_flags = SA_ONSTACK;
+  for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigaction(number, &action, nullptr);
 }
 
 bool take_request() {

@@ -1,6 +1,6 @@
-// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, loop, segv (in a thread of
-// its own), ahead or memory (from then on its device has half as much for activations as the last step took). It writes the moment of the
-// fault (seconds since the epoch) to the file.
+// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, loop, overflow (of its
+// stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations as the last step took).
+// It writes the moment of the fault (seconds since the epoch) to the file.
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/fault_point.hpp"
 
@@ -42,6 +42,11 @@ Fault read_fault() {
   }
 }
 
+[[gnu::noinline]] int recurs_for_ever(int depth) {
+  volatile char room[1024] = {};
+  return room[0] + (depth > 0 ? recurs_for_ever(depth + 1) : 0) + room[1];
+}
+
 [[gnu::noinline]] void crashes_in_a_worker() {
   volatile int* volatile nowhere = nullptr;
   *nowhere = 1;
@@ -66,6 +71,7 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
   if (fault.kind == "kill") std::raise(SIGKILL);
   if (fault.kind == "stop") std::raise(SIGSTOP);
   if (fault.kind == "loop") loops_for_ever();
+  if (fault.kind == "overflow") recurs_for_ever(1);
   if (fault.kind == "segv") std::thread(crashes_in_a_worker).join();
   if (fault.kind == "throw") throw std::runtime_error("this was planned by a test (" + std::string(place) + ")");
   return 0;

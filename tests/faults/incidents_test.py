@@ -57,14 +57,14 @@ def a_stopped_rank(folder, ranks, guilty):
     return f"rank {guilty} of {ranks} stopped: ended after {seconds:.1f} s, the others waited in {waited[0]['operation']}"
 
 
-def a_crash_in_a_worker(folder, ranks, guilty):
-    done, seconds, left = run_with(folder, ranks, f"{guilty} model 3 segv")
+def a_crash(folder, ranks, guilty, kind, function):
+    done, seconds, left = run_with(folder, ranks, f"{guilty} model 3 {kind}")
     assert done.returncode not in (0, 75) and seconds <= ALLOWED, f"{done.returncode} after {seconds:.1f} s\n{done.stderr}"
     crashed = [incident for incident in left if incident["kind"] == "crash"]
     assert len(crashed) == 1 and crashed[0]["rank"] == guilty and "SIGSEGV" in crashed[0]["reason"], f"{left}\n{done.stderr}"
     thread = int(crashed[0]["reason"].split()[1])
-    assert "crashes_in_a_worker" in threads_of(crashed[0], guilty)[thread], json.dumps(crashed[0], indent=1)
-    return f"a crash in a worker thread of rank {guilty} of {ranks}: ended after {seconds:.1f} s, the thread and its function named"
+    assert function in threads_of(crashed[0], guilty)[thread], json.dumps(crashed[0], indent=1)
+    return f"a crash ({kind}) on rank {guilty} of {ranks}: ended after {seconds:.1f} s, the thread and its function named"
 
 
 def a_request(folder, ranks):
@@ -92,8 +92,8 @@ def a_request(folder, ranks):
 
 
 def main():
-    cases = [(a_forward_that_loops, 1, 0), (a_forward_that_loops, 2, 1), (a_stopped_rank, 2, 0), (a_stopped_rank, 3, 2), (a_crash_in_a_worker, 1, 0),
-             (a_crash_in_a_worker, 2, 1), (a_request, 1), (a_request, 2)]  # fmt: skip
+    cases = [(a_forward_that_loops, 1, 0), (a_forward_that_loops, 2, 1), (a_stopped_rank, 2, 0), (a_stopped_rank, 3, 2), (a_crash, 1, 0, "segv", "crashes_in_a_worker"),
+             (a_crash, 2, 1, "segv", "crashes_in_a_worker"), (a_crash, 1, 0, "overflow", "recurs_for_ever"), (a_request, 1), (a_request, 2)]  # fmt: skip
     for case, *arguments in cases:
         with tempfile.TemporaryDirectory(prefix="onebatch-incidents-") as folder:
             print(case(pathlib.Path(folder), *arguments), flush=True)
