@@ -68,6 +68,7 @@ Padding padding_needed(const Configuration& configuration, const Dataset& data) 
   const auto candidates = short_samples(data);
   std::size_t seen = 0;
   try {
+    const UnlimitedMemory on_the_host(MemoryBudget::install());
     Host host;
     Replica replica(in_float64, data, host);
     for (std::size_t i = 0; i < k_samples && i < candidates.size(); ++i) {

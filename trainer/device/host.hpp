@@ -6,7 +6,7 @@
 
 namespace onebatch {
 
-/// Without limits while it lives: what is computed here is no played device's.
+/// Has no limit itself; that of the device which the process plays is lifted by UnlimitedMemory.
 class Host final : public ComputeDevice {
  public:
   c10::Device device() const override { return c10::Device(c10::kCPU); }
@@ -17,9 +17,6 @@ class Host final : public ComputeDevice {
   void reset_peak() override {}
   void empty_cache() override {}
   void synchronize() override {}
-
- private:
-  UnlimitedMemory unlimited_{MemoryBudget::install()};
 };
 
 }  // namespace onebatch

@@ -152,6 +152,7 @@ SampleList others_like(const Replica& replica, const Dataset& data, const Sample
 }
 
 void check_in(const Tolerance& tolerance, const Configuration& given, const Dataset& data, const Examination& examination) {
+  const UnlimitedMemory on_the_host(MemoryBudget::install());
   Host host;
   const Configuration configuration = in_precision(tolerance.precision, given);
   Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,

@@ -1,7 +1,7 @@
 #include "trainer/verify/host_replica.hpp"
 
 #include "trainer/accumulation.hpp"
-#include "trainer/device/memory_budget.hpp"
+#include "trainer/device/host.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/replica_state.hpp"
 
@@ -10,18 +10,6 @@
 
 namespace onebatch {
 namespace {
-
-class Host final : public ComputeDevice {
- public:
-  c10::Device device() const override { return c10::Device(c10::kCPU); }
-  std::string name() const override { return "host"; }
-  std::int64_t memory_limit_bytes() const override { return MemoryBudget::k_no_limit; }
-  std::int64_t current_bytes() const override { return 0; }
-  std::int64_t peak_bytes() const override { return 0; }
-  void reset_peak() override {}
-  void empty_cache() override {}
-  void synchronize() override {}
-};
 
 // The run's mode of BatchNorm. One rank alone has no lock-step: its rounds are the batch, or are not the large batch's anyway.
 Configuration in_float64(Configuration configuration) {
