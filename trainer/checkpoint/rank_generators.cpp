@@ -1,14 +1,8 @@
 #include "trainer/checkpoint/rank_generators.hpp"
 
-#include "trainer/agreement.hpp"
-#include "trainer/checkpoint/tensor_file.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/checkpoint/by_rank.hpp"
 
 #include <ATen/Context.h>
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
-#include <set>
 
 namespace onebatch {
 namespace {
@@ -29,51 +23,25 @@ at::Tensor state_of(at::Generator& generator) {
   return generator.get_state();
 }
 
-std::string name_of(int rank, const std::string& name) {
-  return "rank" + std::to_string(rank) + "." + name;
-}
-
-// Another number of ranks, or other devices, have other names.
-bool has_these(const std::filesystem::path& file, const std::vector<NamedTensor>& gathered) {
-  if (!std::filesystem::exists(file)) return false;
-  std::set<std::string> names;
-  for (const auto& entry : read_safetensors_header(file).entries) names.insert(entry.name);
-  return names.size() == gathered.size() && std::ranges::all_of(gathered, [&](const NamedTensor& one) { return names.contains(one.name); });
+std::vector<NamedTensor> states_of(const Replica& replica) {
+  std::vector<NamedTensor> states;
+  for (auto& [name, generator] : generators_of(replica)) states.push_back({name, state_of(generator)});
+  return states;
 }
 
 }  // namespace
 
 std::vector<NamedTensor> gather_generators(const Replica& replica, comm::Communicator& control) {
-  std::vector<NamedTensor> gathered;
-  for (auto& [name, generator] : generators_of(replica)) {
-    const auto bytes = host_bytes(state_of(generator));
-    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(control.size()));
-    control.all_gather(bytes.data(), all.data(), bytes.size());
-    for (int rank = 0; rank < control.size(); ++rank) {
-      const at::Tensor one = at::empty({static_cast<std::int64_t>(bytes.size())}, at::TensorOptions().dtype(at::kByte));
-      copy_from_bytes(one, std::span(all).subspan(static_cast<std::size_t>(rank) * bytes.size(), bytes.size()));
-      gathered.push_back({name_of(rank, name), one});
-    }
-  }
-  return gathered;
+  return gather_by_rank(states_of(replica), control);
 }
 
 void load_generators(const std::filesystem::path& file, const Replica& replica, comm::Communicator& control) {
-  const auto gathered = gather_generators(replica, control);
-  std::int64_t have = 0;
-  agree_on_rank_0(control, [&] {
-    if (!has_these(file, gathered)) return;
-    load_tensors(file, gathered, Extra::refused);
-    have = 1;
-  });
-  control.broadcast(&have, sizeof(have), 0);
-  if (have == 0) return;
-  broadcast_tensors(gathered, control);
-  for (auto& [name, generator] : generators_of(replica)) {
-    const std::string own = name_of(control.rank(), name);
-    const auto saved = std::ranges::find(gathered, own, &NamedTensor::name);
-    const std::scoped_lock lock(generator.mutex());
-    generator.set_state(saved->tensor);
+  const auto states = states_of(replica);
+  if (!load_by_rank(file, states, Extra::refused, control)) return;
+  auto generators = generators_of(replica);
+  for (std::size_t i = 0; i < generators.size(); ++i) {
+    const std::scoped_lock lock(generators[i].generator.mutex());
+    generators[i].generator.set_state(states[i].tensor);
   }
 }
 
