@@ -3,7 +3,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
-#include "trainer/checkpoint/rank_generators.hpp"
+#include "trainer/device/generators.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/json_reader.hpp"
 #include "trainer/error.hpp"
@@ -95,7 +95,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
                   comm::Communicator& control) {
   const AveragedStatistics averaged(replica.own_statistics(), share, control);
   const auto own = gather_by_rank(averaged.own(), control);
-  const auto generators = gather_generators(replica, control);
+  const auto generators = gather_by_rank(generator_states(replica.device.device()), control);
   fs::path folder;
   std::unique_ptr<PartialCheckpoint> partial;
   agree(control, [&] {
@@ -156,7 +156,9 @@ void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicat
   agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
   broadcast_tensors(optimizer, control);
   load_by_rank(checkpoint / k_buffers_file, replica.own_statistics(), Extra::ignored, control);
-  load_generators(checkpoint / k_generators_file, replica, control);
+  const auto generators = generator_states(replica.device.device());
+  if (load_by_rank(checkpoint / k_generators_file, generators, Extra::refused, control))
+    set_generator_states(replica.device.device(), generators);
 }
 
 }  // namespace onebatch

@@ -1,11 +1,10 @@
 #include "trainer/verify/mixing_operator.hpp"
 
+#include "trainer/device/generators.hpp"
 #include "trainer/graph/watched_calls.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include <mutex>
 #include <unordered_map>
 
 namespace onebatch {
@@ -39,11 +38,11 @@ std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int
     for_each_tensor(torch::jit::last(*stack, op.schema().arguments().size()), [&](const at::Tensor& tensor) {
       if (const auto name = names.find(tensor.unsafeGetTensorImpl()); name != names.end()) last = name->second;
     });
-    const at::Tensor generator = generator_state();
+    const at::Tensor generator = host_generator_state();
     op.callBoxed(stack);
     Seen call{op.operator_name().name + (last.empty() ? " at the model's beginning" : ", after " + last),
               {},
-              !generator_state().equal(generator)};
+              !host_generator_state().equal(generator)};
     const bool is_made_up = op.operator_name().name.starts_with("aten::empty") || op.operator_name().name.starts_with("aten::new_empty");
     for_each_tensor(torch::jit::last(*stack, op.schema().returns().size()), [&](const at::Tensor& tensor) {
       if (!is_made_up && !tensor.is_sparse() && tensor.layout() == at::kStrided) call.results.push_back(tensor.detach().clone());
@@ -77,12 +76,6 @@ bool are_alike(const at::Tensor& a, const at::Tensor& b) {
 }
 
 }  // namespace
-
-at::Tensor generator_state() {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
-}
 
 std::string first_drawing_operator(ReferenceModel& model, const Group& samples, std::int64_t step) {
   for (const Seen& call : calls_of(model, samples, step)) {

@@ -1,5 +1,6 @@
 #include "trainer/verify/separation.hpp"
 
+#include "trainer/device/generators.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/replica_state.hpp"
 #include "trainer/verify/mixing_operator.hpp"
@@ -49,9 +50,9 @@ class Experiments {
   Separation run() {
     const Digest parameters = digest_of(model_.model().parameters());
     const std::vector<NamedTensor> before = copies(model_.model().buffers());
-    const at::Tensor generator = generator_state();
+    const at::Tensor generator = host_generator_state();
     const Measured whole = measure({all_});
-    const bool draws = !generator_state().equal(generator);
+    const bool draws = !host_generator_state().equal(generator);
     if (digest_of(model_.model().parameters()) != parameters)
       return differs("changed_parameters", "the model's forward changes its parameters: only the optimizer may");
     if (draws && noise_shows(whole)) return explain_noise();
