@@ -6,27 +6,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from common import onebatch, read_json_lines
+from common import configuration, onebatch, read_json_lines
 
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 {data}
 {validation}
 [model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 {weights}
 [optimizer]
-kind = "sgd"
 lr = {rate}
 [precision]
 compute = "{precision}"
@@ -37,14 +30,11 @@ parameters = "{precision}"
 resume = "never"
 [probe]
 cache = false
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
 [loss]
 {loss}
 {more}
-"""
+""")
 VALIDATION = '[data.validation]\npath = "{folder}/validation.safetensors"'
 RATE = 0.05
 

@@ -10,38 +10,26 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, SIZE, CLASSES = 80, 24, 10
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
 [data]
 kind = "idx"
 path = "{folder}"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.01
-[precision]
-compute = "float64"
-parameters = "float64"
 [batch_norm]
 mode = "{mode}"
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
-"""
+""")
 
 
 class Bottleneck(nn.Module):

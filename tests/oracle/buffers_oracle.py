@@ -8,15 +8,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import digits, onebatch, read_idx, read_json_lines, relative_l2, scratch
+from common import configuration, digits, onebatch, read_idx, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 SECONDS = {1: (0.05,), 2: (0.08, 0.15), 3: (0.08, 0.15, 0.5), 4: (0.15, 0.08, 0.5, 0.5)}  # of a micro-batch of 8, by rank: what is too slow gets none
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 24
 micro_batch_size = 8
@@ -26,28 +24,18 @@ kind = "idx"
 path = "data/digits"
 [data.validation]
 kind = "idx"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.05
 [batch_norm]
 mode = "{mode}"
-[precision]
-compute = "float64"
-parameters = "float64"
 [checkpoint]
 resume = "auto"
 [probe]
-steps_per_trial = 1
 max_trials = 3
 cache = false
-[log]
-samples = true
 [simulate]
 devices = [{devices}]
-"""
+""")
 
 
 class Causal(nn.Module):

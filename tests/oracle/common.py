@@ -14,6 +14,27 @@ from torch import nn
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "data" / "digits"
 torch.set_num_threads(1)
+# What the configurations of scripted models have alike.
+ALIKE = """
+[run]
+name = "run"
+output_dir = "{folder}"
+[data]
+kind = "safetensors"
+path = "{folder}/data.safetensors"
+[model]
+kind = "torchscript"
+path = "{folder}/model.pt"
+[optimizer]
+kind = "sgd"
+[precision]
+compute = "float64"
+parameters = "float64"
+[probe]
+steps_per_trial = 1
+[log]
+samples = true
+"""
 
 
 def read_idx(name):
@@ -94,6 +115,17 @@ def randomise_batch_norm(model):
 
 def contiguous_state(model):
     return {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+
+
+def configuration(own):
+    """ALIKE, and `own`, a configuration whose lines go before those of the same key."""
+    tables = {}
+    for line in (ALIKE + own).split("\n"):
+        if line.startswith("["):
+            table = tables.setdefault(line, {})
+        elif line:
+            table[line.split(" = ")[0]] = line
+    return "\n".join(line for name, lines in tables.items() for line in (name, *lines.values())) + "\n"
 
 
 def onebatch(program, ranks, arguments, expect=(0,)):

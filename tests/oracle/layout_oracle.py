@@ -7,15 +7,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import digits, onebatch, read_json_lines, scratch
+from common import configuration, digits, onebatch, read_json_lines, scratch
 
 PROGRAM = sys.argv[1]
 STEPS = 6
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 deterministic = {deterministic}
 [batch]
 global_batch_size = 40
@@ -23,11 +21,8 @@ micro_batch_size = {micro}
 [data]
 kind = "idx"
 path = "data/digits"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-{optimizer}
+kind = {optimizer}
 max_grad_norm = 0.5
 [precision]
 compute = "{precision}"
@@ -35,17 +30,14 @@ parameters = "{precision}"
 [checkpoint]
 resume = "auto"
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 2.5}}]
-"""
+""")
 OPTIMIZERS = {
-    "sgd": ('kind = "sgd"\nlr = 0.1\nmomentum = 0.9\nweight_decay = 0.01', lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01)),
-    "adam": ('kind = "adam"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1)),
-    "adamw": ('kind = "adamw"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
+    "sgd": ('"sgd"\nlr = 0.1\nmomentum = 0.9\nweight_decay = 0.01', lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01)),
+    "adam": ('"adam"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1)),
+    "adamw": ('"adamw"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
 }
 STATE = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "momentum_buffer": "momentum_buffer"}
 

@@ -8,39 +8,27 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, BATCH, STEPS, WIDTH, CLASSES, RATE, GROWTH = 64, 16, 24, 8, 4, 0.001, 3
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = 24
 name = "half"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 16
 {micro}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.001
 [precision]
 compute = "float16"
 parameters = "{parameters}"
 master_weights = {masters}
 {scale}
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 2.0}}, {{slowdown = 1.5}}, {{slowdown = 1.2}}]
-"""
+""")
 
 
 def make_model():

@@ -9,45 +9,30 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, LONGEST, WIDTH, CLASSES, BATCH, STEPS, RATE = 22, 9, 5, 4, 8, 3, 0.05  # the third batch holds 6
-CONFIG = """
+CONFIG = configuration("""
 [run]
 epochs = 1
 seed = 3
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 8
 micro_batch_size = {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 {data}
 [data.validation]
 path = "{folder}/validation.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [loss]
 {loss}
 [optimizer]
-kind = "sgd"
 lr = 0.05
-[precision]
-compute = "float64"
-parameters = "float64"
 [batch_norm]
 mode = "{norm}"
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 1.9}}, {{slowdown = 1.3}}]
-"""
+""")
 
 
 class PerPosition(nn.Module):

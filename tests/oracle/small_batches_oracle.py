@@ -8,28 +8,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 FEATURES, CLASSES, STEPS = 6, 4, 3
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 deterministic = {deterministic}
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
 {more}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.05
 [batch_norm]
 mode = "{mode}"
@@ -37,11 +28,8 @@ mode = "{mode}"
 compute = "{precision}"
 parameters = "{precision}"
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
-"""
+""")
 
 
 class Small(nn.Module):

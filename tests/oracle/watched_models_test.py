@@ -9,43 +9,28 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, WIDTH, CLASSES = 48, 6, 4
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 deterministic = {deterministic}
 [batch]
 global_batch_size = 24
 {split}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
 [batch_norm]
 mode = "{mode}"
 [memory]
 recompute = {recompute}
 [probe]
-steps_per_trial = 1
 cache = false
 [checkpoint]
 {checkpoint}
-[log]
-samples = true
-"""
+""")
 
 
 class Base(nn.Module):

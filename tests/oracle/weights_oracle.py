@@ -10,49 +10,35 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, LONGEST, WORDS, CLASSES, WIDTH = 42, 128, 37, 11, 12
 BATCH, STEPS, RATE = 17, 3, 0.05  # the third batch holds 8
-CONFIG = """
+CONFIG = configuration("""
 [run]
 epochs = 1
 seed = 3
 name = "tokens"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 17
 {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 inputs = ["words", "counts"]
 target = "labels"
 {weights}
 lengths = "lengths"
 [data.validation]
 path = "{folder}/validation.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [loss]
 {loss}
 [optimizer]
-kind = "sgd"
 lr = 0.05
-[precision]
-compute = "float64"
-parameters = "float64"
 [memory]
 recompute = {recompute}
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 1.9}}, {{slowdown = 1.3}}, {{slowdown = 1.0}}]
-"""
+""")
 
 
 class Tagger(nn.Module):
