@@ -76,8 +76,8 @@ class Apart(Odd):
 
     def __init__(self):
         super().__init__()
-        memory = torch.randn(30) / 10
-        self.middle.bias, self.head.bias = nn.Parameter(memory[:20]), nn.Parameter(memory[20:])
+        memory = torch.randn(40) / 10
+        self.middle.bias, self.head.bias = nn.Parameter(memory[::2]), nn.Parameter(memory[1:20:2])
 
 
 def make(kind):
