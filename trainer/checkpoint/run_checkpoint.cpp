@@ -3,6 +3,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/json_reader.hpp"
@@ -13,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include <fstream>
-#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -72,14 +72,6 @@ RunState parse_state(const std::string& text, const std::string& origin) {
   } catch (const Json::exception& error) {
     throw UserError(origin + " is no state of a run: " + error.what());
   }
-}
-
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw UserError("cannot read " + file.string());
-  return text.str();
 }
 
 void write_text(const fs::path& file, const std::string& text) {
