@@ -18,15 +18,6 @@ struct Seen {
   bool draws = false;
 };
 
-template <typename Values, typename Visit>
-void for_each_tensor(const Values& values, const Visit& visit) {
-  for (const c10::IValue& value : values) {
-    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
-    if (!value.isTensorList()) continue;
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  }
-}
-
 std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int64_t step) {
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const auto& tensors : {model.model().parameters(), model.model().buffers()}) {
