@@ -1,6 +1,7 @@
 // The host as a device of the trainer.
 #pragma once
 
+#include "trainer/configuration.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -18,5 +19,12 @@ class Host final : public ComputeDevice {
   void empty_cache() override {}
   void synchronize() override {}
 };
+
+/// All numbers of one type, whatever the run mixes.
+inline Configuration in_precision(Precision precision, Configuration configuration) {
+  configuration.precision = PrecisionConfiguration();
+  configuration.precision.compute = configuration.precision.parameters = precision;
+  return configuration;
+}
 
 }  // namespace onebatch

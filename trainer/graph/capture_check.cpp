@@ -35,8 +35,7 @@ constexpr std::int64_t k_tries = 8;
 using SampleList = std::vector<std::int64_t>;
 
 // An optimizer that keeps nothing: it is never asked.
-Configuration in_precision(Precision precision, Configuration configuration) {
-  configuration.precision.compute = configuration.precision.parameters = precision;
+Configuration without_optimizer(Configuration configuration) {
   configuration.optimizer = OptimizerConfiguration();
   configuration.optimizer.kind = OptimizerKind::sgd;
   configuration.run.deterministic =
@@ -154,7 +153,7 @@ SampleList others_like(const Replica& replica, const Dataset& data, const Sample
 void check_in(const Tolerance& tolerance, const Configuration& given, const Dataset& data, const Examination& examination) {
   const UnlimitedMemory on_the_host(MemoryBudget::install());
   Host host;
-  const Configuration configuration = in_precision(tolerance.precision, given);
+  const Configuration configuration = in_precision(tolerance.precision, without_optimizer(given));
   Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;

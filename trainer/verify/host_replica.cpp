@@ -10,8 +10,7 @@ namespace {
 
 // The run's mode of BatchNorm. One rank alone has no lock-step: its rounds are the batch, or are not the large batch's anyway.
 Configuration in_float64(Configuration configuration) {
-  configuration.precision = PrecisionConfiguration();
-  configuration.precision.compute = configuration.precision.parameters = Precision::float64;
+  configuration = in_precision(Precision::float64, configuration);
   if (configuration.batch_norm.mode == BatchNormMode::sync) configuration.batch_norm.mode = BatchNormMode::exact;
   configuration.run.deterministic = Determinism::off;
   return configuration;
