@@ -51,6 +51,12 @@ std::vector<NamedTensor> live_tensors(const Replica& replica) {
   return live;
 }
 
+std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, tensor] : tensors) copies.push_back({name, tensor.detach().clone()});
+  return copies;
+}
+
 std::vector<std::byte> host_bytes(const at::Tensor& tensor) {
   const at::Tensor host = tensor.detach().cpu().contiguous();
   std::vector<std::byte> bytes(host.nbytes());

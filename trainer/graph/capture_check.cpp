@@ -62,12 +62,6 @@ struct Outcome {
   std::vector<NamedTensor> buffers;
 };
 
-std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> copies;
-  for (const auto& [name, tensor] : tensors) copies.push_back({name, tensor.detach().clone()});
-  return copies;
-}
-
 Outcome ordinary(Replica& replica, const Dataset& data, const SampleList& samples, std::int64_t step) {
   replica.gradients.begin_step();
   const auto [batch, weight] = replica.load(data, samples, step);
