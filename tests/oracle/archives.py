@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from common import configuration, onebatch, read_json_lines
+from common import batches_of, configuration, onebatch, report
 
 CONFIG = configuration("""
 [run]
@@ -75,7 +75,7 @@ class Trial:
         run = pathlib.Path(self.result["run_dir"])
         self.file = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1])) / "model.safetensors"
         self.weights = load_file(self.file)
-        self.batches = [line["indices"] for line in read_json_lines(run / "samples.jsonl")]
+        self.batches = batches_of(run)
         return said
 
     def gradient(self, ranks=1, expect=(0,), **settings):
@@ -103,5 +103,4 @@ class Report:
         self.failures = 0
 
     def check(self, good, what, said=""):
-        self.failures += not good
-        print(f"{'ok  ' if good else 'FAIL'} {what}" + ("" if good or not said else "\n" + said), flush=True)
+        self.failures += report(good, what, said)

@@ -152,3 +152,14 @@ def scratch():
 
 def read_json_lines(path):
     return [json.loads(line) for line in open(path)]
+
+
+def batches_of(run):
+    """Which samples the batches of a run's folder had."""
+    return [line["indices"] for line in read_json_lines(run / "samples.jsonl")]
+
+
+def report(good, what, said=""):
+    """Prints a line, and behind it what was `said` where that is not good; returns how much is to be counted as failed."""
+    print(f"{'ok  ' if good else 'FAIL'} {what}" + ("" if good or not said else f"\n{said}"), flush=True)
+    return 0 if good else 1

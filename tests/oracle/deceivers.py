@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 
-from common import configuration, onebatch
+from common import configuration
 
 WIDTH, CLASSES, TOKENS = 6, 4, 5
 CONFIG = configuration("""

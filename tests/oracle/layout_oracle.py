@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import configuration, digits, onebatch, read_json_lines, scratch
+from common import batches_of, configuration, digits, onebatch, report, scratch
 
 PROGRAM = sys.argv[1]
 STEPS = 6
@@ -135,14 +135,9 @@ def trained(folder, kind, ranks, optimizer, precision, steps=(STEPS,), micro="[7
     if expect != (0,):
         return out
     checkpoint = folder / "run" / "checkpoints" / "latest"
-    batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+    batches = batches_of(folder / "run")
     assert len(batches) == STEPS, len(batches)
     return load_file(checkpoint / "model.safetensors"), load_file(checkpoint / "optimizer.safetensors"), batches
-
-
-def report(good, text):
-    print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
-    return not good
 
 
 def against_plain_loop(kind, optimizer, ranks, **how):

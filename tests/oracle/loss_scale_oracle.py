@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from common import configuration, onebatch, read_json_lines, scratch
+from common import configuration, onebatch, read_json_lines, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, STEPS, WIDTH, CLASSES, RATE = 72, 26, 12, 5, 0.002
@@ -90,8 +90,7 @@ def run_case(seed, ranks, batch, micro):
     skips, short, most = sum(skipped for _, skipped in ours), min(sum(map(len, parts)) for parts in steps), max(map(len, steps))
     assert (most == 1) == (micro == batch and ranks == 1), most
     good = ours == theirs and 2 <= skips < STEPS - 2
-    print(f"{'ok  ' if good else 'FAIL'} {ranks} rank(s), batches of {batch} and {short} in {most} micro-batch(es): {skips} of {STEPS} steps skipped" + ("" if good else f"\n{ours}\n{theirs}"), flush=True)
-    return not good
+    return report(good, f"{ranks} rank(s), batches of {batch} and {short} in {most} micro-batch(es): {skips} of {STEPS} steps skipped", f"{ours}\n{theirs}")
 
 
 def main():

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from common import configuration, onebatch, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, onebatch, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 FEATURES, CLASSES, STEPS = 6, 4, 3
@@ -83,11 +83,6 @@ def write(folder, model, data, how="script", **settings):
     return folder / "c.toml"
 
 
-def report(good, text):
-    print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
-    return not good
-
-
 def plain_loop(model, data, batches):
     model = model.double().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -104,7 +99,7 @@ def one_sample_at_a_time(ranks, how="script", **settings):
         folder = pathlib.Path(folder)
         config = write(folder, make(Small), data, how, **settings)
         onebatch(PROGRAM, ranks, ["train", config, "--quiet"])
-        batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+        batches = batches_of(folder / "run")
         sizes = {size for rank in json.loads((folder / "run" / "plan.json").read_text())["ranks"] for size, _ in rank["micro_batches"]}
         ours = load_file(folder / "run" / "checkpoints" / "latest" / "model.safetensors")
     expected = plain_loop(make(Small), data, batches)
