@@ -1,23 +1,11 @@
 // Which plan a run goes on with: its own of before, where that still holds.
 #include "trainer/agreement.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/loop.hpp"
 
-#include <fstream>
-#include <sstream>
-
 namespace onebatch {
-namespace {
-
-std::string read_whole(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-}  // namespace
 
 // A run that has died before its first checkpoint begins again with the plan that it had, where BatchNorm makes that a part of the result.
 void TrainingLoop::begin_again() {
@@ -26,7 +14,7 @@ void TrainingLoop::begin_again() {
   agree_on_rank_0(parts_.control, [&] {
     if (parts_.options.run_dir.empty() || !std::filesystem::exists(file)) return;
     try {
-      text = to_json(parse_epoch_plan(read_whole(file), file.string()));
+      text = to_json(parse_epoch_plan(read_text(file), file.string()));
     } catch (const UserError& error) {
       parts_.observer.info(std::string(error.what()) + ": planning anew");
     }

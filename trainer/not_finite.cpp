@@ -54,15 +54,6 @@ class Watch {
   [[nodiscard]] const std::string& found() const { return found_; }
 
  private:
-  template <typename Values, typename Visit>
-  static void for_each_tensor(const Values& values, const Visit& visit) {
-    for (const c10::IValue& value : values) {
-      if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
-      if (!value.isTensorList()) continue;
-      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-    }
-  }
-
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> infinite_;  // held, so that no other takes its address
   std::string last_name_;

@@ -58,7 +58,8 @@ void check_targets(const LossConfiguration& loss, const Dataset& data, std::int6
   check_label(data, range->largest, num_classes);
 }
 
-bool has_a_label_per_position(const Dataset& data) {
+bool has_to_settle(const Loss& loss, const Dataset& data) {
+  if (!loss.is_classification()) return false;
   const std::int64_t some = 0;
   const at::Tensor targets = data.gather({&some, 1}, at::kFloat).targets;
   return targets.defined() && targets.dim() > 1;

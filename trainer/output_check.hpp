@@ -9,8 +9,8 @@ namespace onebatch {
 /// the tensor, the sample and the label. `key`: "data" or "data.validation".
 void check_targets(const LossConfiguration& loss, const Dataset& data, std::int64_t num_classes, const std::string& key);
 
-/// Whether targets are [samples, ...]: then where outputs have their classes has to be found out.
-bool has_a_label_per_position(const Dataset& data);
+/// Whether classes have targets [samples, ...]: then where outputs have them has to be found out before the loss can read any.
+bool has_to_settle(const Loss& loss, const Dataset& data);
 
 /// Runs the model on the longest samples, and on the shortest where their shapes leave a doubt, and settles how the loss reads its
 /// outputs. Throws UserError, with the shapes, where it cannot. Leaves buffers as they were. Where that runs out of memory nothing is

@@ -61,13 +61,12 @@ std::vector<std::int64_t> short_samples(const Dataset& data) {
 }  // namespace
 
 Padding padding_needed(const Configuration& configuration, const Dataset& data) {
-  Configuration in_float64 = configuration;
-  in_float64.precision = PrecisionConfiguration();
-  in_float64.precision.compute = in_float64.precision.parameters = Precision::float64;
+  Configuration in_float64 = in_precision(Precision::float64, configuration);
   in_float64.run.deterministic = Determinism::off;
   const auto candidates = short_samples(data);
   std::size_t seen = 0;
   try {
+    const UnlimitedMemory on_the_host(MemoryBudget::install());
     Host host;
     Replica replica(in_float64, data, host);
     for (std::size_t i = 0; i < k_samples && i < candidates.size(); ++i) {

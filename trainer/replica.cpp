@@ -69,7 +69,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
   const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)
     graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
-  if (loss.is_classification() && has_a_label_per_position(data)) check_outputs(*this, data);
+  if (has_to_settle(loss, data)) check_outputs(*this, data);
 }
 
 Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const {

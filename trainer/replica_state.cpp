@@ -1,6 +1,7 @@
 #include "trainer/replica_state.hpp"
 
-#include <ATen/Context.h>
+#include "trainer/device/generators.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -8,22 +9,10 @@
 #include <xxhash.h>
 
 #include <cstring>
-#include <mutex>
 #include <stdexcept>
 
 namespace onebatch {
 namespace {
-
-std::vector<at::Generator> generators_of(const Replica& replica) {
-  std::vector<at::Generator> generators = {at::globalContext().defaultGenerator(at::kCPU)};
-  if (replica.device.device().is_cuda()) generators.push_back(at::globalContext().defaultGenerator(replica.device.device()));
-  return generators;
-}
-
-std::vector<std::byte> generator_bytes(at::Generator& generator) {
-  const std::scoped_lock lock(generator.mutex());
-  return host_bytes(generator.get_state());
-}
 
 void update(XXH3_state_t& state, const void* data, std::size_t bytes) {
   XXH3_128bits_update(&state, data, bytes);
@@ -60,6 +49,12 @@ std::vector<NamedTensor> live_tensors(const Replica& replica) {
   for (const auto& [name, tensor] : state_of(*replica.model)) live.push_back({"model." + name, tensor});
   for (const auto& [name, tensor] : replica.optimizer.state()) live.push_back({"optimizer." + name, tensor});
   return live;
+}
+
+std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, tensor] : tensors) copies.push_back({name, tensor.detach().clone()});
+  return copies;
 }
 
 std::vector<std::byte> host_bytes(const at::Tensor& tensor) {
@@ -104,10 +99,7 @@ Digest digest_of(const Replica& replica) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   update(state, live_tensors(replica));
-  for (at::Generator& generator : generators_of(replica)) {
-    const auto bytes = generator_bytes(generator);
-    update(state, bytes.data(), bytes.size());
-  }
+  for (const auto& [name, tensor] : generator_states(replica.device.device())) update(state, tensor.const_data_ptr(), tensor.nbytes());
   return finished(state);
 }
 
@@ -126,17 +118,13 @@ std::string to_text(const Digest& digest) {
 }
 
 GeneratorState::GeneratorState(const Replica& replica) {
-  for (at::Generator& generator : generators_of(replica)) bytes_.push_back(generator_bytes(generator));
+  for (const auto& [name, tensor] : generator_states(replica.device.device())) bytes_.push_back(host_bytes(tensor));
 }
 
 void GeneratorState::restore(const Replica& replica) const {
-  auto generators = generators_of(replica);
-  for (std::size_t i = 0; i < generators.size(); ++i) {
-    const std::scoped_lock lock(generators[i].mutex());
-    const at::Tensor state = at::empty({static_cast<std::int64_t>(bytes_[i].size())}, at::TensorOptions().dtype(at::kByte));
-    copy_from_bytes(state, bytes_[i]);
-    generators[i].set_state(state);
-  }
+  const auto states = generator_states(replica.device.device());
+  for (std::size_t i = 0; i < states.size(); ++i) copy_from_bytes(states[i].tensor, bytes_[i]);
+  set_generator_states(replica.device.device(), states);
 }
 
 ReplicaSnapshot::ReplicaSnapshot(Replica& replica)

@@ -15,6 +15,9 @@ std::vector<NamedTensor> state_of(const Model& model);
 /// Parameters, buffers and optimizer state: live tensors, names prefixed with "model." and "optimizer.".
 std::vector<NamedTensor> live_tensors(const Replica& replica);
 
+/// Clones under the same names, without a graph.
+std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors);
+
 /// A tensor's bytes in host memory that is not counted against the device.
 std::vector<std::byte> host_bytes(const at::Tensor& tensor);
 /// Throws std::invalid_argument where the sizes differ.

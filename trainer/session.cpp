@@ -70,7 +70,9 @@ struct Session::State {
     std::byte* storage = gradient_storage();
     world.set_activity("making the model");
     agree(talk->control(), [&] { make_replica(storage); });
-    agree(talk->control(), [&] { check_outputs(*replica, *data); });
+    agree(talk->control(), [&] {
+      if (!has_to_settle(replica->loss, *data)) check_outputs(*replica, *data);  // else its constructor has
+    });
     settle_padding(configuration, *data, *replica, talk->control(), observer);
     if (configuration.batch_norm.mode != BatchNormMode::local && !replica->has_batch_statistics) {
       if (world.control().rank() == 0)

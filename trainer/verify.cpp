@@ -119,7 +119,7 @@ class Verification {
     batch.totals = run(batch);
     {
       const AveragedStatistics averaged(parts_.replica.own_statistics(), share(batch.plan), parts_.control);
-      for (const auto& [name, tensor] : parts_.replica.model->buffers()) batch.buffers.push_back({name, tensor.detach().clone()});
+      batch.buffers = copies_of(parts_.replica.model->buffers());
     }
     on_rank_0([&] {
       judge_->judge(batch, *update);

@@ -6,27 +6,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from common import onebatch, read_json_lines
+from common import batches_of, configuration, onebatch, report
 
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 {data}
 {validation}
 [model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 {weights}
 [optimizer]
-kind = "sgd"
 lr = {rate}
 [precision]
 compute = "{precision}"
@@ -37,14 +30,11 @@ parameters = "{precision}"
 resume = "never"
 [probe]
 cache = false
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
 [loss]
 {loss}
 {more}
-"""
+""")
 VALIDATION = '[data.validation]\npath = "{folder}/validation.safetensors"'
 RATE = 0.05
 
@@ -85,7 +75,7 @@ class Trial:
         run = pathlib.Path(self.result["run_dir"])
         self.file = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1])) / "model.safetensors"
         self.weights = load_file(self.file)
-        self.batches = [line["indices"] for line in read_json_lines(run / "samples.jsonl")]
+        self.batches = batches_of(run)
         return said
 
     def gradient(self, ranks=1, expect=(0,), **settings):
@@ -113,5 +103,4 @@ class Report:
         self.failures = 0
 
     def check(self, good, what, said=""):
-        self.failures += not good
-        print(f"{'ok  ' if good else 'FAIL'} {what}" + ("" if good or not said else "\n" + said), flush=True)
+        self.failures += report(good, what, said)

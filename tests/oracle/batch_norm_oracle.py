@@ -10,38 +10,26 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, onebatch, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, SIZE, CLASSES = 80, 24, 10
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
 [data]
 kind = "idx"
 path = "{folder}"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.01
-[precision]
-compute = "float64"
-parameters = "float64"
 [batch_norm]
 mode = "{mode}"
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
-"""
+""")
 
 
 class Bottleneck(nn.Module):
@@ -198,7 +186,7 @@ def run_case(name, how, ranks, batch, micro, mode):
         config.write_text(CONFIG.format(folder=folder, batch=batch, micro=micro, mode=mode, steps=1))
         onebatch(PROGRAM, ranks, ["verify", config, "--save-gradient", folder / "g.safetensors", "--quiet", "--json", folder / "v.json"], expect=(0,) if mode == "exact" else (5,))
         onebatch(PROGRAM, ranks, ["train", config, "--quiet"])
-        order = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+        order = batches_of(folder / "run")
         gradient, buffers = one_batch(model, images, labels, order)
         ours = load_file(folder / "run" / "checkpoints" / "step-1" / "model.safetensors")
         statistics = {key: value for key, value in buffers.items() if value.is_floating_point()}
@@ -214,12 +202,10 @@ def main():
     for case in CASES:
         gradient, statistics, order = run_case(*case, mode="exact")
         good = gradient <= max(1e-13, 2 * order) and statistics <= 1e-12
-        failures += not good
-        print(f"{'ok  ' if good else 'FAIL'} {case[0]} ({case[1]}) {case[2]} rank(s) batch {case[3]} micro-batches {case[4]}: gradient {gradient:.1e} (PyTorch with the samples reversed: {order:.1e}), running statistics {statistics:.1e}", flush=True)
+        failures += report(good, f"{case[0]} ({case[1]}) {case[2]} rank(s) batch {case[3]} micro-batches {case[4]}: gradient {gradient:.1e} (PyTorch with the samples reversed: {order:.1e}), running statistics {statistics:.1e}")
     # What it is for: the same with each micro-batch by itself.
     gradient, _statistics, _order = run_case("resnet18", "script", 1, 32, 8, "local")
-    failures += gradient < 0.5
-    print(f"{'ok  ' if gradient >= 0.5 else 'FAIL'} resnet18, local BatchNorm, four micro-batches: off by {100 * gradient:.0f} %", flush=True)
+    failures += report(gradient >= 0.5, f"resnet18, local BatchNorm, four micro-batches: off by {100 * gradient:.0f} %")
     # A model that draws by itself is found, and named.
     with scratch() as folder:
         folder = pathlib.Path(folder)
@@ -229,8 +215,7 @@ def main():
         config.write_text(CONFIG.format(folder=folder, batch=32, micro=8, mode="local", steps=1))
         out = onebatch(PROGRAM, 2, ["verify", config], expect=(5,))
         named = "aten::rand_like, after first, draws random numbers" in out
-        failures += not named
-        print(f"{'ok  ' if named else 'FAIL'} verify names what draws otherwise" + ("" if named else out), flush=True)
+        failures += report(named, "verify names what draws otherwise", out)
     return failures
 
 

@@ -8,15 +8,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import digits, onebatch, read_idx, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, digits, onebatch, read_idx, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 SECONDS = {1: (0.05,), 2: (0.08, 0.15), 3: (0.08, 0.15, 0.5), 4: (0.15, 0.08, 0.5, 0.5)}  # of a micro-batch of 8, by rank: what is too slow gets none
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 24
 micro_batch_size = 8
@@ -26,28 +24,18 @@ kind = "idx"
 path = "data/digits"
 [data.validation]
 kind = "idx"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.05
 [batch_norm]
 mode = "{mode}"
-[precision]
-compute = "float64"
-parameters = "float64"
 [checkpoint]
 resume = "auto"
 [probe]
-steps_per_trial = 1
 max_trials = 3
 cache = false
-[log]
-samples = true
 [simulate]
 devices = [{devices}]
-"""
+""")
 
 
 class Causal(nn.Module):
@@ -113,11 +101,6 @@ def validation_loss(state):
         return nn.functional.cross_entropy(model.eval()(images), labels).item()
 
 
-def report(good, text):
-    print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
-    return not good
-
-
 def run_case(ranks, mode, stops):
     with scratch() as folder:
         folder = pathlib.Path(folder)
@@ -128,7 +111,7 @@ def run_case(ranks, mode, stops):
             onebatch(PROGRAM, ranks, ["train", config, "--quiet", "--json", folder / "result.json"])
         onebatch(PROGRAM, ranks, ["eval", config, "--checkpoint", folder / "run", "--quiet", "--json", folder / "eval.json"])
         plan = json.loads((folder / "run" / "plan.json").read_text())
-        batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+        batches = batches_of(folder / "run")
         ours = load_file(folder / "run" / "checkpoints" / "latest" / "model.safetensors")
         told = [json.loads((folder / name).read_text())["validation_loss"] for name in ("result.json", "eval.json")]
         told = [float("nan") if loss is None else loss for loss in told]

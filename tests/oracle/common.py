@@ -14,6 +14,27 @@ from torch import nn
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "data" / "digits"
 torch.set_num_threads(1)
+# What the configurations of scripted models have alike.
+ALIKE = """
+[run]
+name = "run"
+output_dir = "{folder}"
+[data]
+kind = "safetensors"
+path = "{folder}/data.safetensors"
+[model]
+kind = "torchscript"
+path = "{folder}/model.pt"
+[optimizer]
+kind = "sgd"
+[precision]
+compute = "float64"
+parameters = "float64"
+[probe]
+steps_per_trial = 1
+[log]
+samples = true
+"""
 
 
 def read_idx(name):
@@ -96,6 +117,17 @@ def contiguous_state(model):
     return {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
 
 
+def configuration(own):
+    """ALIKE, and `own`, a configuration whose lines go before those of the same key."""
+    tables = {}
+    for line in (ALIKE + own).split("\n"):
+        if line.startswith("["):
+            table = tables.setdefault(line, {})
+        elif line:
+            table[line.split(" = ")[0]] = line
+    return "\n".join(line for name, lines in tables.items() for line in (name, *lines.values())) + "\n"
+
+
 def onebatch(program, ranks, arguments, expect=(0,)):
     """Runs the program on so many ranks from the project's root; returns its output."""
     command = [program, *map(str, arguments)]
@@ -120,3 +152,14 @@ def scratch():
 
 def read_json_lines(path):
     return [json.loads(line) for line in open(path)]
+
+
+def batches_of(run):
+    """Which samples the batches of a run's folder had."""
+    return [line["indices"] for line in read_json_lines(run / "samples.jsonl")]
+
+
+def report(good, what, said=""):
+    """Prints a line, and behind it what was `said` where that is not good; returns how much is to be counted as failed."""
+    print(f"{'ok  ' if good else 'FAIL'} {what}" + ("" if good or not said else f"\n{said}"), flush=True)
+    return 0 if good else 1

@@ -18,41 +18,30 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 
-from common import onebatch
+from common import configuration
 
 WIDTH, CLASSES, TOKENS = 6, 4, 5
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = 3
-name = "run"
 output_dir = "{folder}/runs"
 seed = 3
 [batch]
 global_batch_size = 16
 micro_batch_size = {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 inputs = ["{inputs}"]
 target = "{target}"
 [data.validation]
 path = "{folder}/validation.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [loss]
 kind = "{loss}"
 [optimizer]
-kind = "sgd"
 lr = 0.05
-[precision]
-compute = "float64"
-parameters = "float64"
 [probe]
-steps_per_trial = 1
 max_trials = 3
 cache = false
-"""
+""")
 
 
 def write_data(path, samples, seed):

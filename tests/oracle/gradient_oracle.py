@@ -6,7 +6,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 
-from common import CifarResNet, Mlp, digits, freeze_batch_norm, onebatch, randomise_batch_norm, read_json_lines, relative_l2, scratch, contiguous_state
+from common import CifarResNet, Mlp, contiguous_state, digits, freeze_batch_norm, onebatch, randomise_batch_norm, read_json_lines, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 CONFIG = """
@@ -76,8 +76,7 @@ def main():
                     assert len(indices) == batch
                     error = relative_l2(load_file(folder / "g.safetensors"), reference_gradient(make, contiguous_state(model), indices, torch.float64))
                     good = error <= tolerance
-                    failures += not good
-                    print(f"{'ok  ' if good else 'FAIL'} {name} {precision} {ranks} rank(s) batch {batch}: relative L2 {error:.2e} (at most {tolerance:.0e})", flush=True)
+                    failures += report(good, f"{name} {precision} {ranks} rank(s) batch {batch}: relative L2 {error:.2e} (at most {tolerance:.0e})")
     return failures
 
 

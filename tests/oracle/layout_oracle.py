@@ -7,15 +7,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common import digits, onebatch, read_json_lines, scratch
+from common import batches_of, configuration, digits, onebatch, report, scratch
 
 PROGRAM = sys.argv[1]
 STEPS = 6
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 deterministic = {deterministic}
 [batch]
 global_batch_size = 40
@@ -23,11 +21,8 @@ micro_batch_size = {micro}
 [data]
 kind = "idx"
 path = "data/digits"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-{optimizer}
+kind = {optimizer}
 max_grad_norm = 0.5
 [precision]
 compute = "{precision}"
@@ -35,17 +30,14 @@ parameters = "{precision}"
 [checkpoint]
 resume = "auto"
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 2.5}}]
-"""
+""")
 OPTIMIZERS = {
-    "sgd": ('kind = "sgd"\nlr = 0.1\nmomentum = 0.9\nweight_decay = 0.01', lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01)),
-    "adam": ('kind = "adam"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1)),
-    "adamw": ('kind = "adamw"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
+    "sgd": ('"sgd"\nlr = 0.1\nmomentum = 0.9\nweight_decay = 0.01', lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01)),
+    "adam": ('"adam"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1)),
+    "adamw": ('"adamw"\nlr = 0.01\nweight_decay = 0.1', lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
 }
 STATE = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "momentum_buffer": "momentum_buffer"}
 
@@ -84,8 +76,8 @@ class Apart(Odd):
 
     def __init__(self):
         super().__init__()
-        memory = torch.randn(30) / 10
-        self.middle.bias, self.head.bias = nn.Parameter(memory[:20]), nn.Parameter(memory[20:])
+        memory = torch.randn(40) / 10
+        self.middle.bias, self.head.bias = nn.Parameter(memory[::2]), nn.Parameter(memory[1:20:2])
 
 
 def make(kind):
@@ -143,14 +135,9 @@ def trained(folder, kind, ranks, optimizer, precision, steps=(STEPS,), micro="[7
     if expect != (0,):
         return out
     checkpoint = folder / "run" / "checkpoints" / "latest"
-    batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+    batches = batches_of(folder / "run")
     assert len(batches) == STEPS, len(batches)
     return load_file(checkpoint / "model.safetensors"), load_file(checkpoint / "optimizer.safetensors"), batches
-
-
-def report(good, text):
-    print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
-    return not good
 
 
 def against_plain_loop(kind, optimizer, ranks, **how):

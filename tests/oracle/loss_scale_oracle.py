@@ -9,38 +9,28 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, scratch
+from common import configuration, onebatch, read_json_lines, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, STEPS, WIDTH, CLASSES, RATE = 72, 26, 12, 5, 0.002
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = 26
 name = "half"
-output_dir = "{folder}"
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.002
 [precision]
 compute = "float16"
+parameters = "float32"
 loss_scale_growth_steps = 2
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
 [simulate]
 devices = [{{step_seconds = [[8, 0.02]]}}, {{step_seconds = [[8, 0.03]]}}, {{step_seconds = [[8, 0.04]]}}]
-"""
+""")
 
 
 def make_model(seed):
@@ -100,8 +90,7 @@ def run_case(seed, ranks, batch, micro):
     skips, short, most = sum(skipped for _, skipped in ours), min(sum(map(len, parts)) for parts in steps), max(map(len, steps))
     assert (most == 1) == (micro == batch and ranks == 1), most
     good = ours == theirs and 2 <= skips < STEPS - 2
-    print(f"{'ok  ' if good else 'FAIL'} {ranks} rank(s), batches of {batch} and {short} in {most} micro-batch(es): {skips} of {STEPS} steps skipped" + ("" if good else f"\n{ours}\n{theirs}"), flush=True)
-    return not good
+    return report(good, f"{ranks} rank(s), batches of {batch} and {short} in {most} micro-batch(es): {skips} of {STEPS} steps skipped", f"{ours}\n{theirs}")
 
 
 def main():

@@ -8,39 +8,27 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, onebatch, read_json_lines, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, BATCH, STEPS, WIDTH, CLASSES, RATE, GROWTH = 64, 16, 24, 8, 4, 0.001, 3
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = 24
 name = "half"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 16
 {micro}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.001
 [precision]
 compute = "float16"
 parameters = "{parameters}"
 master_weights = {masters}
 {scale}
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 2.0}}, {{slowdown = 1.5}}, {{slowdown = 1.2}}]
-"""
+""")
 
 
 def make_model():
@@ -84,12 +72,6 @@ def train(folder, ranks, micro, parameters="float32", masters="true", scale="los
 
 def main():
     failures = 0
-
-    def report(good, text):
-        nonlocal failures
-        failures += not good
-        print(("ok   " if good else "FAIL ") + text, flush=True)
-
     data = make_data()
     for ranks, micro in ((1, "micro_batch_size = 16"), (1, "micro_batch_size = 5"), (2, "micro_batch_size = [9, 7]\ngradient_accumulation_steps = 1"), (3, "micro_batch_size = [1, 7, 2]"),
                          (4, "micro_batch_size = [5, 3, 4, 4]\ngradient_accumulation_steps = 1")):
@@ -99,28 +81,28 @@ def main():
                 save_file(data, folder / "data.safetensors")
                 torch.jit.script(make_model()).save(str(folder / "model.pt"))
                 train(folder, ranks, micro, parameters)
-                batches = [line["indices"] for line in read_json_lines(folder / "half" / "samples.jsonl")]
+                batches = batches_of(folder / "half")
                 ours = [(line["loss_scale"], line["skipped"]) for line in read_json_lines(folder / "half" / "metrics.jsonl")]
                 theirs, _ = grad_scaler_run(data, batches, torch.float16)
                 _, full = grad_scaler_run(data, [batch for batch, (_, skipped) in zip(batches, ours) if not skipped], torch.float32)
                 skips = sum(skipped for _, skipped in ours)
                 what = f"{parameters} parameters, {ranks} rank(s), {micro.splitlines()[0]}"
-                report(ours == theirs and 2 <= skips < STEPS // 2, f"{what}: {skips} of {STEPS} steps skipped, each scale and skip GradScaler's" + ("" if ours == theirs else f"\n{ours}\n{theirs}"))
+                failures += report(ours == theirs and 2 <= skips < STEPS // 2, f"{what}: {skips} of {STEPS} steps skipped, each scale and skip GradScaler's", f"{ours}\n{theirs}")
                 saved, start = next((folder / "half" / "checkpoints").glob("step-*")), make_model().state_dict()
                 weights, begun = load_file(saved / "model.safetensors"), start
                 if parameters == "float16":
                     masters = load_file(saved / "optimizer.safetensors")
-                    report(all(torch.equal(weights[k], masters["master." + k].half()) for k in start), f"{what}: the halves are the masters' copies")
+                    failures += report(all(torch.equal(weights[k], masters["master." + k].half()) for k in start), f"{what}: the halves are the masters' copies")
                     weights, begun = {k: masters["master." + k] for k in start}, {k: start[k].half().float() for k in start}
                 moved = relative_l2({k: weights[k] - begun[k] for k in start}, {k: full[k] - start[k] for k in start})
                 limit = 0.002
-                report(moved <= limit, f"{what}: what the steps add to the weights is within {moved:.1e} of float32's (at most {limit})")
+                failures += report(moved <= limit, f"{what}: what the steps add to the weights is within {moved:.1e} of float32's (at most {limit})")
     with scratch() as folder:
         folder = pathlib.Path(folder)
         save_file({"x": 1e6 * data["x"], "y": data["y"]}, folder / "data.safetensors")
         torch.jit.script(make_model()).save(str(folder / "model.pt"))
         out = train(folder, 2, "", "float16", "false", 'loss_scale = 1', expect=(1,))
-        report("not finite" in out and "aten::linear" in out and "precision.master_weights = true" in out, "without masters, data beyond float16: stops and names the layer")
+        failures += report("not finite" in out and "aten::linear" in out and "precision.master_weights = true" in out, "without masters, data beyond float16: stops and names the layer")
     return failures
 
 

@@ -9,45 +9,30 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, onebatch, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, LONGEST, WIDTH, CLASSES, BATCH, STEPS, RATE = 22, 9, 5, 4, 8, 3, 0.05  # the third batch holds 6
-CONFIG = """
+CONFIG = configuration("""
 [run]
 epochs = 1
 seed = 3
-name = "run"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 8
 micro_batch_size = {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 {data}
 [data.validation]
 path = "{folder}/validation.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [loss]
 {loss}
 [optimizer]
-kind = "sgd"
 lr = 0.05
-[precision]
-compute = "float64"
-parameters = "float64"
 [batch_norm]
 mode = "{norm}"
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 1.9}}, {{slowdown = 1.3}}]
-"""
+""")
 
 
 class PerPosition(nn.Module):
@@ -165,7 +150,7 @@ def against_pytorch(case, ranks, micro):
     with scratch() as folder:
         folder = pathlib.Path(folder)
         run(folder, case, model, ranks, micro)
-        batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+        batches = batches_of(folder / "run")
         assert [len(batch) for batch in batches] == [BATCH, BATCH, SAMPLES - 2 * BATCH]
         ours, result = weights_of(folder), json.loads((folder / "train.json").read_text())
     data, optimizer = make_data(11), torch.optim.SGD(model.parameters(), RATE)
@@ -179,8 +164,7 @@ def against_pytorch(case, ranks, micro):
         loss = mean_loss(case, model.eval(), batch_of(make_data(12), range(SAMPLES), case.get("lengths"))).item()
     validation = abs(result["validation_loss"] / loss - 1)
     good = error <= 1e-13 and validation <= 1e-13
-    print(f"{'ok  ' if good else 'FAIL'} {case['name']}, {ranks} rank(s), micro_batch_size {micro}: what {STEPS} steps add to the weights, relative L2 {error:.1e}; validation loss {validation:.1e} (at most 1e-13)", flush=True)
-    return not good
+    return report(good, f"{case['name']}, {ranks} rank(s), micro_batch_size {micro}: what {STEPS} steps add to the weights, relative L2 {error:.1e}; validation loss {validation:.1e} (at most 1e-13)")
 
 
 def whatever_the_plan(case):
@@ -195,16 +179,14 @@ def whatever_the_plan(case):
     torch.manual_seed(5)
     start = case["model"]().double().state_dict()
     error = relative_l2(*({name: state[name] - start[name] for name in start} for state in states))
-    print(f"{'ok  ' if error <= 1e-12 else 'FAIL'} {case['name']}: one by one against one batch, relative L2 {error:.1e} (at most 1e-12)", flush=True)
-    return error > 1e-12
+    return report(error <= 1e-12, f"{case['name']}: one by one against one batch, relative L2 {error:.1e} (at most 1e-12)")
 
 
 def refused(case, words):
     with scratch() as folder:
         said = run(pathlib.Path(folder), case, case["model"](), 2, '"auto"', code=2, data=case.get("data"))
     missing = [word for word in words if word not in said]
-    print(f"{'FAIL' if missing else 'ok  '} {case['name']}: refused by name" + (f", without {missing}:\n{said}" if missing else ""), flush=True)
-    return bool(missing)
+    return report(not missing, f"{case['name']}: refused by name", f"without {missing}:\n{said}")
 
 
 def main():

@@ -8,28 +8,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, onebatch, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 FEATURES, CLASSES, STEPS = 6, 4, 3
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 deterministic = {deterministic}
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {micro}
 {more}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.05
 [batch_norm]
 mode = "{mode}"
@@ -37,11 +28,8 @@ mode = "{mode}"
 compute = "{precision}"
 parameters = "{precision}"
 [probe]
-steps_per_trial = 1
 max_trials = 3
-[log]
-samples = true
-"""
+""")
 
 
 class Small(nn.Module):
@@ -95,11 +83,6 @@ def write(folder, model, data, how="script", **settings):
     return folder / "c.toml"
 
 
-def report(good, text):
-    print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
-    return not good
-
-
 def plain_loop(model, data, batches):
     model = model.double().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -116,7 +99,7 @@ def one_sample_at_a_time(ranks, how="script", **settings):
         folder = pathlib.Path(folder)
         config = write(folder, make(Small), data, how, **settings)
         onebatch(PROGRAM, ranks, ["train", config, "--quiet"])
-        batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+        batches = batches_of(folder / "run")
         sizes = {size for rank in json.loads((folder / "run" / "plan.json").read_text())["ranks"] for size, _ in rank["micro_batches"]}
         ours = load_file(folder / "run" / "checkpoints" / "latest" / "model.safetensors")
     expected = plain_loop(make(Small), data, batches)

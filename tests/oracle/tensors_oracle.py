@@ -73,6 +73,16 @@ class Complex(nn.Module):
         return self.head(torch.abs(x * self.factor))
 
 
+class AlsoBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(WIDTH, WORDS)
+        self.register_buffer("again", self.head.weight)
+
+    def forward(self, x):
+        return self.head(x) * self.again.sum()
+
+
 class Overlapping(nn.Module):
     def __init__(self):
         super().__init__()
@@ -158,6 +168,7 @@ def main():
         ("a complex parameter", Complex(True), "the parameter factor is complex"),
         ("a complex buffer", Complex(False), "factor is of type ComplexFloat"),
         ("a parameter in another's memory", Overlapping(), "share memory"),
+        ("a parameter that is a buffer too", AlsoBuffer(), "head.weight and again share memory"),
     ]  # fmt: skip
     for name, model, words in refused:
         with scratch() as folder:

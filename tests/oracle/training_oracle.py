@@ -7,7 +7,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 
-from common import Mlp, contiguous_state, digits, onebatch, read_json_lines, relative_l2, scratch
+from common import Mlp, batches_of, contiguous_state, digits, onebatch, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 STEPS = 20
@@ -89,13 +89,12 @@ def main():
                     config = folder / "c.toml"
                     config.write_text(CONFIG.format(folder=folder, optimizer=text, precision=precision))
                     onebatch(PROGRAM, ranks, ["train", config, "--quiet"])
-                    batches = [line["indices"] for line in read_json_lines(folder / "run" / "samples.jsonl")]
+                    batches = batches_of(folder / "run")
                     assert [len(batch) for batch in batches[:9]] == [170] * 8 + [140], "the last batch of an epoch is short"
                     ours = load_file(folder / "run" / "checkpoints" / "latest" / "model.safetensors")
                     error = relative_l2(ours, reference_weights(state, make_optimizer, batches, getattr(torch, precision)))
                     good = error <= tolerance
-                    failures += not good
-                    print(f"{'ok  ' if good else 'FAIL'} {name} {precision} {ranks} rank(s): relative L2 of the weights {error:.2e} (at most {tolerance:.0e})", flush=True)
+                    failures += report(good, f"{name} {precision} {ranks} rank(s): relative L2 of the weights {error:.2e} (at most {tolerance:.0e})")
     return failures
 
 

@@ -9,43 +9,28 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import configuration, onebatch, read_json_lines, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, WIDTH, CLASSES = 48, 6, 4
-CONFIG = """
+CONFIG = configuration("""
 [run]
 max_steps = {steps}
-name = "run"
-output_dir = "{folder}"
 deterministic = {deterministic}
 [batch]
 global_batch_size = 24
 {split}
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
 [batch_norm]
 mode = "{mode}"
 [memory]
 recompute = {recompute}
 [probe]
-steps_per_trial = 1
 cache = false
 [checkpoint]
 {checkpoint}
-[log]
-samples = true
-"""
+""")
 
 
 class Base(nn.Module):
@@ -293,30 +278,25 @@ class Case:
         return {key: (before[key] - after[key]) / 0.1 for key in before}, {key: value.grad.to_dense() for key, value in model.named_parameters()}
 
 
-def check(good, what, more=""):
-    print(f"{'ok  ' if good else 'FAIL'} {what}" + ("" if good else f": {more}"), flush=True)
-    return 0 if good else 1
-
-
 def refused(model, words, ranks=2, **options):
     """`train` ends with the user's exit code before a step, and names operator, layer and tensor."""
     with scratch() as folder:
         out = Case(folder, model, **options).run("train", ranks, "--quiet", expect=(0, 1, 2, 4, 5))
         trained = (pathlib.Path(folder) / "run" / "checkpoints").exists()
         missing = [word for word in words if word not in out]
-        return check(not missing and not trained and "Traceback" not in out, f"{model.__name__} is refused, with {words}", f"trained {trained}, missing {missing} in {out[-800:]}")
+        return report(not missing and not trained and "Traceback" not in out, f"{model.__name__} is refused, with {words}", f"trained {trained}, missing {missing} in {out[-800:]}")
 
 
 def equal(model, ranks=2, tolerance=1e-12, **options):
     with scratch() as folder:
         error = relative_l2(*Case(folder, model, **options).gradient(ranks))
-        return check(error <= tolerance, f"{model.__name__} {options}: PyTorch's gradient, off by {error:.1e}", f"more than {tolerance}")
+        return report(error <= tolerance, f"{model.__name__} {options}: PyTorch's gradient, off by {error:.1e}", f"more than {tolerance}")
 
 
 def trained(model, ranks=2, tolerance=1e-12, **options):
     with scratch() as folder:
         error = relative_l2(*Case(folder, model, **options).step(ranks))
-        return check(error <= tolerance, f"{model.__name__} {options}: PyTorch's step, off by {error:.1e}", f"more than {tolerance}")
+        return report(error <= tolerance, f"{model.__name__} {options}: PyTorch's step, off by {error:.1e}", f"more than {tolerance}")
 
 
 def test_state():
@@ -356,12 +336,12 @@ def test_randomness():
         with scratch() as folder:
             case = Case(folder, model)
             out = case.run("train", 2, expect=(0,))
-            failures += check("keyed by sample" in out and f"{op}, after first" in out, f"train names {op}", out)
+            failures += report("keyed by sample" in out and f"{op}, after first" in out, f"train names {op}", out)
             states = load_file(case.folder / "run" / "checkpoints" / "step-1" / "rank_generators.safetensors")
-            failures += check(not states["rank0.cpu"].equal(states["rank1.cpu"]), "every rank has its own numbers")
+            failures += report(not states["rank0.cpu"].equal(states["rank1.cpu"]), "every rank has its own numbers")
     with scratch() as folder:
         out = Case(folder, Noisy).run("train", 2, "--strict", expect=(2,))
-        failures += check("--strict" in out and "aten::randn_like" in out, "with --strict it is an error", out)
+        failures += report("--strict" in out and "aten::randn_like" in out, "with --strict it is an error", out)
     return failures + test_resumed_noise()
 
 
@@ -378,7 +358,7 @@ def test_resumed_noise():
                 case.write(f'resume = "{folder}/before"', steps=4)
                 case.run("train", 2, "--quiet", expect=(0,))
             weights.append(load_file(case.folder / "run" / "checkpoints" / "step-4" / "model.safetensors"))
-    return check(all(weights[0][key].equal(weights[1][key]) for key in weights[0]), "a resumed run draws what the uninterrupted one does")
+    return report(all(weights[0][key].equal(weights[1][key]) for key in weights[0]), "a resumed run draws what the uninterrupted one does")
 
 
 if __name__ == "__main__":

@@ -10,49 +10,35 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from common import onebatch, read_json_lines, relative_l2, scratch
+from common import batches_of, configuration, onebatch, relative_l2, report, scratch
 
 PROGRAM = sys.argv[1]
 SAMPLES, LONGEST, WORDS, CLASSES, WIDTH = 42, 128, 37, 11, 12
 BATCH, STEPS, RATE = 17, 3, 0.05  # the third batch holds 8
-CONFIG = """
+CONFIG = configuration("""
 [run]
 epochs = 1
 seed = 3
 name = "tokens"
-output_dir = "{folder}"
 [batch]
 global_batch_size = 17
 {micro}
 [data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
 inputs = ["words", "counts"]
 target = "labels"
 {weights}
 lengths = "lengths"
 [data.validation]
 path = "{folder}/validation.safetensors"
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [loss]
 {loss}
 [optimizer]
-kind = "sgd"
 lr = 0.05
-[precision]
-compute = "float64"
-parameters = "float64"
 [memory]
 recompute = {recompute}
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 1.9}}, {{slowdown = 1.3}}, {{slowdown = 1.0}}]
-"""
+""")
 
 
 class Tagger(nn.Module):
@@ -150,7 +136,7 @@ def main():
                 weights = 'weights = "weights"' if case["weighted"] else ""
                 config.write_text(CONFIG.format(folder=folder, micro=micro, weights=weights, loss=case["loss"], recompute=case["recompute"]))
                 onebatch(PROGRAM, ranks, ["train", config, "--quiet", "--json", folder / "train.json"])
-                batches = [line["indices"] for line in read_json_lines(folder / "tokens" / "samples.jsonl")]
+                batches = batches_of(folder / "tokens")
                 assert [len(batch) for batch in batches] == [BATCH, BATCH, SAMPLES - 2 * BATCH]
                 ours = load_file(next((folder / "tokens" / "checkpoints").glob("step-*")) / "model.safetensors")
                 state = {name: tensor.double() for name, tensor in tagger.state_dict().items()}
@@ -167,9 +153,8 @@ def main():
                 result = json.loads((folder / "train.json").read_text())
                 metrics = abs(result["validation_loss"] / loss - 1) <= 1e-12 and (case["own"] or abs(result["validation_accuracy"] - accuracy) <= 1e-12)
                 good = error <= 1e-14 and metrics
-                failures += not good
-                print(f"{'ok  ' if good else 'FAIL'} {case['name']}, {ranks} rank(s): what {STEPS} steps add to the weights, relative L2 {error:.2e} (at most 1e-14); "
-                      f"validation loss and accuracy {'are' if metrics else 'are NOT'} PyTorch's", flush=True)
+                failures += report(good, f"{case['name']}, {ranks} rank(s): what {STEPS} steps add to the weights, relative L2 {error:.2e} (at most 1e-14); "
+                                   f"validation loss and accuracy {'are' if metrics else 'are NOT'} PyTorch's")
     return failures
 
 

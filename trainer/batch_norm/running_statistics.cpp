@@ -1,5 +1,7 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 
+#include "trainer/replica_state.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -41,7 +43,7 @@ AveragedStatistics::AveragedStatistics(const std::vector<NamedTensor>& own_stati
     : live_(own_statistics) {
   const at::NoGradGuard no_grad;
   if (control.size() == 1 || live_.empty()) return;
-  for (const auto& [name, tensor] : live_) own_.push_back({name, tensor.detach().clone()});
+  own_ = copies_of(live_);
   const auto averaged = average_statistics(live_, weight, control);
   for (std::size_t i = 0; i < live_.size(); ++i) live_[i].tensor.copy_(averaged[i].tensor);
 }

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -145,13 +144,6 @@ void remove_all_but(const fs::path& checkpoints, std::int64_t keep, std::int64_t
   for (const StepFolder& folder : step_folders(checkpoints)) {
     if (folder.step <= newest && ++kept > keep) fs::remove_all(folder.path);
   }
-}
-
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 void check_file(const fs::path& file, const JsonReader& said) {

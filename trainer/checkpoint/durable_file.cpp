@@ -1,11 +1,13 @@
 #include "trainer/checkpoint/durable_file.hpp"
 
+#include "trainer/error.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
-#include <string_view>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 namespace onebatch {
@@ -56,6 +58,14 @@ void write_text_atomically(const std::filesystem::path& file, std::string_view t
   out.commit();
   std::filesystem::rename(partial, file);
   sync_folder(file.has_parent_path() ? file.parent_path() : ".");
+}
+
+std::string read_text(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw UserError("cannot read " + file.string());
+  return text.str();
 }
 
 }  // namespace onebatch

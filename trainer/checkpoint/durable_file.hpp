@@ -1,8 +1,9 @@
-// A file that is either written to the last byte and synced, or not there.
+// A file that is either written to the last byte and synced, or not there; and what such a file says.
 #pragma once
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace onebatch {
@@ -32,5 +33,7 @@ class DurableFile {
 void sync_folder(const std::filesystem::path& folder);
 /// `text` under `file`, whole or not at all: written beside it, synced, renamed. Throws std::system_error.
 void write_text_atomically(const std::filesystem::path& file, std::string_view text);
+/// All of a file. Throws UserError naming one that cannot be read.
+std::string read_text(const std::filesystem::path& file);
 
 }  // namespace onebatch

@@ -2,21 +2,18 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
-#include "trainer/checkpoint/rank_generators.hpp"
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/checkpoint/by_rank.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/device/generators.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/json_reader.hpp"
 #include "trainer/error.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
 
-#include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <fstream>
-#include <set>
-#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -77,14 +74,6 @@ RunState parse_state(const std::string& text, const std::string& origin) {
   }
 }
 
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw UserError("cannot read " + file.string());
-  return text.str();
-}
-
 void write_text(const fs::path& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
   out << text;
@@ -92,63 +81,13 @@ void write_text(const fs::path& file, const std::string& text) {
   if (!out) throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
 }
 
-std::string rank_name(int rank, const std::string& name) {
-  return "rank" + std::to_string(rank) + "." + name;
-}
-
-// What every rank has its own of, on all ranks, named by rank.
-std::vector<NamedTensor> gather_statistics(const std::vector<NamedTensor>& own, comm::Communicator& control) {
-  std::vector<NamedTensor> gathered;
-  for (const auto& [name, tensor] : own) {
-    const auto bytes = host_bytes(tensor);
-    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(control.size()));
-    control.all_gather(bytes.data(), all.data(), bytes.size());
-    for (int rank = 0; rank < control.size(); ++rank) {
-      const at::Tensor one = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
-      copy_from_bytes(one, std::span(all).subspan(static_cast<std::size_t>(rank) * bytes.size(), bytes.size()));
-      gathered.push_back({rank_name(rank, name), one});
-    }
-  }
-  return gathered;
-}
-
-bool has_all(const fs::path& file, const std::vector<NamedTensor>& gathered, int world_size) {
-  std::set<std::string> names;
-  for (const SafetensorsEntry& entry : read_safetensors_header(file).entries) names.insert(entry.name);
-  const bool has_more_ranks =
-      std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(rank_name(world_size, "")); });
-  return !has_more_ranks && std::ranges::all_of(gathered, [&](const NamedTensor& one) { return names.contains(one.name); });
-}
-
-// The ranks' own running statistics were saved beside the average; they are for a world of the same size only.
-void load_own_statistics(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  const auto own = replica.own_statistics();
-  if (own.empty()) return;
-  std::int64_t have = 0;
-  auto gathered = gather_statistics(own, control);
-  agree_on_rank_0(control, [&] {
-    const fs::path file = checkpoint / k_buffers_file;
-    if (!fs::exists(file) || !has_all(file, gathered, control.size())) return;
-    load_tensors(file, gathered, Extra::ignored);
-    have = 1;
-  });
-  control.broadcast(&have, sizeof(have), 0);
-  if (have == 0) return;
-  broadcast_tensors(gathered, control);
-  for (const auto& [name, tensor] : own) {
-    for (const auto& saved : gathered) {
-      if (saved.name == rank_name(control.rank(), name)) copy_from_bytes(tensor, host_bytes(saved.tensor));
-    }
-  }
-}
-
 }  // namespace
 
 fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
                   comm::Communicator& control) {
   const AveragedStatistics averaged(replica.own_statistics(), share, control);
-  const auto own = gather_statistics(averaged.own(), control);
-  const auto generators = gather_generators(replica, control);
+  const auto own = gather_by_rank(averaged.own(), control);
+  const auto generators = gather_by_rank(generator_states(replica.device.device()), control);
   fs::path folder;
   std::unique_ptr<PartialCheckpoint> partial;
   agree(control, [&] {
@@ -208,8 +147,10 @@ void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicat
   const auto optimizer = replica.optimizer.state();
   agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
   broadcast_tensors(optimizer, control);
-  load_own_statistics(checkpoint, replica, control);
-  load_generators(checkpoint / k_generators_file, replica, control);
+  load_by_rank(checkpoint / k_buffers_file, replica.own_statistics(), Extra::ignored, control);
+  const auto generators = generator_states(replica.device.device());
+  if (load_by_rank(checkpoint / k_generators_file, generators, Extra::refused, control))
+    set_generator_states(replica.device.device(), generators);
 }
 
 }  // namespace onebatch

@@ -1,12 +1,13 @@
 // The host as a device of the trainer.
 #pragma once
 
+#include "trainer/configuration.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/device/memory_budget.hpp"
 
 namespace onebatch {
 
-/// Without limits while it lives: what is computed here is no played device's.
+/// Has no limit itself; that of the device which the process plays is lifted by UnlimitedMemory.
 class Host final : public ComputeDevice {
  public:
   c10::Device device() const override { return c10::Device(c10::kCPU); }
@@ -17,9 +18,13 @@ class Host final : public ComputeDevice {
   void reset_peak() override {}
   void empty_cache() override {}
   void synchronize() override {}
-
- private:
-  UnlimitedMemory unlimited_{MemoryBudget::install()};
 };
+
+/// All numbers of one type, whatever the run mixes.
+inline Configuration in_precision(Precision precision, Configuration configuration) {
+  configuration.precision = PrecisionConfiguration();
+  configuration.precision.compute = configuration.precision.parameters = precision;
+  return configuration;
+}
 
 }  // namespace onebatch

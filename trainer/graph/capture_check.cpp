@@ -35,8 +35,7 @@ constexpr std::int64_t k_tries = 8;
 using SampleList = std::vector<std::int64_t>;
 
 // An optimizer that keeps nothing: it is never asked.
-Configuration in_precision(Precision precision, Configuration configuration) {
-  configuration.precision.compute = configuration.precision.parameters = precision;
+Configuration without_optimizer(Configuration configuration) {
   configuration.optimizer = OptimizerConfiguration();
   configuration.optimizer.kind = OptimizerKind::sgd;
   configuration.run.deterministic =
@@ -62,12 +61,6 @@ struct Outcome {
   at::Tensor gradient;
   std::vector<NamedTensor> buffers;
 };
-
-std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> copies;
-  for (const auto& [name, tensor] : tensors) copies.push_back({name, tensor.detach().clone()});
-  return copies;
-}
 
 Outcome ordinary(Replica& replica, const Dataset& data, const SampleList& samples, std::int64_t step) {
   replica.gradients.begin_step();
@@ -152,8 +145,9 @@ SampleList others_like(const Replica& replica, const Dataset& data, const Sample
 }
 
 void check_in(const Tolerance& tolerance, const Configuration& given, const Dataset& data, const Examination& examination) {
+  const UnlimitedMemory on_the_host(MemoryBudget::install());
   Host host;
-  const Configuration configuration = in_precision(tolerance.precision, given);
+  const Configuration configuration = in_precision(tolerance.precision, without_optimizer(given));
   Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;

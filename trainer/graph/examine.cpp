@@ -1,5 +1,6 @@
 #include "trainer/graph/examine.hpp"
 
+#include "trainer/device/generators.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/error.hpp"
 #include "trainer/graph/examiner.hpp"
@@ -7,7 +8,6 @@
 #include "trainer/replica.hpp"
 #include "trainer/replica_state.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -164,31 +164,22 @@ class Examining {
 };
 
 // Bits of the process that a forward moves.
-class SavedGenerator {
+class SavedGenerators {
  public:
-  SavedGenerator() : generator_(at::globalContext().defaultGenerator(at::kCPU)), state_(get()) {}
-  ~SavedGenerator() {
-    const std::scoped_lock lock(generator_.mutex());
-    generator_.set_state(state_);
-  }
-  SavedGenerator(const SavedGenerator&) = delete;
-  SavedGenerator& operator=(const SavedGenerator&) = delete;
+  SavedGenerators() = default;
+  ~SavedGenerators() { set_generator_states(c10::kCPU, states_); }
+  SavedGenerators(const SavedGenerators&) = delete;
+  SavedGenerators& operator=(const SavedGenerators&) = delete;
 
  private:
-  at::Tensor get() {
-    const std::scoped_lock lock(generator_.mutex());
-    return generator_.get_state();
-  }
-
-  at::Generator generator_;
-  at::Tensor state_;
+  std::vector<NamedTensor> states_ = generator_states(c10::kCPU);
 };
 
 }  // namespace
 
 Examination examine(const Configuration& configuration, const Dataset& data) {
   const UnlimitedMemory on_the_host(MemoryBudget::install());
-  const SavedGenerator generator;
+  const SavedGenerators generators;
   const at::AutoGradMode with_gradients(true);
   Examining examining(configuration, data);
   try {

@@ -1,5 +1,7 @@
 #include "trainer/graph/examiner.hpp"
 
+#include "trainer/graph/watched_calls.hpp"
+
 #include <algorithm>
 
 namespace onebatch {
@@ -7,16 +9,6 @@ namespace {
 
 const void* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl()) : tensor.unsafeGetTensorImpl();
-}
-
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, const Visit& visit) {
-  const auto one = [&](const c10::IValue& item) {
-    if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
-  };
-  one(value);
-  if (!value.isList()) return;
-  for (const c10::IValue& item : value.toListRef()) one(item);
 }
 
 }  // namespace
@@ -36,20 +28,16 @@ void Examiner::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto last = torch::jit::last(*stack, op.schema().arguments().size());
   const std::vector<c10::IValue> given(last.begin(), last.end());
   bool from_data = false;
-  for (const c10::IValue& value : given) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) { from_data |= is_from_data(tensor); });
-  }
+  for_each_tensor(given, [&](const at::Tensor& tensor) { from_data |= is_from_data(tensor); });
   note_writes(op, given, from_data);
-  for (const c10::IValue& value : given) for_each_tensor(value, [this](const at::Tensor& tensor) { note_layer(tensor); });
+  for_each_tensor(given, [this](const at::Tensor& tensor) { note_layer(tensor); });
   note_call(op, given);
   if (from_data && reads_number(op)) add(Trait::reads_data, op);
   op.callBoxed(stack);
-  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().returns().size())) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      made_by_[keep(tensor)] = {op.operator_name().name, layer_};
-      if (from_data && name_of(tensor).empty()) from_data_.insert(memory_of(tensor));
-    });
-  }
+  for_each_tensor(torch::jit::last(*stack, op.schema().returns().size()), [&](const at::Tensor& tensor) {
+    made_by_[keep(tensor)] = {op.operator_name().name, layer_};
+    if (from_data && name_of(tensor).empty()) from_data_.insert(memory_of(tensor));
+  });
 }
 
 Examiner::Place Examiner::maker_of(const at::Tensor& tensor) const {

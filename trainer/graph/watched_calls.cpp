@@ -58,4 +58,11 @@ void watch_calls(const OnCall& on_call, const std::function<void()>& forward) {
   forward();
 }
 
+void for_each_tensor(at::ArrayRef<c10::IValue> values, const std::function<void(const at::Tensor&)>& visit) {
+  for (const c10::IValue& value : values) {
+    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+    if (value.isList()) for_each_tensor(value.toListRef(), visit);
+  }
+}
+
 }  // namespace onebatch

@@ -14,4 +14,7 @@ using OnCall = std::function<void(const c10::OperatorHandle& op, torch::jit::Sta
 /// Runs `forward`, whose calls on this thread go through `on_call`. Not to be nested.
 void watch_calls(const OnCall& on_call, const std::function<void()>& forward);
 
+/// The defined tensors among a call's arguments or results, those in lists too.
+void for_each_tensor(at::ArrayRef<c10::IValue> values, const std::function<void(const at::Tensor&)>& visit);
+
 }  // namespace onebatch

@@ -27,10 +27,6 @@ thread_local std::exception_ptr refused;
 
 enum class Spread { elements, channels };
 
-bool draws(double probability, bool train) {
-  return draws_keyed(probability, train);
-}
-
 // 0 or 1 for each element, or one for each of a sample's channels.
 at::Tensor noise_for(const at::Tensor& inputs, double probability, Spread spread) {
   std::vector<std::int64_t> sizes = inputs.sizes().vec();
@@ -63,7 +59,7 @@ Change alpha(const at::Tensor& inputs, double probability, Spread spread) {
 
 template <auto Make, Spread Where, auto Own>
 at::Tensor changed(const at::Tensor& inputs, double probability, bool train) {
-  if (!draws(probability, train)) return Own(inputs, probability, train);
+  if (!draws_keyed(probability, train)) return Own(inputs, probability, train);
   const auto [factor, offset] = Make(inputs, probability, Where);
   const at::Tensor product = inputs.mul(factor);
   return offset.defined() ? product.add(offset) : product;
@@ -71,7 +67,7 @@ at::Tensor changed(const at::Tensor& inputs, double probability, bool train) {
 
 template <auto Make, Spread Where, auto Own>
 at::Tensor& changed_in_place(at::Tensor& inputs, double probability, bool train) {
-  if (!draws(probability, train)) return Own(inputs, probability, train);
+  if (!draws_keyed(probability, train)) return Own(inputs, probability, train);
   const auto [factor, offset] = Make(inputs, probability, Where);
   inputs.mul_(factor);
   return offset.defined() ? inputs.add_(offset) : inputs;
@@ -80,7 +76,7 @@ at::Tensor& changed_in_place(at::Tensor& inputs, double probability, bool train)
 // Query, key and value [N, ..., length, width]. LibTorch's fused kernels draw inside.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
                      double probability, bool is_causal, std::optional<double> scale, bool enable_gqa) {
-  if (!draws(probability, true))
+  if (!draws_keyed(probability, true))
     return at::native::scaled_dot_product_attention(query, key, value, mask, probability, is_causal, scale, enable_gqa);
   const auto as_many_heads = [&](const at::Tensor& tensor) {
     return enable_gqa ? tensor.repeat_interleave(query.size(-3) / tensor.size(-3), -3) : tensor;

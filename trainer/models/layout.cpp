@@ -67,11 +67,12 @@ void refuse_shared_memory(const std::vector<NamedTensor>& together) {
     for (std::size_t j = 0; j < i; ++j) {
       const auto& [one, first] = together[j];
       const auto& [other, second] = together[i];
-      if (first.is_same(second) || !(first.requires_grad() || second.requires_grad()) || !may_overlap(first, second)) continue;
+      if (!(first.requires_grad() || second.requires_grad()) || !may_overlap(first, second)) continue;
       if (first.scalar_type() == second.scalar_type() && !have_common_elements(first, second)) continue;
-      throw UserError(one + " and " + other +
-                      " share memory without being one tensor, so training one of them changes the other: write .clone() for one, or the "
-                      "same torch.nn.Parameter for both");
+      throw UserError(
+          one + " and " + other +
+          " share memory without being one parameter, so training one of them changes the other: write .clone() for one, or the "
+          "same torch.nn.Parameter for both");
     }
   }
 }

@@ -4,6 +4,7 @@
 #include "trainer/formatted.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/models/trainable_module.hpp"
+#include "trainer/replica_state.hpp"
 
 #include <ATen/Context.h>
 
@@ -41,9 +42,7 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
 }  // namespace
 
 std::vector<NamedTensor> Model::state_dict() const {
-  std::vector<NamedTensor> tensors = parameters();
-  for (NamedTensor& buffer : buffers()) tensors.push_back(std::move(buffer));
-  return tensors;
+  return state_of(*this);
 }
 
 std::unique_ptr<Model> make_model(const ModelRequest& request) {

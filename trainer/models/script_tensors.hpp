@@ -23,8 +23,7 @@ std::vector<NamedTensor> state_dict_of(const torch::jit::Module& module, const s
 /// The attribute of a full name ("layer1.0.bn1.weight"); undefined where it is no tensor.
 at::Tensor tensor_named(const torch::jit::Module& module, const std::string& name);
 
-/// Buffers whose elements share memory among themselves (expand) get their own. Throws UserError, which begins with `file`, where a
-/// parameter's memory is also another tensor's: neither could be trained, moved or saved alone.
-void separate_memory(const torch::jit::Module& module, const std::string& file);
+/// Buffers whose elements share memory among themselves (expand) get their own.
+void separate_expanded_buffers(const torch::jit::Module& module);
 
 }  // namespace onebatch

@@ -43,7 +43,7 @@ class TorchScriptModel final : public Model {
         freeze_(request.freeze_batch_norm),
         returns_loss_(request.returns_loss),
         graph_(module_, file_, freeze_ ? BatchNormUse::frozen : BatchNormUse::as_written) {
-    separate_memory(module_, file_);
+    separate_expanded_buffers(module_);
     for (const BatchNormCall& call : graph_.batch_norms()) {
       for (const std::string& name : call.affine) batch_norm_tensors_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
       for (const std::string& name : call.statistics) running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());

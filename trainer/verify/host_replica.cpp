@@ -1,44 +1,19 @@
 #include "trainer/verify/host_replica.hpp"
 
 #include "trainer/accumulation.hpp"
-#include "trainer/device/memory_budget.hpp"
+#include "trainer/device/host.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/replica_state.hpp"
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 
 namespace onebatch {
 namespace {
 
-class Host final : public ComputeDevice {
- public:
-  c10::Device device() const override { return c10::Device(c10::kCPU); }
-  std::string name() const override { return "host"; }
-  std::int64_t memory_limit_bytes() const override { return MemoryBudget::k_no_limit; }
-  std::int64_t current_bytes() const override { return 0; }
-  std::int64_t peak_bytes() const override { return 0; }
-  void reset_peak() override {}
-  void empty_cache() override {}
-  void synchronize() override {}
-};
-
 // The run's mode of BatchNorm. One rank alone has no lock-step: its rounds are the batch, or are not the large batch's anyway.
 Configuration in_float64(Configuration configuration) {
-  configuration.precision = PrecisionConfiguration();
-  configuration.precision.compute = configuration.precision.parameters = Precision::float64;
+  configuration = in_precision(Precision::float64, configuration);
   if (configuration.batch_norm.mode == BatchNormMode::sync) configuration.batch_norm.mode = BatchNormMode::exact;
   configuration.run.deterministic = Determinism::off;
   return configuration;
-}
-
-void copy_into(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, const Weights& weights) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    const at::Tensor bytes = at::zeros_like(source[i].tensor, source[i].tensor.options().device(at::kCPU).requires_grad(false));
-    copy_from_bytes(bytes, weights.at(i));
-    target[i].tensor.copy_(bytes);
-  }
 }
 
 }  // namespace
@@ -52,13 +27,13 @@ struct HostReplica::Parts {
 
 HostReplica::HostReplica(const ReferenceParts& parts, const Weights& weights) : parts_(parts), own_(std::make_unique<Parts>(parts)) {
   if (parts.replica.graph_step) own_->replica.recompute();
-  copy_into(state_of(*own_->replica.model), state_of(*parts.replica.model), weights);
+  set_weights(state_of(*own_->replica.model), state_of(*parts.replica.model), weights);
 }
 
 HostReplica::~HostReplica() = default;
 
 void HostReplica::take_parameters(const Weights& weights) {
-  copy_into(own_->replica.model->parameters(), parts_.replica.model->parameters(), weights);
+  set_weights(own_->replica.model->parameters(), parts_.replica.model->parameters(), weights);
 }
 
 Gradient HostReplica::gradient_of(const std::vector<std::int64_t>& samples, const Plan& plan, std::int64_t step) {

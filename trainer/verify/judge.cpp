@@ -20,12 +20,6 @@ constexpr double k_most_by_order = 1e-3;      // of float64; more is no rounding
 constexpr double k_least_in_float64 = 1e-10;  // of the plan's micro-batches: what mixes samples is far above it
 constexpr double k_float32_roundoff = 0x1p-24;
 
-std::vector<NamedTensor> copies(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> copied;
-  for (const auto& [name, tensor] : tensors) copied.push_back({name, tensor.detach().clone()});
-  return copied;
-}
-
 double apart(double ours, double expected) {
   return ours == expected ? 0.0 : ratio(std::abs(ours - expected), std::abs(expected));
 }
@@ -111,7 +105,7 @@ double Judge::error_by_order(const TrainedBatch& batch, const Gradient& exact) {
 }
 
 Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
-  if (in_float64_on_host_) return {exact, error_by_order(batch, exact.gradient), copies(reference_.model().buffers())};
+  if (in_float64_on_host_) return {exact, error_by_order(batch, exact.gradient), copies_of(reference_.model().buffers())};
   const c10::Device device = own_ ? own_->device() : parts_.replica.device.device();
   try {
     return own_answer_on(device, batch, exact);
@@ -128,7 +122,7 @@ Judge::Own Judge::own_answer_on(c10::Device device, const TrainedBatch& batch, c
   if (!own_) own_.emplace(parts_, Arithmetic{device, std::nullopt, BatchNorms::as_configured}, first_);
   own_->take_parameters(batch.before);
   const double order = difference_of(in_another_order(*own_, batch), exact.gradient).relative_l2;
-  Own own{own_->gradient_of({batch.samples}, batch.step), order, copies(own_->model().buffers())};
+  Own own{own_->gradient_of({batch.samples}, batch.step), order, copies_of(own_->model().buffers())};
   const double error = difference_of(own.answer.gradient, exact.gradient).relative_l2;
   own.error = error <= order ? order : error;
   return own;

@@ -1,11 +1,10 @@
 #include "trainer/verify/mixing_operator.hpp"
 
+#include "trainer/device/generators.hpp"
 #include "trainer/graph/watched_calls.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include <mutex>
 #include <unordered_map>
 
 namespace onebatch {
@@ -19,15 +18,6 @@ struct Seen {
   bool draws = false;
 };
 
-template <typename Values, typename Visit>
-void for_each_tensor(const Values& values, const Visit& visit) {
-  for (const c10::IValue& value : values) {
-    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
-    if (!value.isTensorList()) continue;
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  }
-}
-
 std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int64_t step) {
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const auto& tensors : {model.model().parameters(), model.model().buffers()}) {
@@ -39,11 +29,11 @@ std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int
     for_each_tensor(torch::jit::last(*stack, op.schema().arguments().size()), [&](const at::Tensor& tensor) {
       if (const auto name = names.find(tensor.unsafeGetTensorImpl()); name != names.end()) last = name->second;
     });
-    const at::Tensor generator = generator_state();
+    const at::Tensor generator = host_generator_state();
     op.callBoxed(stack);
     Seen call{op.operator_name().name + (last.empty() ? " at the model's beginning" : ", after " + last),
               {},
-              !generator_state().equal(generator)};
+              !host_generator_state().equal(generator)};
     const bool is_made_up = op.operator_name().name.starts_with("aten::empty") || op.operator_name().name.starts_with("aten::new_empty");
     for_each_tensor(torch::jit::last(*stack, op.schema().returns().size()), [&](const at::Tensor& tensor) {
       if (!is_made_up && !tensor.is_sparse() && tensor.layout() == at::kStrided) call.results.push_back(tensor.detach().clone());
@@ -77,12 +67,6 @@ bool are_alike(const at::Tensor& a, const at::Tensor& b) {
 }
 
 }  // namespace
-
-at::Tensor generator_state() {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
-}
 
 std::string first_drawing_operator(ReferenceModel& model, const Group& samples, std::int64_t step) {
   for (const Seen& call : calls_of(model, samples, step)) {

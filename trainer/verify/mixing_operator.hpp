@@ -12,9 +12,6 @@ std::string first_mixing_operator(ReferenceModel& model, const Group& samples, s
 /// The first call of the forward that draws from the host's generator; empty where none does.
 std::string first_drawing_operator(ReferenceModel& model, const Group& samples, std::int64_t step);
 
-/// Of the host's generator, as bytes.
-at::Tensor generator_state();
-
 /// The floating-point type with the fewest digits among the results of the forward's calls.
 at::ScalarType shortest_type(ReferenceModel& model, const Group& samples, std::int64_t step);
 

@@ -27,6 +27,15 @@ Weights weights_of(const Model& model) {
   return weights;
 }
 
+void set_weights(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, const Weights& weights) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    const at::Tensor bytes = at::zeros_like(source[i].tensor, source[i].tensor.options().device(at::kCPU).requires_grad(false));
+    copy_from_bytes(bytes, weights.at(i));
+    target[i].tensor.copy_(bytes);
+  }
+}
+
 ReferenceModel::ReferenceModel(const ReferenceParts& parts, const Arithmetic& in, const Weights& weights)
     : parts_(parts),
       in_(in),
@@ -42,14 +51,7 @@ ReferenceModel::ReferenceModel(const ReferenceParts& parts, const Arithmetic& in
 }
 
 void ReferenceModel::take_parameters(const Weights& weights) {
-  const at::NoGradGuard no_grad;
-  const auto source = parts_.replica.model->parameters();
-  const auto target = model_->parameters();
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    const at::Tensor bytes = at::zeros_like(source[i].tensor, source[i].tensor.options().device(at::kCPU).requires_grad(false));
-    copy_from_bytes(bytes, weights.at(i));
-    target[i].tensor.copy_(bytes);
-  }
+  set_weights(model_->parameters(), parts_.replica.model->parameters(), weights);
 }
 
 ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& samples, std::optional<std::int64_t> step) const {

@@ -28,6 +28,8 @@ struct Arithmetic {
 /// Parameters and buffers of a model, as bytes.
 using Weights = std::vector<std::vector<std::byte>>;
 Weights weights_of(const Model& model);
+/// Puts weights, which have the types of `source`, into tensors of any.
+void set_weights(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, const Weights& weights);
 
 struct BatchSums {
   double loss = 0.0;

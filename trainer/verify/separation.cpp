@@ -1,5 +1,6 @@
 #include "trainer/verify/separation.hpp"
 
+#include "trainer/device/generators.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/replica_state.hpp"
 #include "trainer/verify/mixing_operator.hpp"
@@ -22,12 +23,6 @@ constexpr double k_most_by_order = 1e-4;      // more than that is no rounding
 constexpr std::uint64_t k_draws = 12;
 constexpr std::size_t k_most_looked_at = 64;  // for samples that weigh something
 
-std::vector<NamedTensor> copies(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> copied;
-  for (const auto& [name, tensor] : tensors) copied.push_back({name, tensor.detach().clone()});
-  return copied;
-}
-
 // The first buffer that differs; empty where none does.
 std::string first_other(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -48,10 +43,10 @@ class Experiments {
 
   Separation run() {
     const Digest parameters = digest_of(model_.model().parameters());
-    const std::vector<NamedTensor> before = copies(model_.model().buffers());
-    const at::Tensor generator = generator_state();
+    const std::vector<NamedTensor> before = copies_of(model_.model().buffers());
+    const at::Tensor generator = host_generator_state();
     const Measured whole = measure({all_});
-    const bool draws = !generator_state().equal(generator);
+    const bool draws = !host_generator_state().equal(generator);
     if (digest_of(model_.model().parameters()) != parameters)
       return differs("changed_parameters", "the model's forward changes its parameters: only the optimizer may");
     if (draws && noise_shows(whole)) return explain_noise();
@@ -80,7 +75,7 @@ class Experiments {
   Measured measure(const std::vector<Group>& groups) {
     buffers_.restore();
     Measured measured{model_.gradient_of(groups, request_.step), {}};
-    measured.buffers = copies(model_.model().buffers());
+    measured.buffers = copies_of(model_.model().buffers());
     return measured;
   }
 
