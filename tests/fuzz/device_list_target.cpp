@@ -10,7 +10,8 @@ namespace {
 
 std::string devices_text(const std::vector<DeviceGroup>& groups) {
   std::string text;
-  for (const DeviceGroup& group : groups) text += (text.empty() ? "" : ",") + std::to_string(group.count) + "x" + group.name;
+  for (const DeviceGroup& group : groups)
+    text.append(text.empty() ? "" : ",").append(std::to_string(group.count)).append("x").append(group.name);
   return text;
 }
 
