@@ -7,16 +7,19 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
 endif()
 
+find_package(ZLIB 1.2 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(tomlplusplus 3.3 REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
+if(ONEBATCH_FUZZ)
+  return()
+endif()
 find_package(Threads REQUIRED)
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI 3.1 REQUIRED COMPONENTS CXX)          # Open MPI 4.1 or 5
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
-find_package(ZLIB 1.2 REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
-find_package(tomlplusplus 3.3 REQUIRED)
 find_package(fmt 9 REQUIRED)
-find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
 find_library(UNWIND_PTRACE_LIBRARY NAMES libunwind-ptrace.a REQUIRED)   # 1.6

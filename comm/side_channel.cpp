@@ -1,5 +1,7 @@
 #include "comm/side_channel.hpp"
 
+#include "comm/datagram.hpp"
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -11,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <sstream>
 #include <string_view>
 
@@ -19,21 +20,8 @@ namespace onebatch::comm {
 namespace {
 
 constexpr std::size_t k_most_bytes = 60000;
-constexpr std::size_t k_number_digits = 8;
-constexpr char k_question = '?';
-constexpr char k_answer = '!';
 constexpr auto k_patience = std::chrono::milliseconds(250);
 constexpr auto k_look = std::chrono::milliseconds(20);
-
-// "10.0.0.7:40123"; none where it is no such text.
-std::optional<sockaddr_in> parse_address(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  sockaddr_in target{};
-  target.sin_family = AF_INET;
-  if (colon == std::string::npos || inet_pton(AF_INET, text.substr(0, colon).c_str(), &target.sin_addr) != 1) return std::nullopt;
-  target.sin_port = htons(static_cast<std::uint16_t>(std::strtoul(text.c_str() + colon + 1, nullptr, 10)));
-  return target;
-}
 
 std::vector<std::string> interfaces(SideChannel::Reach reach) {
   std::vector<std::string> names;
@@ -79,7 +67,7 @@ void SideChannel::listen_on(const std::string& host) {
   if (::bind(descriptor, address, length) != 0 || ::getsockname(descriptor, address, &length) != 0)
     ::close(descriptor);
   else
-    sockets_.push_back({descriptor, host + ":" + std::to_string(ntohs(own->sin_port))});
+    sockets_.push_back({descriptor, address_text(*own)});
 }
 
 std::string SideChannel::address() const {
@@ -99,12 +87,6 @@ std::vector<int> SideChannel::wait_for_datagrams(std::chrono::milliseconds wait)
   return ready;
 }
 
-std::string SideChannel::head(char kind, std::uint32_t number) const {
-  std::array<char, 9> digits{};
-  std::snprintf(digits.data(), digits.size(), "%08x", number);
-  return key_ + kind + digits.data();
-}
-
 // Answers a question; returns the text of an answer to the last one asked here.
 std::optional<std::string> SideChannel::receive(int descriptor) {
   std::vector<char> buffer(k_most_bytes + 1024);
@@ -112,17 +94,19 @@ std::optional<std::string> SideChannel::receive(int descriptor) {
   socklen_t length = sizeof(from);
   const auto got = ::recvfrom(descriptor, buffer.data(), buffer.size(), 0, reinterpret_cast<sockaddr*>(&from), &length);
   if (got <= 0) return std::nullopt;
-  const std::string_view text(buffer.data(), static_cast<std::size_t>(got));
-  const std::size_t head_bytes = key_.size() + 1 + k_number_digits;
-  if (text.size() < head_bytes || !text.starts_with(key_)) return std::nullopt;
-  if (text[key_.size()] == k_question) {
-    std::string datagram = key_ + k_answer + std::string(text.substr(key_.size() + 1, k_number_digits)) + answer_();
-    datagram.resize(std::min(datagram.size(), text.size()));
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
+  const auto datagram = Datagram::parse(bytes, key_);
+  if (!datagram) return std::nullopt;
+  if (datagram->kind == DatagramKind::question) {
+    const std::string told = answer_();
+    std::string answer = Datagram{DatagramKind::answer, datagram->number, told}.to_bytes(key_);
+    answer.resize(std::min(answer.size(), bytes.size()));
     [[maybe_unused]] const auto sent =
-        ::sendto(descriptor, datagram.data(), datagram.size(), 0, reinterpret_cast<const sockaddr*>(&from), length);
+        ::sendto(descriptor, answer.data(), answer.size(), 0, reinterpret_cast<const sockaddr*>(&from), length);
+    return std::nullopt;
   }
-  if (!text.starts_with(head(k_answer, asked_))) return std::nullopt;
-  return std::string(text.substr(head_bytes));
+  if (datagram->number != asked_) return std::nullopt;
+  return std::string(datagram->text);
 }
 
 void SideChannel::serve(std::chrono::milliseconds wait) {
@@ -130,7 +114,7 @@ void SideChannel::serve(std::chrono::milliseconds wait) {
 }
 
 std::optional<std::string> SideChannel::ask(const std::string& address, std::size_t most_bytes) {
-  std::string question = head(k_question, ++asked_);
+  std::string question = Datagram{DatagramKind::question, ++asked_, {}}.to_bytes(key_);
   question.resize(std::min(k_most_bytes, question.size() + most_bytes), ' ');
   std::istringstream words(address);
   for (std::string word; words >> word;) {

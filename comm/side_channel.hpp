@@ -43,7 +43,6 @@ class SideChannel {
   void listen_on(const std::string& host);
   [[nodiscard]] std::vector<int> wait_for_datagrams(std::chrono::milliseconds wait) const;
   std::optional<std::string> receive(int descriptor);
-  [[nodiscard]] std::string head(char kind, std::uint32_t number) const;
 
   std::vector<Socket> sockets_;
   std::string key_;

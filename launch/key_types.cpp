@@ -2,14 +2,28 @@
 
 #include <array>
 #include <charconv>
+#include <cstdio>
 
 namespace onebatch::launch {
+namespace {
+
+// TOML's way to write a character that may not stand in a text.
+std::string control_escape(char c) {
+  std::array<char, 8> text{};
+  std::snprintf(text.data(), text.size(), "\\u%04X", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return text.data();
+}
+
+}  // namespace
 
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
-    result += c;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += control_escape(c);
+    else
+      result += c;
   }
   return result + "\"";
 }
@@ -29,20 +43,23 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
   };
   constexpr std::array<Unit, 8> k_units = {
       {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}};
+  constexpr double k_beyond_int64 = 9223372036854775808.0;
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || !(value > 0.0) || value > 1e15) return std::nullopt;
+  if (error != std::errc() || !(value > 0.0)) return std::nullopt;
   std::string unit(end, text.data() + text.size());
   unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
   for (const Unit& known : k_units) {
-    if (unit == known.name) return static_cast<std::int64_t>(value * known.bytes);
+    if (unit != known.name) continue;
+    const double bytes = value * known.bytes;
+    return bytes >= 1.0 && bytes < k_beyond_int64 ? std::optional(static_cast<std::int64_t>(bytes)) : std::nullopt;
   }
   return std::nullopt;
 }
 
 std::string bytes_text(std::int64_t bytes) {
   if (bytes % 1048576 == 0) return quoted(std::to_string(bytes / 1048576) + "MiB");
-  return quoted(std::to_string(bytes) + "B");
+  return std::to_string(bytes);
 }
 
 std::optional<std::vector<std::int64_t>> read_integers(const toml::node& node, std::int64_t least) {

@@ -38,6 +38,11 @@ TEST(DeviceListTest, groups_are_read) {
     EXPECT_THROW(parse_devices(wrong), UserError) << wrong;
 }
 
+TEST(DeviceListTest, a_list_has_a_bound_as_a_whole) {
+  EXPECT_EQ(parse_devices("1048576xA").size(), 1U);
+  EXPECT_THROW(parse_devices("1048576xA,1xA"), UserError);
+}
+
 TEST(DeviceListTest, names_are_found_however_they_are_written) {
   DeviceProfiles known;
   add_devices(known, profile_of({"NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"}), "big card");

@@ -195,6 +195,33 @@ TEST(ConfigLoaderTest, the_resolved_file_reads_back_to_itself) {
   for (const ConfigKey& key : config_keys()) EXPECT_EQ(key.show(again.configuration), key.show(loaded.configuration)) << key.path;
 }
 
+TEST(ConfigLoaderTest, texts_and_sizes_of_every_kind_read_back) {
+  const std::string text = R"(
+[run]
+name = "a\"b\\c\nd\te\u007f"
+[batch]
+global_batch_size = 7
+[simulate]
+devices = [{memory = 9007199254740993}, {memory = "1.5KiB"}, {memory = "8589934591GiB"}]
+)";
+  const LoadedConfig loaded = load_config(text, "x.toml", {});
+  ASSERT_THAT(loaded.mistakes, IsEmpty()) << mistakes_text(loaded.mistakes);
+  const LoadedConfig again = load_config(resolved_config(loaded), "r.toml", {});
+  ASSERT_THAT(again.mistakes, IsEmpty()) << mistakes_text(again.mistakes);
+  EXPECT_EQ(again.configuration.run.name, "a\"b\\c\nd\te\x7f");
+  ASSERT_EQ(again.configuration.simulate.size(), 3U);
+  EXPECT_EQ(again.configuration.simulate[0].memory_bytes, 9007199254740993);
+  EXPECT_EQ(again.configuration.simulate[1].memory_bytes, 1536);
+  EXPECT_EQ(again.configuration.simulate[2].memory_bytes, 8589934591 << 30);
+}
+
+TEST(ConfigLoaderTest, sizes_that_no_memory_has_are_refused) {
+  for (const char* size : {"0", "0.5B", "8589934592GiB", "1e15GiB", "1e999", "nan", "inf", "-1MiB", "1 TiB"}) {
+    const auto said = mistakes_of(k_good, {std::string("simulate.devices=[{memory = \"") + size + "\"}]"});
+    EXPECT_THAT(said, HasSubstr("memory must be a size such as")) << size;
+  }
+}
+
 TEST(ConfigLoaderTest, showing_a_configuration_makes_no_validation_set) {
   std::string without = k_good;
   without.erase(without.find("[data.validation]\n"), std::string("[data.validation]\n").size());

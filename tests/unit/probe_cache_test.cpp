@@ -44,6 +44,16 @@ TEST(ProbeCacheTest, a_damaged_file_is_no_answer) {
   EXPECT_FALSE(cache.load().has_value());
 }
 
+TEST(ProbeCacheTest, a_file_that_is_nested_without_end_is_no_answer) {
+  const testing::ScratchFolder folder;
+  const ProbeCache cache(folder / "cache", "one");
+  EXPECT_EQ(cache.store(example()), "");
+  const auto file = std::filesystem::directory_iterator(folder / "cache")->path();
+  const std::size_t depth = 1'000'000;
+  testing::write_bytes(file, R"({"identity": "one", "profile": )" + std::string(depth, '[') + std::string(depth, ']') + "}");
+  EXPECT_FALSE(cache.load().has_value());
+}
+
 TEST(ProbeCacheTest, what_cannot_be_kept_is_said) {
   EXPECT_NE(ProbeCache("", "one").store(example()), "");
   EXPECT_NE(ProbeCache("/dev/null/folder", "one").store(example()), "");

@@ -47,6 +47,14 @@ TEST(StepWriterTest, resuming_cuts_back_later_and_torn_lines) {
   EXPECT_EQ(steps_in(read_bytes(folder / "m.jsonl")), (std::vector<std::int64_t>{1, 2, 3}));
 }
 
+TEST(StepWriterTest, a_step_beyond_all_steps_is_cut_back) {
+  const ScratchFolder folder;
+  const auto file = folder / "metrics.jsonl";
+  write_bytes(file, "{\"step\":1}\n{\"step\":18446744073709551615}\n");
+  const StepWriter writer(file, {}, 7);
+  EXPECT_EQ(read_bytes(file), "{\"step\":1}\n");
+}
+
 TEST(StepWriterTest, no_path_writes_nothing) {
   StepWriter writer("", "", 0);
   writer.write(record_of(1));

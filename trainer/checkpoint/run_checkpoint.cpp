@@ -4,14 +4,11 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/device/generators.hpp"
-#include "trainer/documents/documents.hpp"
-#include "trainer/documents/json_reader.hpp"
 #include "trainer/error.hpp"
 #include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
-
-#include <nlohmann/json.hpp>
 
 #include <fstream>
 
@@ -19,60 +16,12 @@ namespace onebatch {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
-constexpr int k_format = 1;
-constexpr std::int64_t k_most = std::int64_t{1} << 60;  // of what is counted
 constexpr const char* k_model_file = "model.safetensors";
 constexpr const char* k_optimizer_file = "optimizer.safetensors";
 constexpr const char* k_buffers_file = "rank_buffers.safetensors";
 constexpr const char* k_generators_file = "rank_generators.safetensors";
 constexpr const char* k_state_file = "state.json";
-
-std::string state_text(const RunState& state) {
-  Json json = {{"format", k_format},
-               {"step", state.step},
-               {"epoch", state.position.epoch},
-               {"consumed_in_epoch", state.position.consumed_in_epoch},
-               {"consumed_samples", state.position.consumed_samples},
-               {"global_batch_size", state.global_batch_size},
-               {"world_size", state.world_size},
-               {"devices", state.devices},
-               {"configuration", state.identity}};
-  if (state.loss_scale > 0.0) json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
-  if (!state.bases.empty()) json["bases"] = state.bases;
-  if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
-  return json.dump(2) + "\n";
-}
-
-RunState parse_state(const std::string& text, const std::string& origin) {
-  try {
-    const Json json = Json::parse(text);
-    if (json.at("format") != k_format)
-      throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
-    const JsonReader reader(json, origin + ":");
-    const auto count = [&](const char* key, std::int64_t least) { return reader.field(key).integer(least, k_most); };
-    RunState state;
-    state.step = count("step", 0);
-    state.position = {count("epoch", 0), count("consumed_in_epoch", 0), count("consumed_samples", 0)};
-    state.global_batch_size = count("global_batch_size", 1);
-    state.world_size = static_cast<int>(reader.field("world_size").integer(1, INT32_MAX));
-    state.devices = json.at("devices").get<std::vector<std::string>>();
-    if (state.devices.size() != static_cast<std::size_t>(state.world_size))
-      throw UserError(origin + " names " + std::to_string(state.devices.size()) + " devices of " + std::to_string(state.world_size) +
-                      " rank(s)");
-    state.identity = json.at("configuration").get<std::map<std::string, std::string>>();
-    if (json.contains("loss_scale")) {
-      state.loss_scale = json.at("loss_scale").at("scale").get<double>();
-      state.loss_scale_steps = json.at("loss_scale").at("steps_since_change").get<std::int64_t>();
-    }
-    if (json.contains("bases")) state.bases = json.at("bases").get<std::vector<std::int64_t>>();
-    if (json.contains("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin);
-    return state;
-  } catch (const Json::exception& error) {
-    throw UserError(origin + " is no state of a run: " + error.what());
-  }
-}
 
 void write_text(const fs::path& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
@@ -98,7 +47,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
                                             save_tensors(file, replica.model->state_dict(), {{"format", "pt"}});
                                           }},
                                          {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
-                                         {k_state_file, [&](const fs::path& file) { write_text(file, state_text(state)); }}};
+                                         {k_state_file, [&](const fs::path& file) { write_text(file, to_json(state)); }}};
     if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
     files.push_back({k_generators_file, [&](const fs::path& file) { save_tensors(file, generators); }});
     partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
@@ -132,9 +81,9 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
   std::string text;
   agree_on_rank_0(control, [&] {
     text = read_text(checkpoint / k_state_file);
-    parse_state(text, (checkpoint / k_state_file).string());
+    parse_run_state(text, (checkpoint / k_state_file).string());
   });
-  return parse_state(comm::broadcast_text(control, text, 0), (checkpoint / k_state_file).string());
+  return parse_run_state(comm::broadcast_text(control, text, 0), (checkpoint / k_state_file).string());
 }
 
 void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {

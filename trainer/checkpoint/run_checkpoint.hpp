@@ -3,25 +3,10 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
-#include "trainer/data/sample_order.hpp"
+#include "trainer/checkpoint/run_state.hpp"
 #include "trainer/replica.hpp"
 
-#include <map>
-
 namespace onebatch {
-
-struct RunState {
-  std::int64_t step = 0;  // optimizer steps done
-  OrderPosition position;
-  std::int64_t global_batch_size = 0;
-  int world_size = 1;
-  std::vector<std::string> devices;             // per rank
-  std::optional<EpochPlan> plan;                // goes on unchanged where ranks, devices and batch are the same
-  double loss_scale = 0.0;                      // 0 = none was kept
-  std::int64_t loss_scale_steps = 0;            // since it has changed
-  std::vector<std::int64_t> bases;              // of a reproducible sum, per parameter
-  std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
-};
 
 /// model.safetensors, optimizer.safetensors, rank_buffers.safetensors (each rank's own running statistics), rank_generators.safetensors
 /// (its random generators' states) and state.json below `checkpoints`/step-N. `share` weighs this rank's running statistics. Only rank 0

@@ -104,7 +104,9 @@ RankPlan read_rank_plan(const JsonReader& json) {
   if (sum != rank.samples) json.fail("has micro_batches that do not add up to its samples");
   if (!json.has("micro_batch_seconds")) return rank;
   const JsonReader seconds = json.field("micro_batch_seconds");
-  if (seconds.array_size("a time for each of micro_batches") != count) seconds.fail("must hold a time for each of micro_batches");
+  const std::size_t num_seconds = seconds.array_size("a time for each of micro_batches");
+  if (num_seconds == 0) return rank;  // of a plan that was written without
+  if (num_seconds != count) seconds.fail("must hold a time for each of micro_batches");
   for (std::size_t i = 0; i < count; ++i) rank.micro_batch_seconds.push_back(seconds.item(i).number_at_least(0.0));
   return rank;
 }

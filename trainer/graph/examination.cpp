@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <sstream>
+#include <stdexcept>
 
 namespace onebatch {
 namespace {
@@ -31,6 +32,31 @@ std::string reason_of(const Finding& finding) {
   }
 }
 
+// A line of words; what would end one within it becomes a space.
+std::string line_of(std::vector<std::string> words) {
+  std::string line;
+  for (std::string& word : words) {
+    std::ranges::replace_if(
+        word, [](char c) { return c == '\t' || c == '\n'; }, ' ');
+    line += (line.empty() ? "" : "\t") + word;
+  }
+  return line + "\n";
+}
+
+// At least one.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream parts(line + "\t");
+  for (std::string word; std::getline(parts, word, '\t');) words.push_back(word);
+  return words;
+}
+
+Trait trait_of(const std::string& word) {
+  const auto* found = std::ranges::find(k_trait_names, word);
+  if (found == std::end(k_trait_names)) throw std::invalid_argument("no trait of a model: " + word);
+  return static_cast<Trait>(found - std::begin(k_trait_names));
+}
+
 }  // namespace
 
 std::string Finding::place() const {
@@ -42,13 +68,11 @@ bool Examination::has(Trait trait) const {
 }
 
 std::string Examination::to_text() const {
-  std::string text = examined ? "examined\n" : "failed\t" + why_not.substr(0, why_not.find('\n')) + "\n";
-  for (const Finding& finding : findings) {
-    text += std::string("finding\t") + k_trait_names[static_cast<std::size_t>(finding.trait)] + "\t" + finding.op + "\t" + finding.layer +
-            "\t" + finding.tensor + "\n";
-  }
-  for (const std::string& name : batch_norm_layers) text += "layer\t" + name + "\n";
-  for (const std::string& name : batch_norm_statistics) text += "statistic\t" + name + "\n";
+  std::string text = examined ? line_of({"examined"}) : line_of({"failed", why_not.substr(0, why_not.find('\n'))});
+  for (const Finding& finding : findings)
+    text += line_of({"finding", k_trait_names[static_cast<std::size_t>(finding.trait)], finding.op, finding.layer, finding.tensor});
+  for (const std::string& name : batch_norm_layers) text += line_of({"layer", name});
+  for (const std::string& name : batch_norm_statistics) text += line_of({"statistic", name});
   return text;
 }
 
@@ -56,16 +80,21 @@ Examination Examination::from_text(const std::string& text) {
   Examination examination;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::vector<std::string> words;
-    std::istringstream parts(line + "\t");
-    for (std::string word; std::getline(parts, word, '\t');) words.push_back(word);
-    if (words.at(0) == "examined") examination.examined = true;
-    if (words.at(0) == "failed") examination.why_not = words.at(1);
-    if (words.at(0) == "layer") examination.batch_norm_layers.push_back(words.at(1));
-    if (words.at(0) == "statistic") examination.batch_norm_statistics.push_back(words.at(1));
-    if (words.at(0) != "finding") continue;
-    const auto* trait = std::ranges::find(k_trait_names, words.at(1));
-    examination.findings.push_back({static_cast<Trait>(trait - std::begin(k_trait_names)), words.at(2), words.at(3), words.at(4)});
+    const std::vector<std::string> words = words_of(line);
+    const auto is = [&](const char* kind, std::size_t num_words) { return words[0] == kind && words.size() == num_words; };
+    if (is("examined", 1)) {
+      examination.examined = true;
+    } else if (is("failed", 2)) {
+      examination.why_not = words[1];
+    } else if (is("layer", 2)) {
+      examination.batch_norm_layers.push_back(words[1]);
+    } else if (is("statistic", 2)) {
+      examination.batch_norm_statistics.push_back(words[1]);
+    } else if (is("finding", 5)) {
+      examination.findings.push_back({trait_of(words[1]), words[2], words[3], words[4]});
+    } else {
+      throw std::invalid_argument("no line of an examination: " + line);
+    }
   }
   return examination;
 }

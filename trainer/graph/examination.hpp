@@ -39,8 +39,9 @@ struct Examination {
       batch_norm_statistics;  // buffers that those calls update: running means and variances, and their modules' counters
 
   [[nodiscard]] bool has(Trait trait) const;
-  /// As text, for the other ranks.
+  /// As text, for the other ranks. Tabs and line ends in a name become spaces.
   [[nodiscard]] std::string to_text() const;
+  /// Throws std::invalid_argument where it is no such text.
   static Examination from_text(const std::string& text);
 };
 

@@ -17,10 +17,11 @@ namespace fs = std::filesystem;
   throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), what + file.string());
 }
 
-// The step of a line; none for a line that was torn.
+// The step of a line; none for a line that was torn, or is of no step that there can be.
 std::optional<std::int64_t> step_of(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return std::nullopt;
+  if (json["step"].is_number_unsigned() && json["step"].get<std::uint64_t>() > std::uint64_t{INT64_MAX}) return std::nullopt;
   return json["step"].get<std::int64_t>();
 }
 

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 namespace onebatch {
 namespace {
 
-constexpr std::int64_t k_most_devices = 1 << 20;
+constexpr std::int64_t k_most_devices = 1 << 20;  // of a whole list
 
 DeviceGroup parse_group(std::string_view text) {
   const auto end = text.find_first_not_of("0123456789");
@@ -32,12 +33,16 @@ std::string hyphened(std::string name) {
 
 std::vector<DeviceGroup> parse_devices(std::string_view text) {
   std::vector<DeviceGroup> groups;
+  std::int64_t num_devices = 0;
   while (true) {
     const auto comma = text.find(',');
     auto part = text.substr(0, comma);
     while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
     while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
     groups.push_back(parse_group(part));
+    num_devices += groups.back().count;
+    if (num_devices > k_most_devices)
+      throw UserError("--devices: more than " + std::to_string(k_most_devices) + " devices: write a smaller cluster");
     if (comma == std::string_view::npos) return groups;
     text.remove_prefix(comma + 1);
   }
@@ -81,6 +86,28 @@ ClusterProfile make_cluster(const std::vector<DeviceGroup>& devices, const Devic
     }
   }
   return cluster;
+}
+
+Prices parse_prices(std::string_view text) {
+  Prices prices;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const std::string part(text.substr(0, comma));
+    const auto equals = part.find('=');
+    std::size_t used = 0;
+    double price = -1.0;
+    try {
+      if (equals != std::string::npos && equals > 0) price = std::stod(part.substr(equals + 1), &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (used == 0 || used != part.size() - equals - 1 || !std::isfinite(price) || price < 0.0)
+      throw UserError("--prices: \"" + part + "\" is no price: write NAME=PRICE of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
+    prices[device_key(part.substr(0, equals))] = price;
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  return prices;
 }
 
 }  // namespace onebatch

@@ -28,4 +28,10 @@ ClusterProfile make_cluster(const std::vector<DeviceGroup>& devices, const Devic
 /// Letters and digits alone, in lower case, without "NVIDIA" and "GeForce": what is written of a name in a list.
 std::string device_key(std::string_view name);
 
+/// Prices of a device's hour, by device_key().
+using Prices = std::map<std::string, double>;
+
+/// "a100-80gb=2.5,v100-16gb=0.9". Throws UserError.
+Prices parse_prices(std::string_view text);
+
 }  // namespace onebatch

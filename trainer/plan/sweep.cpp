@@ -1,12 +1,10 @@
 #include "trainer/plan/sweep.hpp"
 
-#include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 
 namespace onebatch {
 namespace {
@@ -30,28 +28,6 @@ double best_rate(const RankCost& rank) {
 }
 
 }  // namespace
-
-Prices parse_prices(std::string_view text) {
-  Prices prices;
-  while (!text.empty()) {
-    const auto comma = text.find(',');
-    const std::string part(text.substr(0, comma));
-    const auto equals = part.find('=');
-    std::size_t used = 0;
-    double price = -1.0;
-    try {
-      if (equals != std::string::npos && equals > 0) price = std::stod(part.substr(equals + 1), &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (used == 0 || used != part.size() - equals - 1 || !std::isfinite(price) || price < 0.0)
-      throw UserError("--prices: \"" + part + "\" is no price: write NAME=PRICE of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
-    prices[device_key(part.substr(0, equals))] = price;
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
-  }
-  return prices;
-}
 
 SweepPoint sweep_point(const SweepRequest& request, std::int64_t global_batch_size) {
   SweepPoint point{.devices = request.devices,

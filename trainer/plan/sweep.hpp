@@ -18,12 +18,6 @@ struct SweepPoint {
   std::string note;                      // why there is no plan
 };
 
-/// Prices of a device's hour, by device_key().
-using Prices = std::map<std::string, double>;
-
-/// "a100-80gb=2.5,v100-16gb=0.9". Throws UserError.
-Prices parse_prices(std::string_view text);
-
 struct SweepRequest {
   std::string devices;  // as the user wrote them
   std::vector<RankCost> ranks;

@@ -2,6 +2,7 @@
 
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/documents/json_reader.hpp"
 #include "trainer/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -38,14 +39,14 @@ std::optional<RankProfile> ProbeCache::load() const {
   std::ifstream in(file_, std::ios::binary);
   std::ostringstream text;
   if (file_.empty() || !in || !(text << in.rdbuf())) return std::nullopt;
-  const auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("identity") || json["identity"] != identity_ || !json.contains("profile")) return std::nullopt;
   try {
+    const nlohmann::json json = JsonReader::parse(text.str(), file_.string());
+    if (!json.is_object() || !json.contains("identity") || json["identity"] != identity_ || !json.contains("profile")) return std::nullopt;
     const ClusterProfile profile = parse_profile(json["profile"].dump(), file_.string());
     if (profile.ranks.size() != 1 || profile.ranks[0].largest_micro_batch < 1) return std::nullopt;
     return profile.ranks[0];
   } catch (const UserError&) {
-    return std::nullopt;  // written by another version
+    return std::nullopt;  // torn, or written by another version
   }
 }
 

@@ -1,0 +1,86 @@
+#include "trainer/checkpoint/run_state.hpp"
+
+#include "trainer/documents/documents.hpp"
+#include "trainer/documents/json_reader.hpp"
+#include "trainer/error.hpp"
+
+#include <limits>
+
+namespace onebatch {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int k_format = 1;
+constexpr std::int64_t k_most = std::int64_t{1} << 60;  // of what is counted
+constexpr std::int64_t k_largest_base = 4096;           // a power of two beyond every gradient's
+
+std::int64_t count(const JsonReader& reader, const char* key, std::int64_t least) {
+  return reader.field(key).integer(least, k_most);
+}
+
+std::vector<std::string> read_devices(const JsonReader& list) {
+  std::vector<std::string> devices;
+  const std::size_t size = list.array_size("names");
+  for (std::size_t i = 0; i < size; ++i) devices.push_back(list.item(i).text());
+  return devices;
+}
+
+std::map<std::string, std::string> read_identity(const JsonReader& object) {
+  if (!object.json().is_object()) object.fail("must be an object of texts");
+  std::map<std::string, std::string> identity;
+  for (const auto& [key, value] : object.json().items()) identity[key] = JsonReader(value, object.place() + "." + key).text();
+  return identity;
+}
+
+std::vector<std::int64_t> read_bases(const JsonReader& list) {
+  std::vector<std::int64_t> bases;
+  const std::size_t size = list.array_size("whole numbers");
+  for (std::size_t i = 0; i < size; ++i) bases.push_back(list.item(i).integer(-k_largest_base, k_largest_base));
+  return bases;
+}
+
+}  // namespace
+
+std::string to_json(const RunState& state) {
+  Json json = {{"format", k_format},
+               {"step", state.step},
+               {"epoch", state.position.epoch},
+               {"consumed_in_epoch", state.position.consumed_in_epoch},
+               {"consumed_samples", state.position.consumed_samples},
+               {"global_batch_size", state.global_batch_size},
+               {"world_size", state.world_size},
+               {"devices", state.devices},
+               {"configuration", state.identity}};
+  if (state.loss_scale > 0.0) json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
+  if (!state.bases.empty()) json["bases"] = state.bases;
+  if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
+  return json.dump(2) + "\n";
+}
+
+RunState parse_run_state(const std::string& text, const std::string& origin) {
+  const Json json = JsonReader::parse(text, origin);
+  const JsonReader reader(json, origin + ":");
+  if (reader.field("format").json() != k_format)
+    throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
+  RunState state;
+  state.step = count(reader, "step", 0);
+  state.position = {count(reader, "epoch", 0), count(reader, "consumed_in_epoch", 0), count(reader, "consumed_samples", 0)};
+  state.global_batch_size = count(reader, "global_batch_size", 1);
+  state.world_size = static_cast<int>(reader.field("world_size").integer(1, INT32_MAX));
+  state.devices = read_devices(reader.field("devices"));
+  if (state.devices.size() != static_cast<std::size_t>(state.world_size))
+    throw UserError(origin + " names " + std::to_string(state.devices.size()) + " devices of " + std::to_string(state.world_size) +
+                    " rank(s)");
+  state.identity = read_identity(reader.field("configuration"));
+  if (reader.has("loss_scale")) {
+    const JsonReader scale = reader.field("loss_scale");
+    state.loss_scale = scale.field("scale").number_at_least(std::numeric_limits<double>::min());
+    state.loss_scale_steps = count(scale, "steps_since_change", 0);
+  }
+  if (reader.has("bases")) state.bases = read_bases(reader.field("bases"));
+  if (reader.has("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin + ": plan");
+  return state;
+}
+
+}  // namespace onebatch

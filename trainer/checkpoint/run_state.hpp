@@ -1,0 +1,31 @@
+// A checkpoint's state.json: what a run must remember beside its tensors. No LibTorch here.
+#pragma once
+
+#include "trainer/data/sample_order.hpp"
+#include "trainer/plan/plan.hpp"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onebatch {
+
+struct RunState {
+  std::int64_t step = 0;  // optimizer steps done
+  OrderPosition position;
+  std::int64_t global_batch_size = 0;
+  int world_size = 1;
+  std::vector<std::string> devices;             // per rank
+  std::optional<EpochPlan> plan;                // goes on unchanged where ranks, devices and batch are the same
+  double loss_scale = 0.0;                      // 0 = none was kept
+  std::int64_t loss_scale_steps = 0;            // since it has changed
+  std::vector<std::int64_t> bases;              // of a reproducible sum, per parameter
+  std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
+};
+
+std::string to_json(const RunState& state);
+/// Throws UserError that names the field; `origin` (a file's name) is put in front.
+RunState parse_run_state(const std::string& text, const std::string& origin);
+
+}  // namespace onebatch
