@@ -1,5 +1,7 @@
 #include "launch/standard_streams.hpp"
 
+#include "comm/visible_text.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -60,15 +62,15 @@ void write_or_lose(Stream& stream, Stream& other, std::string_view text) {
 }  // namespace
 
 void print_out(std::string_view text) {
-  write_or_lose(standard_output, standard_error, text);
+  write_or_lose(standard_output, standard_error, comm::visible_text(text));
 }
 
 void print_error(std::string_view text) {
-  write_or_lose(standard_error, standard_output, text);
+  write_or_lose(standard_error, standard_output, comm::visible_text(text));
 }
 
 void redraw_line(std::string_view text) {
-  write_or_lose(standard_output, standard_error, fmt::format("\r\x1b[K{}", text));
+  write_or_lose(standard_output, standard_error, "\r\x1b[K" + comm::visible_text(text));
 }
 
 }  // namespace onebatch::launch
