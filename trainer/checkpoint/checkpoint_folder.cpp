@@ -159,7 +159,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
 
 PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files)
     : checkpoints_(checkpoints), step_(step) {
-  fs::create_directories(checkpoints);
+  if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   std::string name = ".";
   name.append(k_prefix).append(std::to_string(step)).append(".partial");
   partial_ = std::make_unique<PartialFolder>(checkpoints / name);

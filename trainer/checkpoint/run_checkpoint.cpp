@@ -2,6 +2,7 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/checkpoint/rank_generators.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/documents/documents.hpp"
@@ -83,13 +84,6 @@ std::string read_text(const fs::path& file) {
   text << in.rdbuf();
   if (!in) throw UserError("cannot read " + file.string());
   return text.str();
-}
-
-void write_text(const fs::path& file, const std::string& text) {
-  std::ofstream out(file, std::ios::binary);
-  out << text;
-  out.flush();
-  if (!out) throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
 }
 
 std::string rank_name(int rank, const std::string& name) {
