@@ -19,6 +19,8 @@ find_package(fmt 9 REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
+find_path(LIBZIP_INCLUDE_DIR zip.h REQUIRED)            # 1.7; its CMake files want its tools too
+find_library(LIBZIP_LIBRARY zip REQUIRED)
 if(ONEBATCH_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED)
 endif()
