@@ -26,6 +26,8 @@ find_library(UNWIND_PTRACE_LIBRARY NAMES libunwind-ptrace.a REQUIRED)   # 1.6
 find_library(UNWIND_GENERIC_LIBRARY NAMES libunwind-generic.a REQUIRED)
 find_library(UNWIND_LOCAL_LIBRARY NAMES libunwind.a REQUIRED)
 find_library(LZMA_LIBRARY NAMES lzma REQUIRED)          # which libunwind reads symbols with
+find_path(LIBZIP_INCLUDE_DIR zip.h REQUIRED)            # 1.7; its CMake files want its tools too
+find_library(LIBZIP_LIBRARY zip REQUIRED)
 if(ONEBATCH_BUILD_TESTS)
   find_package(GTest 1.12 REQUIRED)
 endif()

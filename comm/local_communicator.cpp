@@ -1,6 +1,7 @@
 #include "comm/local_communicator.hpp"
 
 #include "comm/error.hpp"
+#include "comm/visible_text.hpp"
 
 #include <unistd.h>
 
@@ -19,7 +20,7 @@ void LocalCommunicator::abort(std::string_view reason, int exit_code) {
 }
 
 void say_failure(int rank, std::string_view reason) {
-  const std::string line = "onebatch: rank " + std::to_string(rank) + " (" + host_name() + "): " + std::string(reason) + "\n";
+  const std::string line = visible_text("onebatch: rank " + std::to_string(rank) + " (" + host_name() + "): " + std::string(reason) + "\n");
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -14,6 +14,7 @@
 #include "launch/run_folder.hpp"
 #include "launch/run_observer.hpp"
 #include "launch/signals.hpp"
+#include "launch/standard_streams.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
@@ -93,7 +94,7 @@ class Program {
   bool agree_on_configuration(const std::vector<std::string>& mistakes) const {
     for (std::size_t rank = 0; rank < mistakes.size(); ++rank) {
       if (mistakes[rank].empty()) continue;
-      if (first()) fmt::print(stderr, "{}{}", mistakes[0].empty() ? fmt::format("on rank {} alone:\n", rank) : "", mistakes[rank]);
+      if (first()) print_error(fmt::format("{}{}", mistakes[0].empty() ? fmt::format("on rank {} alone:\n", rank) : "", mistakes[rank]));
       return false;
     }
     std::vector<AgreedItem> items = {{"the command", arguments_.command}};
@@ -108,7 +109,8 @@ class Program {
     if (!first() || world_.size() > 2 || world_.launcher().launcher != "mpirun" || sched_getaffinity(0, sizeof(cores), &cores) != 0) return;
     const auto all = static_cast<int>(std::thread::hardware_concurrency());
     if (CPU_COUNT(&cores) == 1 && all > world_.size()) {
-      fmt::print(stderr, "onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n", all);
+      print_error(
+          fmt::format("onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n", all));
     }
   }
 
@@ -127,7 +129,7 @@ class Program {
     std::optional<comm::LongWork> waiting;  // another machine's lock is watched for a while
     if (first()) waiting.emplace(world_.control(), "looking for the run's folder");
     agree_on_rank_0(world_.control(), [&] { folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string())); });
-    if (folder && !folder->said().empty() && !arguments_.quiet) fmt::print("{}\n", folder->said());
+    if (folder && !folder->said().empty() && !arguments_.quiet) print_out(fmt::format("{}\n", folder->said()));
     return folder;
   }
 
@@ -164,20 +166,20 @@ class Program {
   void print_result(const TrainResult& result) const {
     if (result.stopped_by_signal) {
       const bool goes_on = loaded_.configuration.checkpoint.resume == ResumeMode::automatic;
-      fmt::print("stopped after step {}, saved in {}; to go on{}: {}{}\n", result.steps, result.run_dir,
-                 world_.size() > 1 ? ", started as before" : "", arguments_.as_typed, goes_on ? "" : " --resume");
+      print_out(fmt::format("stopped after step {}, saved in {}; to go on{}: {}{}\n", result.steps, result.run_dir,
+                            world_.size() > 1 ? ", started as before" : "", arguments_.as_typed, goes_on ? "" : " --resume"));
       return;
     }
-    fmt::print("done: {} steps, {} samples, train loss {:.4f}", result.steps, result.consumed_samples, result.train_loss);
-    if (result.validation_loss) fmt::print(", validation loss {:.6f}", *result.validation_loss);
-    if (result.validation_accuracy) fmt::print(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
-    fmt::print("\n");
+    std::string text =
+        fmt::format("done: {} steps, {} samples, train loss {:.4f}", result.steps, result.consumed_samples, result.train_loss);
+    if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
+    if (result.validation_accuracy) text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
     if (result.samples_per_second > 0.0) {
-      fmt::print("{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms\n",
-                 result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
-                 result.predicted_step_seconds * 1e3);
+      text += fmt::format("\n{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms",
+                          result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
+                          result.predicted_step_seconds * 1e3);
     }
-    fmt::print("everything about the run is in {}\n", result.run_dir);
+    print_out(fmt::format("{}\neverything about the run is in {}\n", text, result.run_dir));
   }
 
   int probe() {
@@ -216,7 +218,7 @@ class Program {
     repeat_plan(session);
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
     write_json(to_json(report));
-    if (first()) fmt::print("{}", verify_text(report));
+    if (first()) print_out(verify_text(report));
     if (first() && !arguments_.svg_file.empty()) write_text_atomically(arguments_.svg_file, verify_svg(report));
     return code(report.pass ? ExitCode::done : ExitCode::verification_failed);
   }
@@ -227,19 +229,18 @@ class Program {
     const EvaluationResult result = session.evaluate(arguments_.checkpoint);
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);
-    fmt::print("validation loss {:.6f}", result.loss);
-    if (result.accuracy) fmt::print(", accuracy {:.2f} %", *result.accuracy * 100.0);
-    fmt::print(" over {} samples\n", result.samples);
+    const std::string accuracy = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
+    print_out(fmt::format("validation loss {:.6f}{} over {} samples\n", result.loss, accuracy, result.samples));
     return code(ExitCode::done);
   }
 
   int bench() const {
     nlohmann::ordered_json document = {{"ranks", world_.size()}, {"sizes", nlohmann::ordered_json::array()}};
     if (first() && !world_.why_not_shared().empty())
-      fmt::print(stderr, "onebatch: warning: without shared memory: {}\n", world_.why_not_shared());
-    if (first()) fmt::print("{}\n", all_reduce_header());
+      print_error(fmt::format("onebatch: warning: without shared memory: {}\n", world_.why_not_shared()));
+    if (first()) print_out(fmt::format("{}\n", all_reduce_header()));
     comm::bench_all_reduce(world_, static_cast<std::size_t>(arguments_.most_bytes), [&](const comm::AllReduceTiming& t) {
-      if (first()) fmt::print("{}\n", all_reduce_line(t));
+      if (first()) print_out(fmt::format("{}\n", all_reduce_line(t)));
       document["sizes"].push_back({{"bytes", t.bytes},
                                    {"seconds", t.seconds},
                                    {"mpi_seconds", t.mpi_seconds},
@@ -265,10 +266,10 @@ class Program {
     if (!first()) return code(ExitCode::done);
     nlohmann::ordered_json document = nlohmann::ordered_json::object();
     for (const std::string& line : describe_build_and_host()) {
-      fmt::print("{}\n", line);
+      print_out(fmt::format("{}\n", line));
       document[line.substr(0, line.find(": "))] = line.substr(line.find(": ") + 2);
     }
-    fmt::print("ranks: {}\n", world_.size());
+    print_out(fmt::format("ranks: {}\n", world_.size()));
     document["ranks"] = world_.size();
     write_json(document.dump(2));
     return code(ExitCode::done);
@@ -300,12 +301,12 @@ int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int
     world.close();
     return result;
   } catch (const AgreedError& error) {
-    if (world.rank() == 0) fmt::print(stderr, "onebatch: {}\n", error.what());
+    if (world.rank() == 0) print_error(fmt::format("onebatch: {}\n", error.what()));
     world.close();
     return code(error.code());
   } catch (const std::exception& error) {
     if (world.size() > 1) world.control().abort(first_words(error), code_of(error));
-    fmt::print(stderr, "onebatch: {}\n", first_words(error));
+    print_error(fmt::format("onebatch: {}\n", first_words(error)));
     return code_of(error);
   }
 }
@@ -331,7 +332,7 @@ int run(const Arguments& arguments) {
   try {
     world = comm::World::create(timeout_seconds_of(arguments));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "onebatch: {}\n", error.what());
+    print_error(fmt::format("onebatch: {}\n", error.what()));
     return code_of(error);
   }
   world->watchdog().on_incident([](const comm::Incident& incident) { write_incident(incident, {}); });

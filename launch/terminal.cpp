@@ -1,5 +1,6 @@
 #include "launch/terminal.hpp"
 
+#include "launch/standard_streams.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/timing.hpp"
 
@@ -7,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -60,8 +60,7 @@ Terminal::~Terminal() {
 void Terminal::print(std::string_view text) {
   if (options_.quiet) return;
   end_bar();
-  fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
-  std::fflush(stdout);
+  print_out(fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n"));
 }
 
 void Terminal::info(std::string_view line) {
@@ -70,7 +69,7 @@ void Terminal::info(std::string_view line) {
 
 void Terminal::warn(std::string_view line) {
   end_bar();
-  fmt::print(stderr, "onebatch: warning: {}\n", line);
+  print_error(fmt::format("onebatch: warning: {}\n", line));
 }
 
 void Terminal::fallback(std::string_view asked, std::string_view done) {
@@ -109,16 +108,15 @@ void Terminal::draw_bar(const StepRecord& record) {
   const double elapsed = std::chrono::duration<double>(now - begin_).count();
   const double left =
       elapsed / static_cast<double>(std::max<std::int64_t>(1, record.step - first_step_)) * static_cast<double>(last_step_ - record.step);
-  fmt::print("\r\x1b[K{}{} {}/{}  loss {:.4f}  {:.0f} samples/s  {} left", std::string(static_cast<std::size_t>(filled), '#'),
-             std::string(static_cast<std::size_t>(k_bar_width - filled), '.'), record.step, last_step_, record.loss,
-             record.samples_per_second, duration_text(left));
-  std::fflush(stdout);
+  redraw_line(fmt::format("{}{} {}/{}  loss {:.4f}  {:.0f} samples/s  {} left", std::string(static_cast<std::size_t>(filled), '#'),
+                          std::string(static_cast<std::size_t>(k_bar_width - filled), '.'), record.step, last_step_, record.loss,
+                          record.samples_per_second, duration_text(left)));
   bar_drawn_ = true;
   last_drawn_ = now;
 }
 
 void Terminal::end_bar() {
-  if (bar_drawn_) fmt::print("\n");
+  if (bar_drawn_) print_out("\n");
   bar_drawn_ = false;
 }
 

@@ -9,3 +9,10 @@ endforeach()
 add_test(NAME random_runs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/random_runs.py $<TARGET_FILE:onebatch>
          --cases 200 --minutes 4.5 --jobs 2 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(random_runs PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 LABELS oracle)
+# Archives that are damaged or forged, some hundred; by hand, any number.
+add_executable(load_archives oracle/load_archives.cpp)
+target_link_libraries(load_archives PRIVATE onebatch_settings onebatch_trainer LibTorch::CPU)
+set_target_properties(load_archives PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
+add_test(NAME mutated_archives COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/mutated_archives.py $<TARGET_FILE:onebatch> $<TARGET_FILE:load_archives>
+         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(mutated_archives PROPERTIES TIMEOUT 400 SKIP_RETURN_CODE 77 LABELS oracle)

@@ -141,6 +141,8 @@ struct Session::State {
                           .allow_shared_device = configuration.comm.allow_shared_device,
                           .simulate = configuration.simulate});
     set_up_arithmetic(configuration);
+    if (configuration.model.kind == ModelKind::torchscript && world.rank() == 0)
+      observer.info(configuration.model.path + " is TorchScript: it is code, and runs with your rights");
     or_does_not_fit(
         [&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
     for (const auto& [name, tensor] : model->parameters()) parameters_bytes += static_cast<std::int64_t>(tensor.nbytes());

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the includes: an arrow points only downward (launch -> trainer -> comm), and each library stays where it belongs."""
+"""Checks the includes: an arrow points only downward (launch -> trainer -> comm), and each library stays where it belongs. What the program
+says goes through launch/standard_streams.hpp alone."""
 import pathlib
 import re
 import sys
@@ -7,6 +8,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 OURS_ALLOWED = {"comm": ("comm/",), "trainer": ("trainer/", "comm/"), "launch": ("launch/", "trainer/", "comm/")}
+SPEAKS = re.compile(r"\bfmt::print\b|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|fprintf|puts|fputs|perror)\(")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 ONLY_UNDER = [
     (re.compile(r"^mpi\.h$"), ("comm",)),
@@ -50,6 +52,8 @@ def check():
     for folder, allowed in OURS_ALLOWED.items():
         for path in sources(folder):
             place = path.relative_to(ROOT)
+            if SPEAKS.search(path.read_text()):
+                problems.append(f"{place} writes to people itself: launch/standard_streams.hpp does that for all")
             for name in includes(path):
                 if name.split("/")[0] in OURS_ALLOWED and not name.startswith(allowed):
                     problems.append(f"{place} includes {name}: {folder}/ may include {', '.join(allowed)} alone")

@@ -399,6 +399,18 @@ TEST(PlannerTest, nonsense_is_refused) {
   EXPECT_THROW(plan_global_batch(8, {RankCost{"d", CostTable({{1, 1.0}}), 1, 0, std::nullopt, 0.0}}), UserError);
 }
 
+TEST(PlannerTest, a_batch_that_no_memory_holds_a_plan_for_is_refused) {
+  const std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{1, 1.0}, {64, 2.0}}), 1, 64, std::nullopt, 0.0});
+  for (const std::int64_t batch : {std::int64_t{10'000'000'000}, std::int64_t{1} << 40}) {
+    try {
+      plan_global_batch(batch, ranks);
+      FAIL() << batch;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("write a smaller batch.global_batch_size"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(PlannerTest, few_sizes_are_preferred_where_that_is_nearly_free) {
   const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.001}, {32, 1.032}}), 1, 32, std::nullopt, 0.0}};
   const Plan plan = plan_global_batch(64 + 1, ranks);

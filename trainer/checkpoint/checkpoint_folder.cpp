@@ -161,7 +161,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
 
 PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files)
     : checkpoints_(checkpoints), step_(step) {
-  fs::create_directories(checkpoints);
+  if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   remove_partial_ones(checkpoints);
   std::string name = ".";
   name.append(k_prefix).append(std::to_string(step)).append(".partial");

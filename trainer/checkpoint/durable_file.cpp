@@ -51,11 +51,15 @@ void sync_folder(const std::filesystem::path& folder) {
   if (result != 0) throw std::system_error(error, std::generic_category(), "cannot sync the folder " + folder.string());
 }
 
-void write_text_atomically(const std::filesystem::path& file, std::string_view text) {
-  const std::filesystem::path partial = file.string() + ".partial";
-  DurableFile out(partial);
+void write_text(const std::filesystem::path& file, std::string_view text) {
+  DurableFile out(file);
   out.write(std::as_bytes(std::span(text)));
   out.commit();
+}
+
+void write_text_atomically(const std::filesystem::path& file, std::string_view text) {
+  const std::filesystem::path partial = file.string() + ".partial";
+  write_text(partial, text);
   std::filesystem::rename(partial, file);
   sync_folder(file.has_parent_path() ? file.parent_path() : ".");
 }

@@ -31,6 +31,8 @@ class DurableFile {
 
 /// Makes a folder's entries (a rename, a new file) survive a power cut. Throws std::system_error.
 void sync_folder(const std::filesystem::path& folder);
+/// `text` under `file`, synced. Throws std::system_error.
+void write_text(const std::filesystem::path& file, std::string_view text);
 /// `text` under `file`, whole or not at all: written beside it, synced, renamed. Throws std::system_error.
 void write_text_atomically(const std::filesystem::path& file, std::string_view text);
 /// All of a file. Throws UserError naming one that cannot be read.

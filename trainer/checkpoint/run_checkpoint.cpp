@@ -10,8 +10,6 @@
 #include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
 
-#include <fstream>
-
 namespace onebatch {
 namespace {
 
@@ -22,13 +20,6 @@ constexpr const char* k_optimizer_file = "optimizer.safetensors";
 constexpr const char* k_buffers_file = "rank_buffers.safetensors";
 constexpr const char* k_generators_file = "rank_generators.safetensors";
 constexpr const char* k_state_file = "state.json";
-
-void write_text(const fs::path& file, const std::string& text) {
-  std::ofstream out(file, std::ios::binary);
-  out << text;
-  out.flush();
-  if (!out) throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
-}
 
 }  // namespace
 

@@ -1,19 +1,24 @@
 // Modules saved from Python by torch.jit.script or torch.jit.trace, as models.
+#include "trainer/device/compute_device.hpp"
 #include "trainer/error.hpp"
 #include "trainer/models/keyed_randomness.hpp"
+#include "trainer/models/script_archive.hpp"
 #include "trainer/models/script_graph.hpp"
 #include "trainer/models/script_tensors.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/models/torchscript_state.hpp"
 #include "trainer/models/trainable_module.hpp"
 
+#include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 namespace onebatch {
 namespace {
@@ -143,24 +148,41 @@ class TorchScriptModel final : public Model {
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
-Loaded load(const std::string& file) {
-  if (!std::filesystem::is_regular_file(file))
-    throw UserError("model.path = \"" + file + "\" is no file: write the path of a module saved by torch.jit.script(model).save(path)");
-  try {
-    torch::jit::ExtraFilesMap extra = {{k_non_persistent_file, ""}};
-    Loaded loaded{torch::jit::load(file, c10::Device(c10::kCPU), extra), {}};
-    std::istringstream lines(extra.at(k_non_persistent_file));
-    for (std::string line; std::getline(lines, line);) loaded.non_persistent.insert(line);
-    return loaded;
-  } catch (const c10::Error& error) {
-    throw UserError("model.path = \"" + file + "\" cannot be read as TorchScript (" + first_line(error) +
-                    "): save it in Python by torch.jit.script(model).save(path)");
+// LibTorch reads zip files by code of its own, which compares no checksums: it must read what was checked, and no byte in two records.
+void check_reader_agrees(const std::string& file, const std::vector<ZipRecord>& records) {
+  caffe2::serialize::PyTorchStreamReader reader(file);
+  bool agrees = reader.getAllRecords().size() == records.size();
+  std::map<std::size_t, std::size_t> ends;
+  for (const ZipRecord& record : records) {
+    agrees = agrees && reader.hasRecord(record.name);
+    if (!agrees) throw std::runtime_error("LibTorch finds other records in it than its directory has");
+    std::vector<std::byte> bytes(reader.getRecordSize(record.name), std::byte{0x5a});
+    reader.getRecord(record.name, bytes.data(), bytes.size());
+    if (bytes.size() != record.bytes || checksum_of(bytes) != record.checksum)
+      throw std::runtime_error("LibTorch does not read what its record " + record.name + " holds");
+    const std::size_t begin = reader.getRecordOffset(record.name);
+    std::size_t& end = ends[begin];
+    end = std::max(end, begin + static_cast<std::size_t>(record.packed_bytes));
+  }
+  std::size_t before = 0;
+  for (const auto& [begin, end] : ends) {
+    if (begin < before) throw std::runtime_error("its records overlap");
+    before = end;
   }
 }
 
-}  // namespace
+Loaded load(const std::string& file) {
+  if (!std::filesystem::is_regular_file(file))
+    throw UserError("model.path = \"" + file + "\" is no file: write the path of a module saved by torch.jit.script(model).save(path)");
+  check_reader_agrees(file, check_script_archive(file));
+  torch::jit::ExtraFilesMap extra = {{k_non_persistent_file, ""}};
+  Loaded loaded{torch::jit::load(file, c10::Device(c10::kCPU), extra), {}};
+  std::istringstream lines(extra.at(k_non_persistent_file));
+  for (std::string line; std::getline(lines, line);) loaded.non_persistent.insert(line);
+  return loaded;
+}
 
-std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
+std::unique_ptr<Model> load_model(const TorchScriptRequest& request) {
   const std::string& file = request.file;
   keep_operators_visible();
   Loaded loaded = load(file);
@@ -178,6 +200,20 @@ std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
   if (!trains)
     throw UserError(file + ": no parameter of the module requires a gradient: call requires_grad_() on those to train before saving it");
   return std::make_unique<TorchScriptModel>(std::move(loaded), request);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
+  try {
+    return load_model(request);
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {  // LibTorch throws many kinds, some when it first looks at a part of the file
+    if (is_out_of_memory(error)) throw;
+    throw UserError("model.path = \"" + request.file + "\" cannot be read as TorchScript (" + first_line(error) +
+                    "): save it in Python by torch.jit.script(model).save(path), or copy it anew");
+  }
 }
 
 }  // namespace onebatch

@@ -1,12 +1,16 @@
 #include "trainer/plan/rank_table.hpp"
 
+#include "trainer/error.hpp"
+
 #include <algorithm>
 #include <limits>
+#include <new>
 
 namespace onebatch {
 namespace {
 
 constexpr double k_infinite = std::numeric_limits<double>::infinity();
+constexpr std::size_t k_most_entries = (std::size_t{1} << 30) + 1;
 
 // The two ends, and the sizes of the table between them at which the slope does not fall.
 std::vector<TimedSize> find_corners(const CostTable& table, std::int64_t least, std::int64_t largest) {
@@ -129,12 +133,25 @@ double RankTable::seconds(std::int64_t num_samples) {
   return best_[static_cast<std::size_t>(num_samples)].seconds;
 }
 
+void RankTable::make_room(std::size_t wanted) {
+  try {
+    if (wanted > k_most_entries) throw std::bad_alloc();
+    if (best_.capacity() < wanted) best_.reserve(wanted + wanted / 2);
+    best_.resize(wanted);  // GCC 12 makes each entry wait for the one before it where resize() itself is given the value
+  } catch (const std::bad_alloc&) {
+    throw UserError(
+        "a plan that gives one rank " + std::to_string(wanted - 1) + " samples of a step takes " +
+        std::to_string(wanted * sizeof(Best) >> 20) +
+        " MiB of memory to find, which cannot be had: write a smaller batch.global_batch_size (at most 2^30 a rank), or batches "
+        "no larger than the data set");
+  }
+}
+
 void RankTable::extend(std::int64_t num_samples) {
   const auto wanted = static_cast<std::size_t>(num_samples) + 1;
   const std::size_t known = best_.size();
   if (wanted <= known) return;
-  if (best_.capacity() < wanted) best_.reserve(wanted + wanted / 2);
-  best_.resize(wanted);  // GCC 12 makes each entry wait for the one before it where resize() itself is given the value
+  make_room(wanted);
   std::fill(best_.begin() + static_cast<std::ptrdiff_t>(known), best_.end(), Best{k_infinite, 0});
   best_[0] = {0.0, 0};
   std::size_t n = std::max<std::size_t>(known, 1);

@@ -66,6 +66,7 @@ class RankTable {
   [[nodiscard]] std::int64_t least_of(std::int64_t num_samples, std::int64_t largest) const;
   // The table to ask about so many samples, this one or one of other sizes; null where they do not fit.
   RankTable* table_of(std::int64_t num_samples);
+  void make_room(std::size_t wanted);
   void extend(std::int64_t num_samples);
   void extend_free(std::size_t first);
   void extend_fixed(std::size_t n);

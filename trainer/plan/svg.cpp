@@ -1,12 +1,13 @@
 #include "trainer/plan/svg.hpp"
 
+#include "comm/visible_text.hpp"
 #include "trainer/formatted.hpp"
 
 namespace onebatch::svg {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : comm::visible_text(text)) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Every file of a checkpoint, and its folder, is on the disk before it has its name; the folder that it lies in, thereafter."""
+from common import *
+
+with Scratch() as s:
+    log = s.path / "syncs"
+    settings = ("--quiet", "--set", "run.max_steps=4", "--set", "checkpoint.every_steps=2", "--set", "checkpoint.keep=0")
+    run(2, "train", s.config, *settings, environment={"ONEBATCH_TEST_SYNCS": str(log)})
+    events = [line.rstrip("\n").split("\t") for line in log.read_text().splitlines()]
+    checkpoints = s.runs / "run" / "checkpoints"
+
+    def synced(path, begin, end):
+        return ["sync", str(path)] in events[begin:end]
+
+    check(synced(s.runs / "run", 0, len(events)), "the folder of the run, which has a new folder in it")
+    for step in (2, 4):
+        folder, partial = checkpoints / f"step-{step}", checkpoints / f".step-{step}.partial"
+        named = events.index(["rename", str(partial), str(folder)])
+        files = sorted(path.name for path in folder.iterdir())
+        check(len(files) >= 5 and "state.json" in files, "a checkpoint's files", str(files))
+        for file in files:
+            # The manifest is written under another name itself.
+            check(synced(partial / file, 0, named) or synced(partial / f"{file}.partial", 0, named), f"{file} of step {step} is not synced before it counts", str(events))
+        check(synced(partial, 0, named), f"the folder of step {step} is not synced before it counts", str(events))
+        check(synced(checkpoints, named, len(events)), f"the name of step {step} is not synced", str(events))
+print("checkpoints are on the disk")
