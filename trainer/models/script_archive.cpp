@@ -4,6 +4,7 @@
 
 #include <map>
 #include <stdexcept>
+#include <string_view>
 
 namespace onebatch {
 namespace {
@@ -45,8 +46,11 @@ std::vector<ZipRecord> check_script_archive(const std::string& file) {
   std::map<std::string, const ZipRecord*> by_name;
   for (const ZipRecord& record : records) by_name[record.name] = &record;
   if (by_name.contains(folder + "model.json")) throw std::runtime_error("it is of PyTorch 1.0's format");
+  // Files with newer operators have their version in another place.
+  const auto has = [&](const char* name) { return by_name.contains(folder + name); };
   for (const char* needed : {"data.pkl", "constants.pkl", "version"}) {
-    if (!by_name.contains(folder + needed)) throw std::runtime_error("its record " + folder + needed + " is missing");
+    if (!has(needed) && !(std::string_view(needed) == "version" && has(".data/version")))
+      throw std::runtime_error("its record " + folder + needed + " is missing");
   }
   for (const ZipRecord& record : records) {
     if (is_pickle(record.name)) check_storages(by_name, record.name);
