@@ -3,9 +3,16 @@
 #include "launch/commands.hpp"
 #include "launch/standard_streams.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+
 int main(int argc, char** argv) {
   const auto parsed = onebatch::launch::parse_arguments(argc, argv);
-  if (parsed.arguments) return onebatch::launch::run(*parsed.arguments);
+  if (parsed.arguments) {
+    const int code = onebatch::launch::run(*parsed.arguments);
+    std::fflush(nullptr);
+    std::_Exit(code);  // LibTorch would take its operators apart one by one, and nobody watches over that
+  }
   const auto print = parsed.exit_code == 0 ? onebatch::launch::print_out : onebatch::launch::print_error;
   print(parsed.text);
   return parsed.exit_code;

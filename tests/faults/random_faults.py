@@ -124,6 +124,31 @@ def strike(case, run, program, config):
     return True
 
 
+def where_they_are(program, config, launcher):
+    """For people: every process of the run, and where its threads are."""
+    text = ""
+    for process in [launcher, *processes_of(program, config).values()]:
+        text += subprocess.run(["ps", "-o", "pid,stat,wchan:20,args", "-p", str(process)], capture_output=True, text=True).stdout
+        text += subprocess.run([program.parent / "onebatch-stacks", str(process)], capture_output=True, text=True, timeout=20).stdout
+    return text
+
+
+def wake_when_over(case, run, program, config, folder):
+    """One that is stopped after all else is done has nobody left to notice: it is woken. And where all ranks are killed before they have met,
+    Open MPI's launcher may wait for them for ever: it is killed. Whether either was so."""
+    until = time.time() + TIMEOUT + ALLOWED + LOADING
+    while run.poll() is None and time.time() < until:
+        time.sleep(0.05)
+    left = processes_of(program, config)
+    if case.kind == "STOP" and (folder / "runs" / "run" / "result.json").exists() and list(left) == [case.guilty]:
+        send(left[case.guilty], "CONT")
+        return True
+    if case.kind == "KILL" and case.target == "all" and not left and run.poll() is None:
+        run.kill()
+        return True
+    return False
+
+
 def weights_of(folder):
     return (folder / "runs" / "run" / "checkpoints" / "latest" / "model.safetensors").read_bytes()
 
@@ -183,13 +208,17 @@ def run_case(program, case, expected):
             time.sleep(case.moment)
             struck = strike(case, run, program, config)
             begin = time.time()
+            was_over = wake_when_over(case, run, program, config, folder)
             try:
                 code = run.wait(timeout=90)
             except subprocess.TimeoutExpired:
+                where = where_they_are(program, config, run.pid)
                 os.killpg(run.pid, signal.SIGKILL)
-                raise Failed("it does not end") from None
+                output = log.read_text(errors="replace")
+                raise Failed(f"it does not end\n{where}") from None
             output = log.read_text(errors="replace")
-            check_end(case, struck, code, time.time() - begin, output)
+            if not was_over:
+                check_end(case, struck, code, time.time() - begin, output)
             check_left(folder, program, config)
             go_on(case, program, config, folder)
             check_left(folder, program, config)
