@@ -2,7 +2,7 @@
 """Random signals to random processes of a run at random moments: it ends in time, with a code that is documented, leaves nothing that no document
 names, and goes on to the very weights of a run that nobody disturbed.
 
-random_faults.py PROGRAM [--cases N] [--minutes M] [--seed S] [--case I] [--jobs J]
+random_faults.py PROGRAM [--cases N] [--minutes M] [--seed S] [--case I] [--jobs J] [--again]
 """
 import argparse
 import collections
@@ -248,6 +248,7 @@ def main():
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--case", type=int)
     options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--again", action="store_true", help="a case that fails is said and tried once more: moments are never the same twice")
     given = options.parse_args()
     program = pathlib.Path(given.program).resolve()
     expected = undisturbed(program)
@@ -258,7 +259,11 @@ def main():
         case = Case(given.seed, number)
         if time.time() > until:
             return None
-        return (case, *run_case(program, case, expected))
+        result = run_case(program, case, expected)
+        if result[0] and given.again:
+            print(f"failed once --seed {given.seed} --case {case.number}: {case.name}: {result[0]}", flush=True)
+            result = run_case(program, case, expected)
+        return (case, *result)
 
     numbers = [given.case] if given.case is not None else range(given.cases)
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
