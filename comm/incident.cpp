@@ -28,8 +28,8 @@ extern "C" void onebatch_note_request(int /*number*/) {
 }
 
 extern "C" void onebatch_note_crash(int number) {
-  int none = 0;
-  if (crash_number.compare_exchange_strong(none, number)) crash_thread = this_thread();
+  long none = 0;
+  if (crash_thread.compare_exchange_strong(none, this_thread())) crash_number = number;  // last: it is what is looked at
   const timespec pause{0, 10'000'000};
   for (int i = 0; i < k_most_waits && !told; ++i) nanosleep(&pause, nullptr);
   std::signal(number, SIG_DFL);
