@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from stages_test import ALLOWED, ENVIRONMENT, TIMEOUT, mpirun, ranks_of, write_config
+from stages_test import ALLOWED, ENVIRONMENT, TIMEOUT, mpirun, running, write_config
 
 PROGRAM, FAULTY = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 SEARCHED = dict(ENVIRONMENT, PATH=f"{PROGRAM.parent}:{os.environ['PATH']}")
@@ -68,14 +68,7 @@ def a_crash(folder, ranks, guilty, kind, function):
 
 
 def a_request(folder, ranks):
-    config = write_config(folder, 20000)
-    metrics = folder / "runs" / "run" / "metrics.jsonl"
-    run = subprocess.Popen(mpirun(ranks, PROGRAM, "train", config, "--quiet"), env=SEARCHED, stderr=subprocess.PIPE, text=True)
-    until = time.time() + 60
-    while not (metrics.exists() and metrics.stat().st_size > 0) and time.time() < until:
-        time.sleep(0.05)
-    processes = ranks_of(config)
-    assert len(processes) == ranks, processes
+    run, processes = running(folder, ranks, SEARCHED)
     for process in processes:
         os.kill(process, signal.SIGQUIT)
     until = time.time() + 20

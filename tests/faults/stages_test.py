@@ -81,15 +81,21 @@ def ranks_of(config):
     return [int(text) for text in found.stdout.split()]
 
 
-def a_suspended_run_goes_on(folder, ranks):
+def running(folder, ranks, environment):
+    """A long run that has done its first step, and its ranks' processes."""
     config = write_config(folder, 20000)
     metrics = folder / "runs" / "run" / "metrics.jsonl"
-    run = subprocess.Popen(mpirun(ranks, PROGRAM, "train", config, "--quiet", "--json", folder / "out.json"), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(mpirun(ranks, PROGRAM, "train", config, "--quiet"), env=environment, stderr=subprocess.PIPE, text=True)
     until = time.time() + 60
     while not (metrics.exists() and metrics.stat().st_size > 0) and time.time() < until:
         time.sleep(0.05)
     processes = ranks_of(config)
     assert len(processes) == ranks, processes
+    return run, processes
+
+
+def a_suspended_run_goes_on(folder, ranks):
+    run, processes = running(folder, ranks, ENVIRONMENT)
     for process in processes:
         os.kill(process, signal.SIGSTOP)
     time.sleep(3 * TIMEOUT)
