@@ -5,10 +5,21 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
 namespace onebatch::comm {
+namespace {
+
+void write_to_standard_error(std::string_view text) {
+  const std::string line = visible_text(text);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::atomic<void (*)(std::string_view)> say = write_to_standard_error;
+
+}  // namespace
 
 void LocalCommunicator::all_gather(const void* send, void* receive, std::size_t bytes_per_rank) {
   if (bytes_per_rank > 0) std::memmove(receive, send, bytes_per_rank);
@@ -20,8 +31,11 @@ void LocalCommunicator::abort(std::string_view reason, int exit_code) {
 }
 
 void say_failure(int rank, std::string_view reason) {
-  const std::string line = visible_text("onebatch: rank " + std::to_string(rank) + " (" + host_name() + "): " + std::string(reason) + "\n");
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  say.load()("onebatch: rank " + std::to_string(rank) + " (" + host_name() + "): " + std::string(reason) + "\n");
+}
+
+void say_failures_by(void (*function)(std::string_view text)) {
+  say = function;
 }
 
 }  // namespace onebatch::comm

@@ -23,7 +23,9 @@ class LocalCommunicator final : public Communicator {
   Watchdog* watchdog_;
 };
 
-/// One write of "onebatch: rank R (host): reason" to standard error, so that ranks' lines do not mix.
+/// Says "onebatch: rank R (host): reason" in one write, so that ranks' lines do not mix: to standard error.
 void say_failure(int rank, std::string_view reason);
+/// From now on by `function` instead, which any thread may call.
+void say_failures_by(void (*function)(std::string_view text));
 
 }  // namespace onebatch::comm

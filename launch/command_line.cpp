@@ -24,6 +24,7 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
   command->add_option("--json", arguments.json_file, "write the result as one document to this file");
   command->add_flag("--strict", arguments.strict, "an error where something else than asked would be done");
   command->add_flag("--quiet", arguments.quiet, "print only errors and the result");
+  command->add_option("--log-dir", arguments.log_folder, "add what each rank says, with the time, to rank-N.log in this folder");
   command->callback([&arguments, name] { arguments.command = name; });
   return command;
 }

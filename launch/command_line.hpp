@@ -13,6 +13,7 @@ struct Arguments {
   std::string config_file;
   std::vector<std::string> assignments;  // --set
   std::string json_file;
+  std::string log_folder;
   bool strict = false;
   bool quiet = false;
   bool resume = false;               // train

@@ -3,6 +3,7 @@
 #include "comm/all_reduce_bench.hpp"
 #include "comm/error.hpp"
 #include "comm/incident.hpp"
+#include "comm/local_communicator.hpp"
 #include "comm/long_work.hpp"
 #include "comm/watchdog.hpp"
 #include "comm/world.hpp"
@@ -10,6 +11,7 @@
 #include "launch/config_loader.hpp"
 #include "launch/dataset_size.hpp"
 #include "launch/incident_file.hpp"
+#include "launch/log_file.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/run_observer.hpp"
@@ -326,10 +328,12 @@ double timeout_seconds_of(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
   const bool saves = arguments.command == "train";
+  comm::say_failures_by(print_error);
   if (!saves) stop_listening_for_signals();
   comm::note_crashes_and_requests();
   std::unique_ptr<comm::World> world;
   try {
+    if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
     world = comm::World::create(timeout_seconds_of(arguments));
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", error.what()));

@@ -1,6 +1,7 @@
 // The program.
 #include "launch/command_line.hpp"
 #include "launch/commands.hpp"
+#include "launch/log_file.hpp"
 #include "launch/standard_streams.hpp"
 
 #include <cstdio>
@@ -10,6 +11,7 @@ int main(int argc, char** argv) {
   const auto parsed = onebatch::launch::parse_arguments(argc, argv);
   if (parsed.arguments) {
     const int code = onebatch::launch::run(*parsed.arguments);
+    onebatch::launch::end_log(code);
     std::fflush(nullptr);
     std::_Exit(code);  // LibTorch would take its operators apart one by one, and nobody watches over that
   }

@@ -3,13 +3,17 @@
 #include "comm/visible_text.hpp"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <sstream>
+#include <string>
 
 namespace onebatch::launch {
 namespace {
@@ -23,6 +27,7 @@ struct Stream {
 // As many as the process has.
 Stream standard_output = {STDOUT_FILENO, "standard output"};
 Stream standard_error = {STDERR_FILENO, "standard error"};
+Stream log_file = {-1, "the log file"};
 
 // A closed stream's number would go to the next file that is opened, and messages into that file. Its place is taken before any library
 // opens one, by something that cannot be written to either.
@@ -52,6 +57,7 @@ int write_all(int descriptor, std::string_view text) {
 }
 
 void write_or_lose(Stream& stream, Stream& other, std::string_view text) {
+  if (stream.descriptor < 0) return;
   const int error = write_all(stream.descriptor, text);
   if (error == 0 || stream.has_lost.exchange(true)) return;
   const std::string note =
@@ -59,14 +65,56 @@ void write_or_lose(Stream& stream, Stream& other, std::string_view text) {
   write_all(other.descriptor, note);
 }
 
+// "2026-02-28T09:30:00.123Z "
+std::string time_stamp() {
+  const auto now = std::chrono::system_clock::now();
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z ", fmt::gmtime(std::chrono::system_clock::to_time_t(now)), milliseconds);
+}
+
+void print(Stream& stream, Stream& other, std::string_view text) {
+  write_or_lose(stream, other, comm::visible_text(text));
+  print_to_log(text);
+}
+
+// Where `descriptor` leads to now, under a number that no library writes to.
+int moved(int descriptor) {
+  const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  return copy < 0 ? descriptor : copy;
+}
+
 }  // namespace
 
 void print_out(std::string_view text) {
-  write_or_lose(standard_output, standard_error, comm::visible_text(text));
+  print(standard_output, standard_error, text);
 }
 
 void print_error(std::string_view text) {
-  write_or_lose(standard_error, standard_output, comm::visible_text(text));
+  print(standard_error, standard_output, text);
+}
+
+void print_to_log(std::string_view text) {
+  if (log_file.descriptor < 0) return;
+  const std::string stamp = time_stamp();
+  std::istringstream lines(comm::visible_text(text));
+  std::string stamped;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) stamped += fmt::format("{}{}\n", stamp, line);
+  }
+  write_or_lose(log_file, standard_error, stamped);
+}
+
+bool out_is_terminal() {
+  return ::isatty(standard_output.descriptor) == 1;
+}
+
+void keep_log(int file) {
+  standard_output.descriptor = moved(STDOUT_FILENO);
+  standard_error.descriptor = moved(STDERR_FILENO);
+  ::dup2(file, STDOUT_FILENO);
+  ::dup2(file, STDERR_FILENO);
+  log_file.descriptor = moved(file);
+  ::close(file);
 }
 
 void redraw_line(std::string_view text) {

@@ -11,7 +11,16 @@ namespace onebatch::launch {
 void print_out(std::string_view text);
 /// To standard error.
 void print_error(std::string_view text);
-/// Puts `text` in the place of what the terminal's current line shows.
+/// Puts `text` in the place of what the terminal's current line shows. Not for the log file.
 void redraw_line(std::string_view text);
+/// For the log file alone; nothing where there is none.
+void print_to_log(std::string_view text);
+
+/// Whether standard output, as the program was started with it, is a terminal.
+bool out_is_terminal();
+
+/// From now on everything that is printed goes into `file` too, each line with its time; and what libraries write to the two streams
+/// themselves goes there alone. `file` is a descriptor open for appending, which this takes over.
+void keep_log(int file);
 
 }  // namespace onebatch::launch

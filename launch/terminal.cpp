@@ -22,7 +22,7 @@ constexpr std::int64_t k_no_limit = INT64_MAX;
 
 // mpirun gives its ranks a terminal of their own and copies what they write: where that goes is what counts.
 bool writes_to_terminal() {
-  if (isatty(STDOUT_FILENO) != 1) return false;
+  if (!out_is_terminal()) return false;
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
   std::error_code error;
   const auto target = std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", error).string();
@@ -58,9 +58,10 @@ Terminal::~Terminal() {
 }
 
 void Terminal::print(std::string_view text) {
-  if (options_.quiet) return;
+  const std::string whole = fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n");
+  if (options_.quiet) return print_to_log(whole);
   end_bar();
-  print_out(fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n"));
+  print_out(whole);
 }
 
 void Terminal::info(std::string_view line) {
@@ -93,11 +94,12 @@ void Terminal::training_begins(std::int64_t first_step, std::int64_t last_step) 
 }
 
 void Terminal::step_done(const StepRecord& record) {
-  if (options_.quiet) return;
-  if (on_terminal_) return draw_bar(record);
+  const bool draws = on_terminal_ && !options_.quiet;
+  if (draws) draw_bar(record);
   if (record.step % options_.every_steps != 0 && record.step != last_step_) return;
-  print(fmt::format("step {}/{}  epoch {}  loss {:.4f}  lr {:.3g}  {:.0f} samples/s", record.step, last_step_, record.epoch, record.loss,
-                    record.lr, record.samples_per_second));
+  const std::string line = fmt::format("step {}/{}  epoch {}  loss {:.4f}  lr {:.3g}  {:.0f} samples/s\n", record.step, last_step_,
+                                       record.epoch, record.loss, record.lr, record.samples_per_second);
+  draws ? print_to_log(line) : print(line);
 }
 
 void Terminal::draw_bar(const StepRecord& record) {

@@ -1,0 +1,41 @@
+#include "launch/log_file.hpp"
+
+#include "comm/error.hpp"
+#include "comm/launcher.hpp"
+#include "launch/standard_streams.hpp"
+#include "trainer/error.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+
+namespace onebatch::launch {
+namespace {
+
+const auto begin = std::chrono::steady_clock::now();
+
+}  // namespace
+
+void begin_log(const std::filesystem::path& folder, std::string_view command) {
+  const comm::LauncherView view = comm::read_launcher();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const auto file = folder / fmt::format("rank-{}.log", view.rank);
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0)
+    throw UserError(fmt::format("--log-dir: {}: {}; name a folder that can be written", file.string(), std::strerror(errno)));
+  keep_log(descriptor);
+  print_to_log(fmt::format("rank {} of {} on {}, process {}: {}\n", view.rank, view.size, comm::host_name(), ::getpid(), command));
+}
+
+void end_log(int exit_code) {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  print_to_log(fmt::format("ended with exit code {} after {:.1f} s\n", exit_code, seconds));
+}
+
+}  // namespace onebatch::launch
