@@ -19,6 +19,7 @@
 #include "launch/standard_streams.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/verify_svg.hpp"
 #include "trainer/plan/plan_cluster.hpp"

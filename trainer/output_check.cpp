@@ -1,7 +1,7 @@
 #include "trainer/output_check.hpp"
 
 #include "trainer/error.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 

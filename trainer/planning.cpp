@@ -7,7 +7,7 @@
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/named_tensors.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -51,7 +51,4 @@ class Session {
   std::unique_ptr<State> state_;
 };
 
-/// What was built and what is here: LibTorch, BLAS, threads, CUDA, NCCL, devices. A line each, "name: value".
-std::vector<std::string> describe_build_and_host();
-
 }  // namespace onebatch

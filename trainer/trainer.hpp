@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/configuration.hpp"
+#include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/error.hpp"
 #include "trainer/observer.hpp"

@@ -8,7 +8,7 @@
 #include "trainer/device/generators.hpp"
 #include "trainer/error.hpp"
 #include "trainer/fault_point.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/named_tensors.hpp"
 
 namespace onebatch {
 namespace {

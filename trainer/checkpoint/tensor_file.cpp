@@ -2,14 +2,12 @@
 
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
-#include "trainer/replica_state.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -39,45 +37,6 @@ const char* dtype_name(at::ScalarType type) {
     if (dtype.type == type) return dtype.name;
   }
   return nullptr;
-}
-
-bool can_be_saved(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && dtype_name(tensor.scalar_type()) != nullptr;
-}
-
-// What has one name in the file or several, of which any will do.
-std::vector<NamedTensor> named_as_in(const Model& model, const std::map<std::string, const SafetensorsEntry*>& in_file) {
-  std::vector<NamedTensor> all = state_of(model);
-  for (NamedTensor& item : model.state_dict()) all.push_back(std::move(item));
-  std::set<const c10::TensorImpl*> found;
-  std::set<std::string> names;
-  std::vector<NamedTensor> wanted;
-  for (const NamedTensor& item : all) {
-    if (!in_file.contains(item.name) || !names.insert(item.name).second) continue;
-    found.insert(item.tensor.unsafeGetTensorImpl());
-    wanted.push_back(item);
-  }
-  const std::vector<std::string> statistics = model.running_statistics();
-  for (const NamedTensor& item : model.parameters()) {
-    if (!found.contains(item.tensor.unsafeGetTensorImpl())) wanted.push_back(item);
-  }
-  for (const NamedTensor& item : model.buffers()) {
-    const bool must_be_there = std::ranges::find(statistics, item.name) != statistics.end();
-    if (must_be_there && !found.contains(item.tensor.unsafeGetTensorImpl())) wanted.push_back(item);
-  }
-  return wanted;
-}
-
-// Throws where the file has two values for what is one tensor in the model.
-void check_shared(const std::filesystem::path& file, const SafetensorsHeader& header, const std::vector<NamedTensor>& tensors,
-                  const std::map<std::string, const SafetensorsEntry*>& in_file) {
-  std::map<const c10::TensorImpl*, std::string> first;
-  for (const auto& [name, tensor] : tensors) {
-    const auto [other, is_new] = first.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (is_new) continue;
-    if (read_safetensors_entry(file, header, *in_file.at(name)) != read_safetensors_entry(file, header, *in_file.at(other->second)))
-      throw UserError(file.string() + ": " + other->second + " and " + name + " are one tensor in the model, but differ in the file");
-  }
 }
 
 void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry,
@@ -119,6 +78,10 @@ std::optional<at::ScalarType> type_of_dtype(const std::string& name) {
   return std::nullopt;
 }
 
+bool can_be_saved(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && dtype_name(tensor.scalar_type()) != nullptr;
+}
+
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                   const std::map<std::string, std::string>& metadata) {
   std::vector<std::vector<std::byte>> bytes;
@@ -139,38 +102,6 @@ void load_tensors(const std::filesystem::path& file, const std::vector<NamedTens
   const std::string wrong = differences(in_file, tensors, extra);
   if (!wrong.empty()) throw UserError(file.string() + " does not fit the model:" + wrong);
   for (const auto& target : tensors) copy_entry(file, header, *in_file.at(target.name), target);
-}
-
-void check_savable(const Model& model) {
-  for (const auto& [name, tensor] : model.parameters()) {
-    if (tensor.is_complex())
-      throw UserError(
-          "the parameter " + name + " is complex (" + c10::toString(tensor.scalar_type()) +
-          "), which is not trained here: keep real and imaginary part as one real parameter, and make it complex in the forward "
-          "(torch.view_as_complex)");
-  }
-  for (const auto& [name, tensor] : state_of(model)) {
-    if (can_be_saved(tensor)) continue;
-    throw UserError(name + " is " +
-                    (tensor.layout() == at::kStrided ? std::string("of type ") + c10::toString(tensor.scalar_type()) : "sparse") +
-                    ", which no checkpoint holds (safetensors): keep it in another type (complex: torch.view_as_real), or make it in the "
-                    "forward");
-  }
-}
-
-void load_weights(Model& model, const std::string& file) {
-  const SafetensorsHeader header = read_safetensors_header(file);
-  std::map<std::string, const SafetensorsEntry*> in_file;
-  for (const auto& entry : header.entries) in_file[entry.name] = &entry;
-  const std::vector<NamedTensor> tensors = named_as_in(model, in_file);
-  for (const auto& [name, tensor] : tensors) {
-    const auto found = in_file.find(name);
-    if (found == in_file.end() || type_of_dtype(found->second->dtype) != at::kDouble || !tensor.is_floating_point()) continue;
-    tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
-    at::Tensor(tensor).set_data(tensor.to(at::kDouble));  // until the model moves to the run's type, which may be as wide
-  }
-  load_tensors(file, tensors, Extra::refused);
-  check_shared(file, header, tensors, in_file);
 }
 
 }  // namespace onebatch

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/checkpoint/safetensors.hpp"
-#include "trainer/models/model.hpp"
+#include "trainer/named_tensors.hpp"
 
 #include <optional>
 
@@ -11,8 +11,8 @@ namespace onebatch {
 /// The type of the format's word; none where it is not supported.
 std::optional<at::ScalarType> type_of_dtype(const std::string& name);
 
-/// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be trained.
-void check_savable(const Model& model);
+/// Whether the format can hold it.
+bool can_be_saved(const at::Tensor& tensor);
 
 /// Writes live tensors, wherever they are, under their names. Throws std::system_error.
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,

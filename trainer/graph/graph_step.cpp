@@ -2,7 +2,7 @@
 
 #include "trainer/fault_point.hpp"
 #include "trainer/models/single_values.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/named_tensors.hpp"
 
 #include <ATen/ops/stack.h>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/configuration.hpp"
+#include "trainer/named_tensors.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -13,11 +14,6 @@
 #include <vector>
 
 namespace onebatch {
-
-struct NamedTensor {
-  std::string name;  // as in PyTorch's state_dict: "layer1.0.conv1.weight"
-  at::Tensor tensor;
-};
 
 /// Something that a name stands for, as text.
 struct NamedText {
@@ -65,6 +61,12 @@ class Model {
   /// ranks, or may differ between them.
   [[nodiscard]] virtual std::vector<std::string> running_statistics() const = 0;
 };
+
+/// Parameters and buffers, each tensor once.
+std::vector<NamedTensor> state_of(const Model& model);
+
+/// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be trained.
+void check_savable(const Model& model);
 
 struct ModelRequest {
   ModelConfiguration configuration;

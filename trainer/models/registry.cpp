@@ -1,10 +1,8 @@
 // From the configuration to a model.
-#include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/models/trainable_module.hpp"
-#include "trainer/replica_state.hpp"
 
 #include <ATen/Context.h>
 
@@ -43,6 +41,12 @@ std::shared_ptr<TrainableModule> make_module(const ModelRequest& request) {
 
 std::vector<NamedTensor> Model::state_dict() const {
   return state_of(*this);
+}
+
+std::vector<NamedTensor> state_of(const Model& model) {
+  auto tensors = model.parameters();
+  for (auto& buffer : model.buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
 }
 
 std::unique_ptr<Model> make_model(const ModelRequest& request) {

@@ -3,7 +3,7 @@
 #include "trainer/accumulation.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/graph/graph_step.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/named_tensors.hpp"
 
 namespace onebatch {
 namespace {

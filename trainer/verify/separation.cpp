@@ -2,7 +2,7 @@
 
 #include "trainer/device/generators.hpp"
 #include "trainer/formatted.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"
 
 #include <ATen/Context.h>
