@@ -50,6 +50,7 @@ class Trainee {
     request.simulate = {SimulatedDevice{}};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
+    choose_runner(configuration_, *replica_);
   }
 
   double seconds(const std::vector<MicroBatchRun>& runs) {
@@ -118,7 +119,7 @@ void compare_memory(const Share& share) {
   const double one_batch = plain.peak_bytes(share.whole());
   const double plain_peak = plain.peak_bytes(share.accumulated());
   const double kept = exact.peak_bytes(share.accumulated());
-  exact.replica().graph_step->keep_in_host(true);
+  exact.replica().runner->keep_in_host(true);
   const double in_host = exact.peak_bytes(share.accumulated());
   print_title(share);
   std::printf(

@@ -35,6 +35,7 @@ class Trainee {
     request.simulate = {SimulatedDevice{}};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration, *data_, *device_);
+    choose_runner(configuration, *replica_);
   }
 
   // Above what is held between steps, in `peak`.
@@ -72,7 +73,7 @@ int main(int argc, char** argv) {
   const Configuration configuration = configuration_of(argv[1], shape, samples);
   Trainee kept(configuration, samples);
   Trainee again(configuration, samples);
-  again.replica().recompute();
+  recompute(again.replica());
   std::vector<double> ratios;
   double kept_peak = 0.0;
   double again_peak = 0.0;

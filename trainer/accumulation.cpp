@@ -120,9 +120,9 @@ std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indice
                                    std::int64_t step, const AccumulationOptions& options) {
   comm::LocalCommunicator alone;
   try {
-    const bool shares = options.ranks != nullptr && replica.graph_step->shares_statistics();
-    return replica.graph_step->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone,
-                                          options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
+    const bool shares = options.ranks != nullptr && replica.runner->shares_statistics();
+    return replica.runner->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone,
+                                      options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
   }
@@ -148,7 +148,8 @@ LocalSums accumulate_gradient(Replica& replica, const Dataset& all, std::span<co
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
   const PaddedTo padded(all, longest_of(all, options.global_batch.empty() ? samples : options.global_batch));
   const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
-  if (replica.graph_step) {
+  if (replica.needs_runner && !replica.runner) throw std::logic_error("a replica whose steps need a runner has none");
+  if (replica.runner) {
     if (const auto sums = run_graph(replica, data, samples, micro_batches, step, options)) return *sums;
     recover_from_out_of_memory(replica.device);
     throw MicroBatchDoesNotFit(

@@ -3,20 +3,12 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/replica.hpp"
+#include "trainer/step_runner.hpp"
 
 #include <functional>
 #include <stdexcept>
 
 namespace onebatch {
-
-/// What one rank's micro-batches of one step came to.
-struct LocalSums {
-  double loss = 0.0;  // sum, not mean
-  double weight = 0.0;
-  double compute_seconds = 0.0;           // of all micro-batches, a simulated device's slowness included
-  std::int64_t out_of_memory_events = 0;  // micro-batches that were split
-  std::int64_t failed_size = 0;           // the smallest of them; 0 where there was none
-};
 
 /// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others: the step has to be done again.
 class MicroBatchDoesNotFit : public std::runtime_error {

@@ -268,7 +268,7 @@ void TrainingLoop::resume() {
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   load_replica(checkpoint, parts_.replica, parts_.control);
-  if (parts_.replica.graph_step) parts_.replica.graph_step->forget();
+  if (parts_.replica.runner) parts_.replica.runner->forget();
   if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
   if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty()) sum->set_bases(saved.bases);
   step_ = saved.step;

@@ -69,6 +69,7 @@ Padding padding_needed(const Configuration& configuration, const Dataset& data) 
     const UnlimitedMemory on_the_host(MemoryBudget::install());
     Host host;
     Replica replica(in_float64, data, host);
+    choose_runner(in_float64, replica);
     for (std::size_t i = 0; i < k_samples && i < candidates.size(); ++i) {
       const std::size_t place = i * (candidates.size() - 1) / (2 * (k_samples - 1));
       const Verdict verdict = judge(replica, data, candidates[place]);

@@ -5,9 +5,9 @@
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
+#include "trainer/named_tensors.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
-#include "trainer/named_tensors.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -84,7 +84,7 @@ ProbeRequest RunPlans::probe_request() const {
 
 const ClusterProfile& RunPlans::profile() {
   if (profile_) return *profile_;
-  if (replica_.graph_step) replica_.graph_step->keep_in_host(false);
+  if (replica_.runner) replica_.runner->keep_in_host(false);
   ProbeAnswer answer = probe_cluster(probe_request(), replica_, data_, reducer_, control_);
   profile_ = answer.profile;
   if (configuration_.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});

@@ -25,7 +25,7 @@ std::string RunPlans::why_not(const EpochPlan& plan) const {
                                  .dataset_size = data_.size(),
                                  .world_size = control_.size(),
                                  .grain = bitwise ? configuration_.batch.micro_batch_size.at(0) : 0,
-                                 .lock_step = replica_.graph_step && replica_.graph_step->in_lock_step()});
+                                 .lock_step = replica_.runner && replica_.runner->in_lock_step()});
 }
 
 void RunPlans::use_plan(EpochPlan plan) {
@@ -40,7 +40,7 @@ void RunPlans::repeat_plan(EpochPlan plan, const std::string& origin) {
 
 void RunPlans::adopt() {
   plan_ = given_->plan;
-  if (replica_.graph_step) replica_.graph_step->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(control_.rank())).kept_in_host);
+  if (replica_.runner) replica_.runner->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(control_.rank())).kept_in_host);
   if (!given_->origin.empty()) {
     const auto devices = comm::all_gather_text(control_, replica_.device.name());
     std::string others;

@@ -68,7 +68,7 @@ bool RunPlans::may_keep_in_host() const {
 void RunPlans::keep_in_host(std::size_t rank, bool in_host) {
   moved_ = true;
   profile_->ranks[rank].kept_in_host = in_host;
-  if (replica_.graph_step && static_cast<int>(rank) == control_.rank()) replica_.graph_step->keep_in_host(in_host);
+  if (replica_.runner && static_cast<int>(rank) == control_.rank()) replica_.runner->keep_in_host(in_host);
 }
 
 void RunPlans::keep_as_planned() {
@@ -205,7 +205,7 @@ std::vector<std::int64_t> RunPlans::failed_in_rehearsal(TrainingStep& step) {
   const bool fits = std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; });
   if (fits) step.run({.global_batch = samples, .plan = plan_->full, .lr = 0.0});
   // A batch of one sample may be too small for BatchNorm: better said now than at the epoch's end.
-  if (fits && plan_->last && plan_->last->global_batch_size == 1 && replica_.graph_step && replica_.graph_step->shares_statistics())
+  if (fits && plan_->last && plan_->last->global_batch_size == 1 && replica_.runner && replica_.runner->shares_statistics())
     step.run({.global_batch = std::span(samples).first(1), .plan = *plan_->last, .lr = 0.0});
   return failed;
 }

@@ -4,7 +4,6 @@
 #include "trainer/device/autocast.hpp"
 #include "trainer/error.hpp"
 #include "trainer/formatted.hpp"
-#include "trainer/graph/graph_step.hpp"
 #include "trainer/output_check.hpp"
 
 #include <algorithm>
@@ -65,10 +64,9 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       loss_scale(configuration.precision, configuration.batch.global_batch_size),
       batch_norm_layers(examined != nullptr ? examined->batch_norm_layers : model->batch_norm_layers()),
       running_statistics(examined != nullptr ? examined->batch_norm_statistics : model->running_statistics()),
-      has_batch_statistics(!batch_norm_layers.empty()) {
-  const BatchNormMode mode = has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
-  if (mode != BatchNormMode::local || configuration.memory.recompute == Recompute::on)
-    graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
+      has_batch_statistics(!batch_norm_layers.empty()),
+      needs_runner((has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::local) ||
+                   configuration.memory.recompute == Recompute::on) {
   if (has_to_settle(loss, data)) check_outputs(*this, data);
 }
 
@@ -111,7 +109,7 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
 }
 
 std::vector<NamedTensor> Replica::own_statistics() const {
-  if (!has_batch_statistics || (graph_step && graph_step->shares_statistics())) return {};
+  if (!has_batch_statistics || (runner && runner->shares_statistics())) return {};
   const std::vector<std::string>& names = running_statistics;
   std::vector<NamedTensor> own = model->buffers();
   std::erase_if(own, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) == names.end(); });
@@ -124,13 +122,5 @@ std::vector<NamedTensor> Replica::other_buffers() const {
   std::erase_if(others, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) != names.end(); });
   return others;
 }
-
-bool Replica::recompute() {
-  if (graph_step) return false;
-  graph_step = std::make_unique<GraphStep>(GraphOptions{});
-  return true;
-}
-
-Replica::~Replica() = default;
 
 }  // namespace onebatch

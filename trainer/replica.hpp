@@ -10,6 +10,7 @@
 #include "trainer/metrics/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/plan/plan.hpp"
+#include "trainer/step_runner.hpp"
 
 #include <functional>
 
@@ -18,7 +19,6 @@ namespace onebatch {
 namespace comm {
 class Communicator;
 }
-class GraphStep;
 
 /// How far a micro-batch of sequences is padded: to the longest of the global batch that it is a part of, as in one batch, or, where a
 /// sample's loss and gradient are seen not to depend on it, to the longest in it.
@@ -33,8 +33,6 @@ struct Replica {
   /// `examined`: what was seen of it; null: its BatchNorms are those that it names.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
           std::byte* gradient_storage, const Examination* examined = nullptr);
-  ~Replica();
-
   /// A micro-batch on the device, augmented where it is to be trained with in `step` (none: as it is), and its weight, which is 0 where the
   /// model tells it.
   struct Loaded {
@@ -55,9 +53,6 @@ struct Replica {
   /// Buffers that are no statistics: the same on every rank.
   [[nodiscard]] std::vector<NamedTensor> other_buffers() const;
 
-  /// From now on activations are computed again in the backward instead of kept. False where a graph runs the steps already.
-  bool recompute();
-
   ComputeDevice& device;
   at::ScalarType type;                     // the parameters'
   at::ScalarType loss_type;                // what outputs are widened to
@@ -69,10 +64,11 @@ struct Replica {
   FlatGradients gradients;
   Optimizer optimizer;
   LossScale loss_scale;
-  std::unique_ptr<GraphStep> graph_step;        // where a step is run segment by segment, else null
+  std::unique_ptr<StepRunner> runner;           // null: micro-batches one after the other
   std::vector<std::string> batch_norm_layers;   // that take statistics of their batch in training
   std::vector<std::string> running_statistics;  // buffers that those update
   bool has_batch_statistics;                    // there are any: a sample's gradient depends on which others are in its micro-batch
+  bool needs_runner;                            // choose_runner() is to be called before a step
   Padding padding = Padding::global_batch;
   Timeline* timeline = nullptr;           // where spans go; none: nowhere
   comm::Communicator* control = nullptr;  // is told before every micro-batch that this rank goes on; none: nobody is

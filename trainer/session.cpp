@@ -1,4 +1,5 @@
 #include "trainer/session.hpp"
+#include "trainer/graph/graph_step.hpp"
 
 #include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
@@ -94,7 +95,7 @@ struct Session::State {
                         "what: write batch_norm.mode = \"exact\", or batch_norm.frozen = true");
     world.set_activity("taking the model apart");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
-    if (replica->graph_step || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data, examination); });
+    if (replica->runner || may_recompute) agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *data, examination); });
     // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
     broadcast_tensors(live_tensors(*replica), talk->control());
     reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *device,
@@ -224,6 +225,7 @@ struct Session::State {
       }
       const Examination* seen = examination.examined ? &examination : nullptr;
       replica = std::make_unique<Replica>(configuration, *data, *device, std::move(model), storage, seen);
+      choose_runner(configuration, *replica);
     });
   }
 

@@ -40,6 +40,7 @@ class AccumulationTest : public ::testing::Test {
     request.simulate = {played};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration, *data_, *device_);
+    choose_runner(configuration, *replica_);
     samples_.resize(96);
     std::iota(samples_.begin(), samples_.end(), std::int64_t{7});
   }

@@ -1,5 +1,6 @@
 // A step that ran out of memory under BatchNorm in training: discarded, and done again it is the step of a run that was planned so from the
 // start.
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/step.hpp"
 
 #include "comm/local_communicator.hpp"
@@ -34,6 +35,7 @@ class Trainee {
     request.simulate = {SimulatedDevice{}};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
+    choose_runner(configuration_, *replica_);
     reducer_ = std::make_unique<GradientReducer>(alone_, queue_, replica_->gradients, *device_, ReducerOptions{});
     step_ = std::make_unique<TrainingStep>(*replica_, *data_, *reducer_, alone_, Clipping{1.0, {}});
     samples_.resize(k_batch);

@@ -3,6 +3,7 @@
 
 #include "comm/ranks_main.hpp"
 #include "trainer/error.hpp"
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/replica_check.hpp"
 
@@ -54,6 +55,7 @@ class Trainee {
     device_ = bind_device(request);
     data_ = open_dataset(c.data.train, Split::train, 1);
     replica = std::make_unique<Replica>(c, *data_, *device_, wrap_module(std::make_shared<MaskedModule>(), frozen), nullptr);
+    choose_runner(c, *replica);
   }
   [[nodiscard]] at::Tensor buffer(const std::string& name) const {
     for (const NamedTensor& one : replica->model->buffers()) {

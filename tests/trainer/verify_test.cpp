@@ -1,5 +1,6 @@
 // What verify judges by: what is no number, how large a tolerance may be, what so many sums round, and what an optimizer is to do.
 #include "trainer/device/compute_device.hpp"
+#include "trainer/graph/graph_step.hpp"
 #include "trainer/verify/expected_update.hpp"
 #include "trainer/verify/judgement.hpp"
 #include "trainer/verify/reference_buffers.hpp"
@@ -80,6 +81,7 @@ class Bench {
   explicit Bench(const std::function<void(Configuration&)>& change = [](Configuration&) {})
       : configuration_(changed(change)), data_(open_dataset(configuration_.data.train, Split::train, 1)), device_(bound()) {
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
+    choose_runner(configuration_, *replica_);
   }
   [[nodiscard]] ReferenceParts parts() const { return {configuration_, *data_, *replica_}; }
   [[nodiscard]] ReferenceModel model(at::ScalarType type) const {

@@ -151,14 +151,16 @@ void check_in(const Tolerance& tolerance, const Configuration& given, const Data
   Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
-  replica.graph_step = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
+  auto runner = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
+  GraphStep& graph = *runner;
+  replica.runner = std::move(runner);
   // Statistics of one sample are none.
   const std::int64_t least = replica.has_batch_statistics ? 2 : 1;
   std::vector<SampleList> watched;
   for (const std::int64_t size : {least + 1, least}) {
     const SampleList samples = samples_from(0, std::min(size, data.size()), data);
     if (!watched.empty() && watched.back().size() == samples.size()) break;
-    replica.graph_step->watch(replica, data, samples, 0);
+    graph.watch(replica, data, samples, 0);
     watched.push_back(samples);
   }
   change_parameters(replica);

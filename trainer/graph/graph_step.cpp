@@ -152,4 +152,16 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
   return shortest;
 }
 
+void choose_runner(const Configuration& configuration, Replica& replica) {
+  if (!replica.needs_runner) return;
+  const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
+  replica.runner = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
+}
+
+bool recompute(Replica& replica) {
+  if (replica.runner) return false;
+  replica.runner = std::make_unique<GraphStep>(GraphOptions{});
+  return true;
+}
+
 }  // namespace onebatch

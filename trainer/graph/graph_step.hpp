@@ -27,36 +27,30 @@ struct GraphOptions {
   AutogradGraph graph = AutogradGraph::left_out;
 };
 
-/// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing about that.
-enum class Samples { of_a_step, of_a_trial };
-
-class GraphStep {
+class GraphStep : public StepRunner {
  public:
   explicit GraphStep(const GraphOptions& options) : options_(options) {}
 
-  /// What micro-batches keep of a share lies in host memory: slower, but a share of any size fits. Nothing else keeps more than one
-  /// micro-batch's.
-  void keep_in_host(bool in_host) {
+  void keep_in_host(bool in_host) override {
     place_ = in_host && options_.statistics == BatchNormMode::exact ? ShelfPlace::host : ShelfPlace::device;
   }
 
-  /// As accumulate_gradient(), with BatchNorm's statistics shared as the mode says over the micro-batches of all `ranks`, which makes it
-  /// collective over them. Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all
-  /// ranks UserError where a step's BatchNorm has one value per channel in all.
+  /// Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all ranks UserError where
+  /// a step's BatchNorm has one value per channel in all.
   LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                       const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks, Samples which);
+                       const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
+                       Samples which) override;
 
   /// Captures the model with a micro-batch of these samples, where none of its shapes was. Throws as accumulate() does.
   void watch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);
-  /// Numbers that it has read from buffers may be others: after a checkpoint was loaded.
-  void forget() { graphs_.clear(); }
+  void forget() override { graphs_.clear(); }
 
-  [[nodiscard]] bool shares_statistics() const { return options_.statistics != BatchNormMode::local; }
-  [[nodiscard]] bool in_lock_step() const { return options_.statistics == BatchNormMode::sync; }
-  /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one of them.
-  [[nodiscard]] double kept_bytes_per_sample() const { return options_.statistics == BatchNormMode::exact ? kept_bytes_per_sample_ : 0.0; }
-  /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
-  double exchange_seconds(comm::Communicator& ranks) const;
+  [[nodiscard]] bool shares_statistics() const override { return options_.statistics != BatchNormMode::local; }
+  [[nodiscard]] bool in_lock_step() const override { return options_.statistics == BatchNormMode::sync; }
+  [[nodiscard]] double kept_bytes_per_sample() const override {
+    return options_.statistics == BatchNormMode::exact ? kept_bytes_per_sample_ : 0.0;
+  }
+  double exchange_seconds(comm::Communicator& ranks) const override;
 
  private:
   const Graph& graph_of(Replica& replica, const Batch& batch, std::span<const std::int64_t> samples, std::int64_t step);
@@ -67,5 +61,12 @@ class GraphStep {
   double kept_bytes_per_sample_ = 0.0;
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
+
+/// Gives the replica what runs its steps where the configuration asks for more than one micro-batch after the other: shared statistics, or
+/// recomputation. To be called once, after its constructor.
+void choose_runner(const Configuration& configuration, Replica& replica);
+
+/// From now on activations are computed again in the backward instead of kept. False where the replica has a runner already.
+bool recompute(Replica& replica);
 
 }  // namespace onebatch

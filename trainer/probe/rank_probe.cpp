@@ -84,7 +84,7 @@ class RankProbe {
   /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where they have changed.
   Confirmed confirm(RankProfile& known) {
     control_.set_activity("confirming what an earlier probe has found");
-    if (known.recomputes) replica_.recompute();
+    if (known.recomputes) recompute(replica_);
     Trial trial;
     agree(control_, [&] { trial = run_trial(known.largest_micro_batch).trial; });
     const double expected = CostTable(known.step_seconds).seconds(known.largest_micro_batch);
@@ -159,7 +159,7 @@ class RankProbe {
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
     SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
-    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && replica_.recompute()) {
+    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(replica_)) {
       profile.recomputes = true;
       found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
     }
@@ -182,8 +182,8 @@ class RankProbe {
   // A trial of n samples is a share of n too, so its activations have what is kept of the share in them.
   void find_room(RankProfile& profile) const {
     MemoryUse& memory = profile.memory;
-    if (replica_.graph_step)
-      memory.kept_bytes_per_sample = std::min(replica_.graph_step->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
+    if (replica_.runner)
+      memory.kept_bytes_per_sample = std::min(replica_.runner->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
     memory.activation_bytes_per_sample -= memory.kept_bytes_per_sample;
     const std::int64_t left = profile.memory_limit_bytes - profile.resident_bytes - memory.workspace_bytes;
     profile.room_bytes = static_cast<std::int64_t>((1.0 - request_.probe.margin) * static_cast<double>(std::max<std::int64_t>(0, left)));
@@ -206,9 +206,9 @@ class RankProbe {
       replica_.device.synchronize();
       seconds.push_back(seconds_since(start));
     }
-    if (replica_.graph_step) {
-      profile.lock_step = replica_.graph_step->in_lock_step();
-      profile.exchange_seconds = replica_.graph_step->exchange_seconds(control_);
+    if (replica_.runner) {
+      profile.lock_step = replica_.runner->in_lock_step();
+      profile.exchange_seconds = replica_.runner->exchange_seconds(control_);
     }
     profile.reduce_seconds = median(seconds);
   }

@@ -19,14 +19,16 @@ Configuration in_float64(Configuration configuration) {
 }  // namespace
 
 struct HostReplica::Parts {
-  explicit Parts(const ReferenceParts& parts) : configuration(in_float64(parts.configuration)), replica(configuration, parts.data, host) {}
+  explicit Parts(const ReferenceParts& parts) : configuration(in_float64(parts.configuration)), replica(configuration, parts.data, host) {
+    choose_runner(configuration, replica);
+  }
   Configuration configuration;
   Host host;
   Replica replica;
 };
 
 HostReplica::HostReplica(const ReferenceParts& parts, const Weights& weights) : parts_(parts), own_(std::make_unique<Parts>(parts)) {
-  if (parts.replica.graph_step) own_->replica.recompute();
+  if (parts.replica.runner) recompute(own_->replica);
   set_weights(state_of(*own_->replica.model), state_of(*parts.replica.model), weights);
 }
 

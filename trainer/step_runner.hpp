@@ -1,0 +1,54 @@
+// How a rank's micro-batches of a step are run where they are not run one after the other, each forward and backward.
+#pragma once
+
+#include "comm/communicator.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/plan/plan.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace onebatch {
+
+struct Replica;
+
+/// What one rank's micro-batches of one step came to.
+struct LocalSums {
+  double loss = 0.0;  // sum, not mean
+  double weight = 0.0;
+  double compute_seconds = 0.0;           // of all micro-batches, a simulated device's slowness included
+  std::int64_t out_of_memory_events = 0;  // micro-batches that were split
+  std::int64_t failed_size = 0;           // the smallest of them; 0 where there was none
+};
+
+/// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing about that.
+enum class Samples { of_a_step, of_a_trial };
+
+class StepRunner {
+ public:
+  StepRunner() = default;
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+  virtual ~StepRunner() = default;
+
+  /// As accumulate_gradient(), with BatchNorm's statistics shared over the micro-batches of all `ranks` where shares_statistics() says so,
+  /// which makes it collective over them.
+  virtual LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
+                               Samples which) = 0;
+
+  /// What micro-batches keep of a share lies in host memory, where anything is kept of more than one: slower, but a share of any size fits.
+  virtual void keep_in_host(bool in_host) = 0;
+  /// Numbers that it has read from buffers may be others: after a checkpoint was loaded.
+  virtual void forget() = 0;
+
+  [[nodiscard]] virtual bool shares_statistics() const = 0;
+  [[nodiscard]] virtual bool in_lock_step() const = 0;
+  /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one of them.
+  [[nodiscard]] virtual double kept_bytes_per_sample() const = 0;
+  /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
+  virtual double exchange_seconds(comm::Communicator& ranks) const = 0;
+};
+
+}  // namespace onebatch
