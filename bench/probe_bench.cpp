@@ -3,8 +3,8 @@
 // run.
 //   probe_bench [CASES [BUDGET_SCALE [STEPS_AFTER [SEED [COMPARE_EVERY]]]]]
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/probe/find_batch_size.hpp"
 #include "trainer/probe/timing.hpp"

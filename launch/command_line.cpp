@@ -1,8 +1,8 @@
 #include "launch/command_line.hpp"
 
 #include "launch/nearest.hpp"
-#include "trainer/error.hpp"
-#include "trainer/version.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/version.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -2,7 +2,7 @@
 // one table.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 #include <toml++/toml.h>
 

@@ -1,7 +1,7 @@
 // From a TOML text and --set arguments to a configuration, with all mistakes at once.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 #include <map>
 #include <string>

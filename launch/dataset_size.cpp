@@ -2,7 +2,7 @@
 
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/data/idx.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 namespace onebatch::launch {
 namespace {

@@ -1,7 +1,7 @@
 // How many samples there are, without opening them on any device.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 #include <optional>
 

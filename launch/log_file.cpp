@@ -3,7 +3,7 @@
 #include "comm/error.hpp"
 #include "comm/launcher.hpp"
 #include "launch/standard_streams.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

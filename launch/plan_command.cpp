@@ -2,7 +2,7 @@
 
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/plan/all_reduce_model.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"

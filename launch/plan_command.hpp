@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/command_line.hpp"
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/observer.hpp"
 #include "trainer/plan/planner.hpp"
 

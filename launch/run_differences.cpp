@@ -3,7 +3,7 @@
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "launch/plan_command.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 namespace onebatch::launch {
 namespace {

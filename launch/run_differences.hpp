@@ -1,7 +1,7 @@
 // What of a run's configuration is another than when it was saved.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 #include <filesystem>
 #include <string>

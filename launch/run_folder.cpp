@@ -2,7 +2,7 @@
 
 #include "launch/run_differences.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <algorithm>
 #include <charconv>

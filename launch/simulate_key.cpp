@@ -1,7 +1,7 @@
 #include "launch/simulate_key.hpp"
 
 #include "launch/key_types.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 namespace onebatch::launch {
 namespace {

@@ -3,8 +3,8 @@
 #include "comm/local_communicator.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/device/failed_backward.hpp"
-#include "trainer/error.hpp"
-#include "trainer/fault_point.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/fault_point.hpp"
 #include "trainer/graph/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -2,7 +2,7 @@
 
 #include "comm/error.hpp"
 #include "trainer/device/compute_device.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <c10/util/Exception.h>
 

@@ -3,7 +3,7 @@
 
 #include "comm/collective_queue.hpp"
 #include "comm/world.hpp"
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/observer.hpp"
 

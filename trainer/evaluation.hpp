@@ -3,7 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/replica.hpp"
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 
 namespace onebatch {
 

@@ -2,7 +2,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/loop.hpp"
 
 namespace onebatch {

@@ -1,8 +1,8 @@
 #include "trainer/loss.hpp"
 
 #include "trainer/data/dataset.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/argmax.h>

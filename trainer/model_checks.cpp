@@ -1,8 +1,8 @@
 #include "trainer/model_checks.hpp"
 
 #include "trainer/agreement.hpp"
-#include "trainer/error.hpp"
-#include "trainer/mix_bits.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/mix_bits.hpp"
 #include "trainer/padding_check.hpp"
 
 #include <ATen/Context.h>

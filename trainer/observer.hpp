@@ -1,9 +1,9 @@
 // What a program is told while the library works: progress, results, and every change of plan. launch/ shows it on the terminal.
 #pragma once
 
-#include "trainer/plan/plan.hpp"
-#include "trainer/probe/profile.hpp"
-#include "trainer/results.hpp"
+#include "trainer/base/plan.hpp"
+#include "trainer/base/profile.hpp"
+#include "trainer/base/results.hpp"
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
 #include "trainer/output_check.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>

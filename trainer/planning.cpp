@@ -2,8 +2,8 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/named_tensors.hpp"
 #include "trainer/plan/plan_cluster.hpp"

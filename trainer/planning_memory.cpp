@@ -1,8 +1,8 @@
 // What a run's plans do about memory: where exact BatchNorm keeps what it keeps, and what gives way where memory runs out.
 #include "trainer/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/planning.hpp"

@@ -2,8 +2,8 @@
 
 #include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/output_check.hpp"
 
 #include <algorithm>

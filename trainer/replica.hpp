@@ -9,7 +9,7 @@
 #include "trainer/loss.hpp"
 #include "trainer/metrics/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/plan.hpp"
 #include "trainer/step_runner.hpp"
 
 #include <functional>

@@ -1,6 +1,6 @@
 #include "trainer/replica_check.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <algorithm>

@@ -7,9 +7,9 @@
 #include "trainer/communication.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/evaluation.hpp"
-#include "trainer/fault_point.hpp"
+#include "trainer/base/fault_point.hpp"
 #include "trainer/graph/capture_check.hpp"
 #include "trainer/loop.hpp"
 #include "trainer/model_checks.hpp"
@@ -17,7 +17,7 @@
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica_state.hpp"
 #include "trainer/verify.hpp"
-#include "trainer/version.hpp"
+#include "trainer/base/version.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/world.hpp"
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/observer.hpp"
 
 #include <atomic>

@@ -3,7 +3,7 @@
 #include "trainer/step.hpp"
 
 #include "trainer/agreement.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/graph/graph_step.hpp"
 
 #include <algorithm>

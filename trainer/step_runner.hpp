@@ -3,7 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/plan.hpp"
 
 #include <cstdint>
 #include <span>

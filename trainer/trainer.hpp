@@ -1,12 +1,12 @@
 // All that a program needs: #include <onebatch/trainer.hpp>. Free of LibTorch.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/observer.hpp"
 #include "trainer/plan/plan_report.hpp"
 #include "trainer/plan/planner.hpp"
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 #include "trainer/session.hpp"

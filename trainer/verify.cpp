@@ -6,7 +6,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica_check.hpp"

@@ -2,7 +2,7 @@
 // stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations as the last step took).
 // It writes the moment of the fault (seconds since the epoch) to the file.
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/fault_point.hpp"
+#include "trainer/base/fault_point.hpp"
 
 #include <chrono>
 #include <csignal>

@@ -2,7 +2,7 @@
 // UserError for what it refuses, or a value that does not survive being written and read again.
 #pragma once
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <filesystem>
 #include <functional>

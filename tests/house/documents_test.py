@@ -62,7 +62,7 @@ def check_places():
 
 def check_exit_codes():
     documented = set(re.findall(r"^\| (\d+) \|", text("docs/exit_codes.md"), re.M))
-    block = re.search(r"enum class ExitCode[^{]*{([^}]*)}", text("trainer/error.hpp")).group(1)
+    block = re.search(r"enum class ExitCode[^{]*{([^}]*)}", text("trainer/base/error.hpp")).group(1)
     return differences("exit code", documented, set(re.findall(r"= (\d+)", block)))
 
 

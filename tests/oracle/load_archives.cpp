@@ -1,5 +1,5 @@
 // Loads TorchScript archives as the program does. A line for each file: what came of it, and a digest of all its tensors, which are read.
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/named_tensors.hpp"
 

@@ -2,7 +2,7 @@
 #include "trainer/accumulation.hpp"
 
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>

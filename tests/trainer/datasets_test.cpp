@@ -4,7 +4,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/output_check.hpp"
 
 #include <ATen/ops/arange.h>

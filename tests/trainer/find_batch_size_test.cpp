@@ -2,7 +2,7 @@
 #include "trainer/probe/find_batch_size.hpp"
 
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>

@@ -1,7 +1,7 @@
 // Dropout between recurrent layers, against layers stacked by hand.
 #include "trainer/models/keyed_recurrent.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/sample_dropout.hpp"
 

@@ -1,7 +1,7 @@
 // Parameters whose elements do not lie row by row: gradients, moments and updates follow them.
 #include "trainer/models/layout.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/graph/shelf.hpp"
 #include "trainer/optim/optimizer.hpp"
 

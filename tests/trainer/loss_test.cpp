@@ -1,6 +1,6 @@
 #include "trainer/loss.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

@@ -1,6 +1,6 @@
 #include "trainer/models/model.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>

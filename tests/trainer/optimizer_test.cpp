@@ -1,7 +1,7 @@
 #include "trainer/optim/optimizer.hpp"
 
 #include "comm/local_communicator.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/gradients/clipping.hpp"
 
 #include <ATen/ops/full.h>

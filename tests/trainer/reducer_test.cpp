@@ -4,7 +4,7 @@
 #include "comm/half.hpp"
 #include "comm/ranks_main.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/replica_check.hpp"
 #include "trainer/replica_state.hpp"
 

@@ -2,7 +2,7 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 
 #include "comm/ranks_main.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/replica_check.hpp"

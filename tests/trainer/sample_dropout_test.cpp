@@ -1,6 +1,6 @@
 #include "trainer/models/sample_dropout.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>

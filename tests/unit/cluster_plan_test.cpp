@@ -4,7 +4,7 @@
 #include "trainer/plan/plan_svg.hpp"
 #include "trainer/plan/sweep.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #include "trainer/documents/documents.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 #include "trainer/plan/grain.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gtest/gtest.h>
 

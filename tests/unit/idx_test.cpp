@@ -1,7 +1,7 @@
 #include "trainer/data/idx.hpp"
 
 #include "scratch_folder.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gmock/gmock.h>
 #include <zlib.h>

@@ -1,6 +1,6 @@
 #include "trainer/plan/lock_step.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gtest/gtest.h>
 

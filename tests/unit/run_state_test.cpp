@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/run_state.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

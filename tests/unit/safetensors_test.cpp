@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/safetensors.hpp"
 
 #include "scratch_folder.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>

@@ -2,7 +2,7 @@
 
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/json_reader.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

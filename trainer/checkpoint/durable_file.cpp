@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/durable_file.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/device/generators.hpp"
-#include "trainer/error.hpp"
-#include "trainer/fault_point.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/fault_point.hpp"
 #include "trainer/named_tensors.hpp"
 
 namespace onebatch {

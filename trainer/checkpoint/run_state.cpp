@@ -2,7 +2,7 @@
 
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/json_reader.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <limits>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/data/sample_order.hpp"
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/plan.hpp"
 
 #include <map>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -1,7 +1,7 @@
 #include "trainer/data/augment.hpp"
 
-#include "trainer/error.hpp"
-#include "trainer/mix_bits.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/mix_bits.hpp"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,7 +1,7 @@
 // A data set: numbered samples that can be gathered into a batch. Samples stay in plain host memory, outside the device's budget.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 #include <ATen/core/Tensor.h>
 

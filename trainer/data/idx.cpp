@@ -1,6 +1,6 @@
 #include "trainer/data/idx.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <zlib.h>
 

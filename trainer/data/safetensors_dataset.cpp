@@ -4,8 +4,8 @@
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/data/datasets.hpp"
 #include "trainer/data/padding.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 
 #include <ATen/ops/empty.h>
 

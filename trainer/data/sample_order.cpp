@@ -1,5 +1,5 @@
 #include "trainer/data/sample_order.hpp"
-#include "trainer/mix_bits.hpp"
+#include "trainer/base/mix_bits.hpp"
 
 #include <algorithm>
 #include <numeric>

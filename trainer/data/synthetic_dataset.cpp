@@ -1,7 +1,7 @@
 // Samples that are a pure function of their index: for trials, tests and measurements without data.
 #include "trainer/data/datasets.hpp"
-#include "trainer/error.hpp"
-#include "trainer/mix_bits.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/mix_bits.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -1,9 +1,9 @@
 // What one rank computes on: the CPU, a simulated device played by the CPU, or a CUDA GPU. One interface for memory and time.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/device/topology.hpp"
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/plan.hpp"
 
 #include <c10/core/Device.h>
 

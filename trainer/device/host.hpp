@@ -1,7 +1,7 @@
 // The host as a device of the trainer.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/device/memory_budget.hpp"
 

@@ -1,9 +1,9 @@
 // The result documents of design section 4 as JSON text: stable field names that other programs read.
 #pragma once
 
-#include "trainer/plan/plan.hpp"
-#include "trainer/probe/profile.hpp"
-#include "trainer/results.hpp"
+#include "trainer/base/plan.hpp"
+#include "trainer/base/profile.hpp"
+#include "trainer/base/results.hpp"
 
 #include <string>
 #include <string_view>

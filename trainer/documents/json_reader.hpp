@@ -1,7 +1,7 @@
 // Reads fields of a JSON document that a person may have written: every mistake is named with its place and what to write instead.
 #pragma once
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 // A picture of a verification.
 #pragma once
 
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 
 #include <string>
 

@@ -7,7 +7,7 @@
 // overflows is that. An infinity or NaN anywhere is in the ranks' sum, so that all find it, and skip the step, once.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 namespace onebatch {
 

@@ -2,7 +2,7 @@
 
 #include "trainer/accumulation.hpp"
 #include "trainer/device/host.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/named_tensors.hpp"
 

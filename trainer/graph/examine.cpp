@@ -2,7 +2,7 @@
 
 #include "trainer/device/generators.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/graph/examiner.hpp"
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/replica.hpp"

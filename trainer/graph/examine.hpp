@@ -1,7 +1,7 @@
 // Finds what a model does in training that nobody has told, by watching ordinary forwards of a few samples.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/graph/examination.hpp"
 

@@ -1,6 +1,6 @@
 #include "trainer/graph/graph_step.hpp"
 
-#include "trainer/fault_point.hpp"
+#include "trainer/base/fault_point.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/named_tensors.hpp"
 

@@ -6,7 +6,7 @@
 // read are baked in: a tape serves one micro-batch size.
 #pragma once
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/model.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>

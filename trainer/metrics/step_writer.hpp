@@ -1,7 +1,7 @@
 // metrics.jsonl and samples.jsonl: a line per step, appended and flushed, cut back when a run resumes from an earlier step.
 #pragma once
 
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 
 #include <cstdint>
 #include <filesystem>

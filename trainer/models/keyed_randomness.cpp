@@ -1,6 +1,6 @@
 #include "trainer/models/keyed_randomness.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/keyed_recurrent.hpp"
 #include "trainer/models/sample_dropout.hpp"
 

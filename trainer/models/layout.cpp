@@ -1,6 +1,6 @@
 #include "trainer/models/layout.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>

@@ -1,7 +1,7 @@
 // A model as the trainer sees it: a forward function over named tensors. C++ and TorchScript modules look alike.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/named_tensors.hpp"
 
 #include <ATen/core/Tensor.h>

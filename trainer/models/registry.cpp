@@ -1,6 +1,6 @@
 // From the configuration to a model.
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/models/trainable_module.hpp"
 

@@ -1,6 +1,6 @@
 // ResNets with basic blocks (He et al., 2016, sections 3.3 and 4.2): depth 18 with four stages of 64 to 512 channels, and the CIFAR ones of
 // depth 6n + 2 with three stages of 16, 32 and 64. Tensors are named as torchvision's, shortcuts are projections.
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/resnet_depth.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/models/trainable_module.hpp"

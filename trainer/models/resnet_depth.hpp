@@ -1,7 +1,7 @@
 // Which depths of a ResNet are built in: a number alone does not tell an ImageNet ResNet from a CIFAR one (50 is 6n + 2 as well).
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 namespace onebatch {
 

@@ -1,7 +1,7 @@
 #include "trainer/models/sample_dropout.hpp"
 
-#include "trainer/error.hpp"
-#include "trainer/mix_bits.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/mix_bits.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>

@@ -1,6 +1,6 @@
 #include "trainer/models/script_graph.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>

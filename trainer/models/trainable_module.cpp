@@ -1,6 +1,6 @@
 #include "trainer/models/trainable_module.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <torch/nn/modules/batchnorm.h>

@@ -1,6 +1,6 @@
 #include "trainer/optim/optimizer.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/layout.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -1,7 +1,7 @@
 // Learning-rate schedules: pure functions of the optimizer step.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 
 namespace onebatch {
 

@@ -1,6 +1,6 @@
 #include "trainer/plan/device_list.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <algorithm>
 #include <cctype>

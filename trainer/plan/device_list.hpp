@@ -1,7 +1,7 @@
 // "64xA100-80GB,64xV100-16GB": a cluster that need not be there, from profiles of its kinds of devices.
 #pragma once
 
-#include "trainer/probe/profile.hpp"
+#include "trainer/base/profile.hpp"
 
 #include <map>
 #include <string_view>

@@ -1,8 +1,8 @@
 // Whether a plan that was made before, or written by hand, is one of this run.
 #pragma once
 
-#include "trainer/configuration.hpp"
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/configuration.hpp"
+#include "trainer/base/plan.hpp"
 
 namespace onebatch {
 

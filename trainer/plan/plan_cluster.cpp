@@ -1,6 +1,6 @@
 #include "trainer/plan/plan_cluster.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <algorithm>
 

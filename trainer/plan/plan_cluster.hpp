@@ -1,9 +1,9 @@
 // From a cluster's profile and the user's batch to the planner's costs.
 #pragma once
 
-#include "trainer/configuration.hpp"
+#include "trainer/base/configuration.hpp"
 #include "trainer/plan/planner.hpp"
-#include "trainer/probe/profile.hpp"
+#include "trainer/base/profile.hpp"
 
 namespace onebatch {
 

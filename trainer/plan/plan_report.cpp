@@ -1,6 +1,6 @@
 #include "trainer/plan/plan_report.hpp"
 
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // The plan as a table that a person can read.
 #pragma once
 
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/plan.hpp"
 
 namespace onebatch {
 

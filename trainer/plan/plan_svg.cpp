@@ -1,6 +1,6 @@
 #include "trainer/plan/plan_svg.hpp"
 
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/plan/svg.hpp"
 
 #include <algorithm>

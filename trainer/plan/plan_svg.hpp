@@ -1,7 +1,7 @@
 // Plans and sweeps as pictures.
 #pragma once
 
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/plan.hpp"
 #include "trainer/plan/sweep.hpp"
 
 namespace onebatch {

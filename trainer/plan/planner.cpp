@@ -1,6 +1,6 @@
 #include "trainer/plan/planner.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/plan/grain.hpp"
 #include "trainer/plan/lock_step.hpp"
 #include "trainer/plan/plan_notes.hpp"

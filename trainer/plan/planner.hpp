@@ -2,8 +2,8 @@
 // the objective].
 #pragma once
 
-#include "trainer/plan/cost_table.hpp"
-#include "trainer/plan/plan.hpp"
+#include "trainer/base/cost_table.hpp"
+#include "trainer/base/plan.hpp"
 #include "trainer/plan/share_memory.hpp"
 
 #include <algorithm>

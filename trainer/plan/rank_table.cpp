@@ -1,6 +1,6 @@
 #include "trainer/plan/rank_table.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 #include "trainer/plan/svg.hpp"
 
 #include "comm/visible_text.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 
 namespace onebatch::svg {
 

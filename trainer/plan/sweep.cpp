@@ -1,6 +1,6 @@
 #include "trainer/plan/sweep.hpp"
 
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "trainer/probe/find_batch_size.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/replica_state.hpp"

@@ -1,6 +1,6 @@
 #include "trainer/probe/memory_use.hpp"
 
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 
 #include <algorithm>
 

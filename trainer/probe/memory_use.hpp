@@ -1,7 +1,7 @@
 // What takes a device's memory, by kind, and what would help where it is too little: pure.
 #pragma once
 
-#include "trainer/probe/profile.hpp"
+#include "trainer/base/profile.hpp"
 
 namespace onebatch {
 

@@ -3,7 +3,7 @@
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/json_reader.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <nlohmann/json.hpp>
 

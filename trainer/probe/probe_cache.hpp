@@ -1,7 +1,7 @@
 // Answers of earlier probes, kept for the next run of the same: a file for each rank of each thing that was probed.
 #pragma once
 
-#include "trainer/probe/profile.hpp"
+#include "trainer/base/profile.hpp"
 
 #include <filesystem>
 

@@ -3,7 +3,7 @@
 #include "comm/error.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/probe/memory_use.hpp"
@@ -11,7 +11,7 @@
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/probe/timing.hpp"
 #include "trainer/replica_state.hpp"
-#include "trainer/version.hpp"
+#include "trainer/base/version.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/version.h>

@@ -1,6 +1,6 @@
 #include "trainer/probe/search.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // The search for the largest micro-batch that fits: pure, steered by trials that somebody else runs.
 #pragma once
 
-#include "trainer/probe/profile.hpp"
+#include "trainer/base/profile.hpp"
 
 #include <functional>
 

@@ -2,7 +2,7 @@
 
 #include "trainer/accumulation.hpp"
 #include "trainer/device/failed_backward.hpp"
-#include "trainer/fault_point.hpp"
+#include "trainer/base/fault_point.hpp"
 
 #include <algorithm>
 

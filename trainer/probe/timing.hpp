@@ -1,7 +1,7 @@
 // From repeated times of micro-batches to a cost table: pure.
 #pragma once
 
-#include "trainer/plan/cost_table.hpp"
+#include "trainer/base/cost_table.hpp"
 
 #include <map>
 

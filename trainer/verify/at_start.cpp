@@ -2,8 +2,8 @@
 
 #include "trainer/agreement.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/error.hpp"
-#include "trainer/formatted.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/replica_state.hpp"
 
 #include <algorithm>

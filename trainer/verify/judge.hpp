@@ -1,7 +1,7 @@
 // Rank 0's part of verify: the references, and what was found.
 #pragma once
 
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 #include "trainer/step.hpp"
 #include "trainer/verify/expected_update.hpp"
 #include "trainer/verify/host_replica.hpp"

@@ -1,7 +1,7 @@
 // How large a difference is no mistake: from what one single batch's own rounding is, and from how many sums there are.
 #pragma once
 
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 #include "trainer/verify/reference.hpp"
 
 #include <functional>

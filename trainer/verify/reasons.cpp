@@ -1,6 +1,6 @@
 #include "trainer/verify/reasons.hpp"
 
-#include "trainer/formatted.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/verify/separation.hpp"
 
 #include <ATen/ops/isfinite.h>

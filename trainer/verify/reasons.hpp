@@ -1,7 +1,7 @@
 // Why a gradient is not the large batch's: a list of causes, each tried by an experiment of its own.
 #pragma once
 
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 #include "trainer/step.hpp"
 #include "trainer/verify/reference.hpp"
 

@@ -3,7 +3,7 @@
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/device/autocast.hpp"
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>

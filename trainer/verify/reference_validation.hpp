@@ -1,7 +1,7 @@
 // Validation as one writes it by hand, in other sizes than the program's.
 #pragma once
 
-#include "trainer/results.hpp"
+#include "trainer/base/results.hpp"
 #include "trainer/verify/reference.hpp"
 
 namespace onebatch {

@@ -1,7 +1,7 @@
 // What the probe learned about every rank's device.
 #pragma once
 
-#include "trainer/plan/cost_table.hpp"
+#include "trainer/base/cost_table.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
-#include "trainer/plan/cost_table.hpp"
+#include "trainer/base/cost_table.hpp"
 
-#include "trainer/error.hpp"
+#include "trainer/base/error.hpp"
 
 #include <algorithm>
 #include <cmath>

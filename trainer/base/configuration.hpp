@@ -1,7 +1,7 @@
 // Everything a run can be told, as plain structs. The program fills them from TOML (launch/), a library user fills them by hand.
 #pragma once
 
-#include "trainer/plan/cost_table.hpp"
+#include "trainer/base/cost_table.hpp"
 
 #include <array>
 #include <cstdint>

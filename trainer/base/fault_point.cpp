@@ -1,4 +1,4 @@
-#include "trainer/fault_point.hpp"
+#include "trainer/base/fault_point.hpp"
 
 namespace onebatch {
 
