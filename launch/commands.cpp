@@ -18,7 +18,7 @@
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/verify_svg.hpp"

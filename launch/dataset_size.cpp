@@ -1,6 +1,6 @@
 #include "launch/dataset_size.hpp"
 
-#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/io/safetensors.hpp"
 #include "trainer/data/idx.hpp"
 #include "trainer/base/error.hpp"
 

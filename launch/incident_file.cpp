@@ -1,7 +1,7 @@
 #include "launch/incident_file.hpp"
 
 #include "comm/local_communicator.hpp"
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "launch/plan_command.hpp"
 
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/plan/all_reduce_model.hpp"

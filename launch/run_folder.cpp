@@ -1,7 +1,7 @@
 #include "launch/run_folder.hpp"
 
 #include "launch/run_differences.hpp"
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/base/error.hpp"
 
 #include <algorithm>

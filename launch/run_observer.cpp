@@ -1,6 +1,6 @@
 #include "launch/run_observer.hpp"
 
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/plan/plan_svg.hpp"
 

@@ -3,7 +3,7 @@
 #include "comm/world.hpp"
 #include "trainer/accumulation.hpp"
 #include "trainer/graph/watched_calls.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>

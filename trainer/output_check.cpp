@@ -1,7 +1,7 @@
 #include "trainer/output_check.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 

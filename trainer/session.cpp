@@ -3,7 +3,7 @@
 
 #include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/communication.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"

@@ -4,7 +4,7 @@
 #include "trainer/accumulation.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/gradients/reducer.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <exception>
 

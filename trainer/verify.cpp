@@ -3,7 +3,7 @@
 #include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/io/safetensors.hpp"
 
 #include "tests/fuzz/fuzz_target.hpp"
 

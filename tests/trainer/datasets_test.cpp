@@ -1,7 +1,7 @@
 #include "trainer/data/dataset.hpp"
 
 #include "tests/unit/scratch_folder.hpp"
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/base/error.hpp"

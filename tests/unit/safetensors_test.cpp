@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/io/safetensors.hpp"
 
 #include "scratch_folder.hpp"
 #include "trainer/base/error.hpp"

@@ -1,6 +1,6 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/by_rank.hpp"
 
 #include "trainer/agreement.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/ops/empty.h>
 

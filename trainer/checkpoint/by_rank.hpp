@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/io/tensor_file.hpp"
 
 namespace onebatch {
 

@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 
-#include "trainer/checkpoint/durable_file.hpp"
-#include "trainer/documents/json_reader.hpp"
+#include "trainer/io/durable_file.hpp"
+#include "trainer/io/json_reader.hpp"
 #include "trainer/base/error.hpp"
 
 #define XXH_INLINE_ALL

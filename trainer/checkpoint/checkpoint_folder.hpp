@@ -1,7 +1,7 @@
 // checkpoints/step-N: written whole or not at all, checked when read. See Note [Nothing is lost]. No LibTorch here.
 #pragma once
 
-#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/io/safetensors.hpp"
 
 #include <functional>
 #include <memory>

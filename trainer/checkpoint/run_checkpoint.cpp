@@ -3,12 +3,12 @@
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
-#include "trainer/checkpoint/durable_file.hpp"
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/io/durable_file.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 namespace onebatch {
 namespace {

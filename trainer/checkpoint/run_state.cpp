@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/run_state.hpp"
 
 #include "trainer/documents/documents.hpp"
-#include "trainer/documents/json_reader.hpp"
+#include "trainer/io/json_reader.hpp"
 #include "trainer/base/error.hpp"
 
 #include <limits>

@@ -1,7 +1,7 @@
 // The random generators that a forward may draw from where it does not draw by sample: the host's, and its GPU's.
 #pragma once
 
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 namespace onebatch {
 

@@ -1,6 +1,6 @@
 // Profiles and plans back from JSON: measured ones and ones written by hand.
 #include "trainer/documents/documents.hpp"
-#include "trainer/documents/json_reader.hpp"
+#include "trainer/io/json_reader.hpp"
 
 namespace onebatch {
 namespace {

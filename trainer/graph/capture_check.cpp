@@ -4,7 +4,7 @@
 #include "trainer/device/host.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/graph/graph_step.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>

@@ -6,7 +6,7 @@
 #include "trainer/graph/examiner.hpp"
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/replica.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 

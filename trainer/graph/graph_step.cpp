@@ -2,7 +2,7 @@
 
 #include "trainer/base/fault_point.hpp"
 #include "trainer/models/single_values.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/ops/stack.h>
 

@@ -1,6 +1,6 @@
 #include "trainer/metrics/step_writer.hpp"
 
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 
 #include <nlohmann/json.hpp>

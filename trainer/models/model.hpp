@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/base/configuration.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>

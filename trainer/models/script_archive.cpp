@@ -1,6 +1,6 @@
 #include "trainer/models/script_archive.hpp"
 
-#include "trainer/models/pickled_tensors.hpp"
+#include "trainer/io/pickled_tensors.hpp"
 
 #include <map>
 #include <stdexcept>

@@ -1,7 +1,7 @@
 // A TorchScript archive, checked before LibTorch opens it: LibTorch compares no checksums and takes sizes on trust. No LibTorch here.
 #pragma once
 
-#include "trainer/models/zip_file.hpp"
+#include "trainer/io/zip_file.hpp"
 
 namespace onebatch {
 

@@ -1,6 +1,6 @@
 #include "trainer/models/torchscript_state.hpp"
 
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>

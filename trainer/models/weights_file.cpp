@@ -1,5 +1,5 @@
 // Weights that a file gives to a model; and what no file could take from it.
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/models/model.hpp"
 

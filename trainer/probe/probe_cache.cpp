@@ -1,8 +1,8 @@
 #include "trainer/probe/probe_cache.hpp"
 
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/documents/json_reader.hpp"
+#include "trainer/io/json_reader.hpp"
 #include "trainer/base/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -3,7 +3,7 @@
 #include "trainer/accumulation.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/graph/graph_step.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 namespace onebatch {
 namespace {

@@ -3,7 +3,7 @@
 #include "trainer/device/compute_device.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/graph/tape.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"
 #include "trainer/verify/reference_buffers.hpp"
 #include "trainer/verify/separation.hpp"

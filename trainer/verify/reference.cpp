@@ -4,7 +4,7 @@
 #include "trainer/data/padding.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>

@@ -2,7 +2,7 @@
 
 #include "trainer/device/generators.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-#include "trainer/models/zip_file.hpp"
+#include "trainer/io/zip_file.hpp"
 
 #include <zip.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-#include "trainer/named_tensors.hpp"
+#include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

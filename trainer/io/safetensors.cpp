@@ -1,7 +1,7 @@
-#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/io/safetensors.hpp"
 
-#include "trainer/checkpoint/durable_file.hpp"
-#include "trainer/documents/json_reader.hpp"
+#include "trainer/io/durable_file.hpp"
+#include "trainer/io/json_reader.hpp"
 #include "trainer/base/error.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/io/durable_file.hpp"
 
 #include "trainer/base/error.hpp"
 

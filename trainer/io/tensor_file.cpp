@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/tensor_file.hpp"
+#include "trainer/io/tensor_file.hpp"
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"

@@ -1,4 +1,4 @@
-#include "trainer/models/pickled_tensors.hpp"
+#include "trainer/io/pickled_tensors.hpp"
 
 #include <array>
 #include <cstring>

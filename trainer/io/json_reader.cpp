@@ -1,4 +1,4 @@
-#include "trainer/documents/json_reader.hpp"
+#include "trainer/io/json_reader.hpp"
 
 namespace onebatch {
 
