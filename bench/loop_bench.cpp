@@ -5,7 +5,7 @@
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/reducer.hpp"
-#include "trainer/metrics/step_writer.hpp"
+#include "trainer/events/step_writer.hpp"
 #include "trainer/step.hpp"
 
 #include <ATen/Parallel.h>

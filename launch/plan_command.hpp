@@ -3,7 +3,7 @@
 
 #include "launch/command_line.hpp"
 #include "trainer/base/configuration.hpp"
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 #include "trainer/plan/planner.hpp"
 
 #include <optional>

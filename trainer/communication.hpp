@@ -5,7 +5,7 @@
 #include "comm/world.hpp"
 #include "trainer/base/configuration.hpp"
 #include "trainer/device/compute_device.hpp"
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 
 #include <memory>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/checkpoint/run_checkpoint.hpp"
-#include "trainer/metrics/step_writer.hpp"
+#include "trainer/events/step_writer.hpp"
 #include "trainer/planning.hpp"
 #include "trainer/session.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/graph/examine.hpp"
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 #include "trainer/replica.hpp"
 
 namespace onebatch {

@@ -1,7 +1,7 @@
 // The plans of a run: made on rank 0 from the profile, sent to all, rehearsed once.
 #pragma once
 
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 #include "trainer/plan/drift.hpp"
 #include "trainer/probe/rank_probe.hpp"
 #include "trainer/step.hpp"

@@ -7,7 +7,7 @@
 #include "trainer/gradients/loss_scale.hpp"
 #include "trainer/graph/examination.hpp"
 #include "trainer/loss.hpp"
-#include "trainer/metrics/timeline.hpp"
+#include "trainer/events/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/base/plan.hpp"
 #include "trainer/step_runner.hpp"

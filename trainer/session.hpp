@@ -3,7 +3,7 @@
 
 #include "comm/world.hpp"
 #include "trainer/base/configuration.hpp"
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 
 #include <atomic>
 #include <filesystem>

@@ -5,7 +5,7 @@
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 #include "trainer/plan/plan_report.hpp"
 #include "trainer/plan/planner.hpp"
 #include "trainer/base/results.hpp"

@@ -1,6 +1,6 @@
 // metrics.jsonl as an earlier run left it: what is kept of it, and that it is kept once.
 #include "tests/fuzz/fuzz_target.hpp"
-#include "trainer/metrics/step_writer.hpp"
+#include "trainer/events/step_writer.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "trainer/metrics/step_writer.hpp"
+#include "trainer/events/step_writer.hpp"
 
 #include "scratch_folder.hpp"
 

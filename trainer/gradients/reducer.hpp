@@ -5,7 +5,7 @@
 #include "comm/collective_queue.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
-#include "trainer/metrics/timeline.hpp"
+#include "trainer/events/timeline.hpp"
 
 namespace onebatch {
 

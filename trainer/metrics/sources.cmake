@@ -1,1 +1,1 @@
-target_sources(onebatch_pure PRIVATE metrics/step_writer.cpp metrics/timeline.cpp)
+target_sources(onebatch_pure PRIVATE events/step_writer.cpp events/timeline.cpp)

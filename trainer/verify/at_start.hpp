@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/observer.hpp"
+#include "trainer/events/observer.hpp"
 #include "trainer/verify/separation.hpp"
 
 namespace onebatch {

@@ -1,4 +1,4 @@
-#include "trainer/metrics/timeline.hpp"
+#include "trainer/events/timeline.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
