@@ -17,7 +17,7 @@
 #include "launch/run_observer.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"

@@ -1,7 +1,7 @@
 #include "trainer/loop.hpp"
 
 #include "comm/long_work.hpp"
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/evaluation.hpp"

@@ -1,5 +1,5 @@
 // Which plan a run goes on with: its own of before, where that still holds.
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"

@@ -1,6 +1,6 @@
 #include "trainer/model_checks.hpp"
 
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
 #include "trainer/padding_check.hpp"

@@ -1,6 +1,6 @@
 #include "trainer/planning.hpp"
 
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"

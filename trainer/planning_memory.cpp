@@ -1,5 +1,5 @@
 // What a run's plans do about memory: where exact BatchNorm keeps what it keeps, and what gives way where memory runs out.
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"

@@ -2,7 +2,7 @@
 #include "trainer/graph/graph_step.hpp"
 
 #include "comm/long_work.hpp"
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/communication.hpp"
 #include "trainer/data/augment.hpp"

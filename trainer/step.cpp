@@ -2,7 +2,7 @@
 // SUM, the true weight of the global batch divides once, then comes clipping, then the optimizer.
 #include "trainer/step.hpp"
 
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/graph/graph_step.hpp"
 

@@ -1,7 +1,7 @@
 #include "trainer/verify.hpp"
 
 #include "comm/long_work.hpp"
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/data/sample_order.hpp"

@@ -3,7 +3,7 @@
 
 #include "comm/half.hpp"
 #include "comm/ranks_main.hpp"
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/replica_check.hpp"
 #include "trainer/replica_state.hpp"

@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/by_rank.hpp"
 
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/io/named_tensors.hpp"
 
 #include <ATen/ops/empty.h>

@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/run_checkpoint.hpp"
 
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
 #include "trainer/io/durable_file.hpp"

@@ -1,7 +1,7 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/gradients/clipping.hpp"

@@ -1,6 +1,6 @@
 #include "trainer/verify/at_start.hpp"
 
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"

@@ -1,4 +1,4 @@
-#include "trainer/agreement.hpp"
+#include "trainer/device/agreement.hpp"
 
 #include "comm/error.hpp"
 #include "trainer/device/compute_device.hpp"
