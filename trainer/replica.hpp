@@ -6,7 +6,7 @@
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/gradients/loss_scale.hpp"
 #include "trainer/graph/examination.hpp"
-#include "trainer/loss.hpp"
+#include "trainer/models/loss.hpp"
 #include "trainer/events/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/base/plan.hpp"

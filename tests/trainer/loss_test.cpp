@@ -1,4 +1,4 @@
-#include "trainer/loss.hpp"
+#include "trainer/models/loss.hpp"
 
 #include "trainer/base/error.hpp"
 
