@@ -2,8 +2,8 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/replica.hpp"
-#include "trainer/step_runner.hpp"
+#include "trainer/replica/replica.hpp"
+#include "trainer/replica/step_runner.hpp"
 
 #include <functional>
 #include <stdexcept>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 #include "trainer/base/results.hpp"
 
 namespace onebatch {

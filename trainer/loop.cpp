@@ -10,7 +10,7 @@
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/not_finite.hpp"
 #include "trainer/optim/schedule.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/replica/replica_check.hpp"
 #include "trainer/verify/at_start.hpp"
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/graph/examine.hpp"
+#include "trainer/replica/examine.hpp"
 #include "trainer/events/observer.hpp"
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

@@ -1,7 +1,7 @@
 // Whether how far a sequence is padded changes what a model makes of it.
 #pragma once
 
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

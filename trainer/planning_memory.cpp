@@ -6,7 +6,7 @@
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/planning.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include <algorithm>
 #include <cmath>

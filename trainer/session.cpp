@@ -13,9 +13,9 @@
 #include "trainer/graph/capture_check.hpp"
 #include "trainer/loop.hpp"
 #include "trainer/model_checks.hpp"
-#include "trainer/output_check.hpp"
+#include "trainer/replica/output_check.hpp"
 #include "trainer/probe/memory_use.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 #include "trainer/verify.hpp"
 #include "trainer/base/version.hpp"
 

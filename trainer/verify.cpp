@@ -9,7 +9,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/optim/schedule.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/replica/replica_check.hpp"
 #include "trainer/verify/judge.hpp"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/output_check.hpp"
+#include "trainer/replica/output_check.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>

@@ -5,7 +5,7 @@
 
 #include "comm/local_communicator.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>

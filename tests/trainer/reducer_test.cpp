@@ -5,8 +5,8 @@
 #include "comm/ranks_main.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/replica_check.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_check.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>

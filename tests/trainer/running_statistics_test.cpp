@@ -5,7 +5,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/graph/graph_step.hpp"
 #include "trainer/models/trainable_module.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/replica/replica_check.hpp"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include "comm/communicator.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/run_state.hpp"
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

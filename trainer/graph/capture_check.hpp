@@ -1,7 +1,7 @@
 // Whether a model that was taken apart still is that model.
 #pragma once
 
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

@@ -3,7 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/probe/size_probe.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>

@@ -10,7 +10,7 @@
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/probe/timing.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 #include "trainer/base/version.hpp"
 
 #include <ATen/Parallel.h>

@@ -5,7 +5,7 @@
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/search.hpp"
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 #include <filesystem>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/probe/search.hpp"
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

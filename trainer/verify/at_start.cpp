@@ -4,7 +4,7 @@
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include <algorithm>
 #include <chrono>

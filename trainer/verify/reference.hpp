@@ -1,7 +1,7 @@
 // A gradient computed without the trainer's step, on purpose: what that is compared with.
 #pragma once
 
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 #include "trainer/verify/difference.hpp"
 
 namespace onebatch {

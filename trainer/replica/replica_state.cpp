@@ -1,4 +1,4 @@
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include "trainer/device/generators.hpp"
 

@@ -1,7 +1,7 @@
 // All that a replica carries from one step to the next: to save, to put back, to compare.
 #pragma once
 
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

@@ -1,7 +1,7 @@
-#include "trainer/replica_check.hpp"
+#include "trainer/replica/replica_check.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/replica_state.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 #include <algorithm>
 

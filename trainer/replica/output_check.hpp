@@ -1,7 +1,7 @@
 // Whether model, loss and data fit together, found before anything is trained.
 #pragma once
 
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

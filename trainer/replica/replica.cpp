@@ -1,10 +1,10 @@
-#include "trainer/replica.hpp"
+#include "trainer/replica/replica.hpp"
 
 #include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/output_check.hpp"
+#include "trainer/replica/output_check.hpp"
 
 #include <algorithm>
 

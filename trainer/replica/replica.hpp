@@ -10,7 +10,7 @@
 #include "trainer/events/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/base/plan.hpp"
-#include "trainer/step_runner.hpp"
+#include "trainer/replica/step_runner.hpp"
 
 #include <functional>
 

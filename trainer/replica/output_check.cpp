@@ -1,4 +1,4 @@
-#include "trainer/output_check.hpp"
+#include "trainer/replica/output_check.hpp"
 
 #include "trainer/base/error.hpp"
 #include "trainer/io/named_tensors.hpp"
