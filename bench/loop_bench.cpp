@@ -6,7 +6,7 @@
 #include "trainer/device/compute_device.hpp"
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/events/step_writer.hpp"
-#include "trainer/step.hpp"
+#include "trainer/step/step.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>

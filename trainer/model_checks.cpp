@@ -3,7 +3,7 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
-#include "trainer/padding_check.hpp"
+#include "trainer/step/padding_check.hpp"
 
 #include <ATen/Context.h>
 

@@ -1,7 +1,7 @@
 #include "trainer/not_finite.hpp"
 
 #include "comm/world.hpp"
-#include "trainer/accumulation.hpp"
+#include "trainer/step/accumulation.hpp"
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/io/named_tensors.hpp"
 

@@ -4,7 +4,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"

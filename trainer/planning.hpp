@@ -4,7 +4,7 @@
 #include "trainer/events/observer.hpp"
 #include "trainer/plan/drift.hpp"
 #include "trainer/probe/rank_probe.hpp"
-#include "trainer/step.hpp"
+#include "trainer/step/step.hpp"
 
 #include <map>
 

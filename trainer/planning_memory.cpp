@@ -3,7 +3,7 @@
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/planning.hpp"
 #include "trainer/replica/replica_state.hpp"

@@ -1,5 +1,5 @@
 #include "trainer/session.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include "comm/long_work.hpp"
 #include "trainer/device/agreement.hpp"
@@ -8,9 +8,9 @@
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/evaluation.hpp"
+#include "trainer/step/evaluation.hpp"
 #include "trainer/base/fault_point.hpp"
-#include "trainer/graph/capture_check.hpp"
+#include "trainer/step/capture_check.hpp"
 #include "trainer/loop.hpp"
 #include "trainer/model_checks.hpp"
 #include "trainer/replica/output_check.hpp"

@@ -7,7 +7,7 @@
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/evaluation.hpp"
+#include "trainer/step/evaluation.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/verify/judge.hpp"

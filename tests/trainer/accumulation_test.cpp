@@ -1,5 +1,5 @@
 // Out of memory in the middle of a step: the gradient is that of all samples, each once, wherever it struck.
-#include "trainer/accumulation.hpp"
+#include "trainer/step/accumulation.hpp"
 
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"

@@ -1,5 +1,5 @@
 // BatchNorm's statistics over micro-batches and ranks, against LibTorch's ordinary backward of all samples in one batch.
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include "comm/local_communicator.hpp"
 #include "comm/ranks_main.hpp"

@@ -1,7 +1,7 @@
 // A step that ran out of memory under BatchNorm in training: discarded, and done again it is the step of a run that was planned so from the
 // start.
-#include "trainer/graph/graph_step.hpp"
-#include "trainer/step.hpp"
+#include "trainer/step/graph_step.hpp"
+#include "trainer/step/step.hpp"
 
 #include "comm/local_communicator.hpp"
 #include "trainer/device/memory_budget.hpp"

@@ -3,7 +3,7 @@
 
 #include "comm/ranks_main.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/replica/replica_check.hpp"
 

@@ -1,6 +1,6 @@
 // What verify judges by: what is no number, how large a tolerance may be, what so many sums round, and what an optimizer is to do.
 #include "trainer/device/compute_device.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/verify/expected_update.hpp"
 #include "trainer/verify/judgement.hpp"
 #include "trainer/verify/reference_buffers.hpp"

@@ -5,7 +5,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/gradients/clipping.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/size_probe.hpp"

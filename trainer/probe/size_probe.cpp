@@ -1,6 +1,6 @@
 #include "trainer/probe/size_probe.hpp"
 
-#include "trainer/accumulation.hpp"
+#include "trainer/step/accumulation.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/base/fault_point.hpp"
 

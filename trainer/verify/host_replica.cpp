@@ -1,8 +1,8 @@
 #include "trainer/verify/host_replica.hpp"
 
-#include "trainer/accumulation.hpp"
+#include "trainer/step/accumulation.hpp"
 #include "trainer/device/host.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/io/named_tensors.hpp"
 
 namespace onebatch {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/base/results.hpp"
-#include "trainer/step.hpp"
+#include "trainer/step/step.hpp"
 #include "trainer/verify/expected_update.hpp"
 #include "trainer/verify/host_replica.hpp"
 #include "trainer/verify/judgement.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/base/results.hpp"
-#include "trainer/step.hpp"
+#include "trainer/step/step.hpp"
 #include "trainer/verify/reference.hpp"
 
 namespace onebatch {

@@ -1,10 +1,10 @@
 // The order of things in a step is Note [Sum, then divide once]: micro-batches add summed gradients into one flat buffer, ranks combine by
 // SUM, the true weight of the global batch divides once, then comes clipping, then the optimizer.
-#include "trainer/step.hpp"
+#include "trainer/step/step.hpp"
 
 #include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "trainer/evaluation.hpp"
+#include "trainer/step/evaluation.hpp"
 
 #include "trainer/data/padding.hpp"
 

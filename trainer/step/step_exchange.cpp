@@ -1,4 +1,4 @@
-#include "trainer/graph/step_exchange.hpp"
+#include "trainer/step/step_exchange.hpp"
 
 namespace onebatch {
 

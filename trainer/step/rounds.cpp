@@ -1,4 +1,4 @@
-#include "trainer/graph/rounds.hpp"
+#include "trainer/step/rounds.hpp"
 
 #include "trainer/device/autocast.hpp"
 #include "trainer/models/keyed_randomness.hpp"

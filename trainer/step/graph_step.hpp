@@ -13,8 +13,8 @@
 // each segment again with gradients. The same calls on the same bits give the same gradient; BatchNorms note their running statistics once.
 #pragma once
 
-#include "trainer/accumulation.hpp"
-#include "trainer/graph/rounds.hpp"
+#include "trainer/step/accumulation.hpp"
+#include "trainer/step/rounds.hpp"
 
 #include <map>
 

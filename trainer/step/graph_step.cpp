@@ -1,4 +1,4 @@
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include "trainer/base/fault_point.hpp"
 #include "trainer/models/single_values.hpp"

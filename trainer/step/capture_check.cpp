@@ -1,9 +1,9 @@
-#include "trainer/graph/capture_check.hpp"
+#include "trainer/step/capture_check.hpp"
 
-#include "trainer/accumulation.hpp"
+#include "trainer/step/accumulation.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/io/named_tensors.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,8 +1,8 @@
-#include "trainer/padding_check.hpp"
+#include "trainer/step/padding_check.hpp"
 
 #include "trainer/data/padding.hpp"
 #include "trainer/device/host.hpp"
-#include "trainer/graph/graph_step.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/ops/linalg_vector_norm.h>
 
