@@ -9,4 +9,4 @@
 #include "trainer/plan/plan_report.hpp"
 #include "trainer/plan/planner.hpp"
 #include "trainer/base/results.hpp"
-#include "trainer/session.hpp"
+#include "trainer/run/session.hpp"

@@ -1,8 +1,8 @@
 // The plan's steps against single large batches, on the user's own model and data.
 #pragma once
 
-#include "trainer/planning.hpp"
-#include "trainer/session.hpp"
+#include "trainer/run/planning.hpp"
+#include "trainer/run/session.hpp"
 
 namespace onebatch {
 

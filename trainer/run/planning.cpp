@@ -1,4 +1,4 @@
-#include "trainer/planning.hpp"
+#include "trainer/run/planning.hpp"
 
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"

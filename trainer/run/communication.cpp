@@ -1,4 +1,4 @@
-#include "trainer/communication.hpp"
+#include "trainer/run/communication.hpp"
 
 namespace onebatch {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/not_finite.hpp"
+#include "trainer/run/not_finite.hpp"
 
 #include "comm/world.hpp"
 #include "trainer/step/accumulation.hpp"

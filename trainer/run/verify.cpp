@@ -1,4 +1,4 @@
-#include "trainer/verify.hpp"
+#include "trainer/run/verify.hpp"
 
 #include "comm/long_work.hpp"
 #include "trainer/device/agreement.hpp"

@@ -3,7 +3,7 @@
 #include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/loop.hpp"
+#include "trainer/run/loop.hpp"
 
 namespace onebatch {
 

@@ -1,4 +1,4 @@
-#include "trainer/loop.hpp"
+#include "trainer/run/loop.hpp"
 
 #include "comm/long_work.hpp"
 #include "trainer/device/agreement.hpp"
@@ -8,7 +8,7 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/step/graph_step.hpp"
-#include "trainer/not_finite.hpp"
+#include "trainer/run/not_finite.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/verify/at_start.hpp"

@@ -5,7 +5,7 @@
 #include "trainer/plan/plan_check.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_notes.hpp"
-#include "trainer/planning.hpp"
+#include "trainer/run/planning.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include "trainer/base/formatted.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/plan/plan_cluster.hpp"
-#include "trainer/planning.hpp"
+#include "trainer/run/planning.hpp"
 #include "trainer/replica/replica_state.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "trainer/model_checks.hpp"
+#include "trainer/run/model_checks.hpp"
 
 #include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"

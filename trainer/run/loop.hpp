@@ -3,8 +3,8 @@
 
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/events/step_writer.hpp"
-#include "trainer/planning.hpp"
-#include "trainer/session.hpp"
+#include "trainer/run/planning.hpp"
+#include "trainer/run/session.hpp"
 
 #include <chrono>
 
