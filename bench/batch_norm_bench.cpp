@@ -1,10 +1,10 @@
 // What exact BatchNorm costs on one rank: the time of a share of samples against plain accumulation (local BatchNorm) and against its floor
 // (accumulation and one more forward), interleaved, and the memory that it needs beside what stays on the device anyway.
 //   batch_norm_bench [ROUNDS] prints medians for ResNet-18 at 3x32x32 and 3x64x64.
-#include "trainer/step/accumulation.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/step/graph_step.hpp"
 #include "trainer/probe/timing.hpp"
+#include "trainer/step/accumulation.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>
 

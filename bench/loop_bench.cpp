@@ -4,8 +4,8 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/compute_device.hpp"
-#include "trainer/gradients/reducer.hpp"
 #include "trainer/events/step_writer.hpp"
+#include "trainer/gradients/reducer.hpp"
 #include "trainer/step/step.hpp"
 
 #include <ATen/Parallel.h>

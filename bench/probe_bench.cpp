@@ -2,9 +2,9 @@
 // larger by 1 / 0.98 must not. Of every so many cases the true largest size is sought, and beside it what tutorials and Lightning do is
 // run.
 //   probe_bench [CASES [BUDGET_SCALE [STEPS_AFTER [SEED [COMPARE_EVERY]]]]]
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/device/memory_budget.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/probe/find_batch_size.hpp"
 #include "trainer/probe/timing.hpp"

@@ -1,8 +1,8 @@
 // What recomputation costs and saves on a TorchScript model: against the same micro-batch with its activations kept, interleaved.
 //   recompute_bench MODEL.pt SAMPLES ROUNDS SHAPE... ; bench/recompute.py makes the models and calls it.
+#include "trainer/probe/timing.hpp"
 #include "trainer/step/accumulation.hpp"
 #include "trainer/step/graph_step.hpp"
-#include "trainer/probe/timing.hpp"
 
 #include <chrono>
 #include <cstdio>

@@ -18,10 +18,23 @@ install(TARGETS onebatch_stacks RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PRE_EXCLUDE_REGEXES ".*"
         LIBRARY DESTINATION "${_private_libraries}")
 
-# The library: #include <onebatch/trainer.hpp>. Its headers name each other by their folders, as in the source.
-foreach(_folder comm trainer)
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${_folder}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch/${_folder}"
-          FILES_MATCHING PATTERN "*.hpp")
+# The library: #include <onebatch/trainer.hpp>, and what that and the search for a batch size include of ours. The headers name each other by
+# their folders, as in the source.
+set(_left trainer/trainer.hpp trainer/probe/find_batch_size.hpp)
+set(_headers)
+while(_left)
+  list(POP_FRONT _left _header)
+  if(_header IN_LIST _headers OR NOT EXISTS "${PROJECT_SOURCE_DIR}/${_header}")
+    continue()
+  endif()
+  list(APPEND _headers "${_header}")
+  file(STRINGS "${PROJECT_SOURCE_DIR}/${_header}" _lines REGEX "^#include \"[^\"]+\"")
+  list(TRANSFORM _lines REPLACE "^#include \"([^\"]+)\".*" "\\1")
+  list(APPEND _left ${_lines})
+endwhile()
+foreach(_header IN LISTS _headers)
+  get_filename_component(_folder "${_header}" DIRECTORY)
+  install(FILES "${PROJECT_SOURCE_DIR}/${_header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch/${_folder}")
 endforeach()
 file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "#pragma once\n#include \"trainer/trainer.hpp\"\n")
 file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/find_batch_size.hpp" "#pragma once\n#include \"trainer/probe/find_batch_size.hpp\"\n")

@@ -18,10 +18,10 @@
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/device/agreement.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/verify_svg.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 

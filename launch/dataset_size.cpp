@@ -1,8 +1,8 @@
 #include "launch/dataset_size.hpp"
 
-#include "trainer/io/safetensors.hpp"
-#include "trainer/data/idx.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/data/idx.hpp"
+#include "trainer/io/safetensors.hpp"
 
 namespace onebatch::launch {
 namespace {

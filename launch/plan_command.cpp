@@ -1,8 +1,8 @@
 #include "launch/plan_command.hpp"
 
-#include "trainer/io/durable_file.hpp"
-#include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/plan/all_reduce_model.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"

@@ -1,8 +1,8 @@
 #include "launch/run_folder.hpp"
 
 #include "launch/run_differences.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/io/durable_file.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 #include "launch/run_observer.hpp"
 
-#include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_svg.hpp"
 
 namespace onebatch::launch {

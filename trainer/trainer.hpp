@@ -2,11 +2,11 @@
 #pragma once
 
 #include "trainer/base/configuration.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/results.hpp"
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/base/error.hpp"
 #include "trainer/events/observer.hpp"
 #include "trainer/plan/plan_report.hpp"
 #include "trainer/plan/planner.hpp"
-#include "trainer/base/results.hpp"
 #include "trainer/run/session.hpp"

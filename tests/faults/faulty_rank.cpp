@@ -1,8 +1,8 @@
 // The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, loop, overflow (of its
 // stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations as the last step took).
 // It writes the moment of the fault (seconds since the epoch) to the file.
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/fault_point.hpp"
+#include "trainer/device/memory_budget.hpp"
 
 #include <chrono>
 #include <csignal>

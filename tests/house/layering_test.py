@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the includes: an arrow points only downward (launch -> trainer -> comm), and each library stays where it belongs. What the program
-says goes through launch/standard_streams.hpp alone."""
+"""Checks the includes: an arrow points only downward (launch -> trainer -> comm, and inside trainer/ from floor to floor), no files include
+each other in a circle, and each library stays where it belongs. What the program says goes through launch/standard_streams.hpp alone."""
 import pathlib
 import re
 import sys
@@ -8,6 +8,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 OURS_ALLOWED = {"comm": ("comm/",), "trainer": ("trainer/", "comm/"), "launch": ("launch/", "trainer/", "comm/")}
+# The folders of trainer/ from the top floor down: one includes only those of lower floors. Beside them lies trainer.hpp, for library users.
+FLOORS = (("run",), ("verify",), ("probe", "checkpoint"), ("step",), ("replica",), ("graph", "optim", "batch_norm"), ("gradients",), ("models",), ("data",), ("events",),
+          ("documents",), ("device", "plan"), ("io",), ("base",))
 OTHER_PROGRAMS = {"comm/stacks_main.cpp"}  # whose only words are their answer
 SPEAKS = re.compile(r"\bfmt::print\b|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|fprintf|puts|fputs|perror)\(")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -48,8 +51,53 @@ def closure(path, seen=None):
     return seen
 
 
-def check():
+def floor_problems(includes_of):
+    """includes_of: {file: [what it includes]}, all below trainer/."""
+    height = {folder: -number for number, floor in enumerate(FLOORS) for folder in floor}
     problems = []
+    for file, names in includes_of.items():
+        if file == "trainer/trainer.hpp":
+            continue
+        folder = file.split("/")[1]
+        if folder not in height:
+            problems.append(f"{file}: trainer/{folder} is on no floor")
+            continue
+        for name in names:
+            other = name.split("/")[1] if name.startswith("trainer/") else folder
+            if other != folder and height.get(other, 1) >= height[folder]:
+                problems.append(f"{file} includes {name}: trainer/{folder} stands on the floor of trainer/{other} or below it")
+    return problems
+
+
+def circles(includes_of):
+    """Headers that reach themselves."""
+    problems = []
+    for file in includes_of:
+        reached, left = set(), list(includes_of[file])
+        while left:
+            name = left.pop()
+            if name not in reached:
+                reached.add(name)
+                left += includes_of.get(name, [])
+        if file in reached:
+            problems.append(f"{file} includes itself by way of others")
+    return problems
+
+
+def check_the_checks():
+    """Each must find what is put there."""
+    sound = {"trainer/run/a.hpp": ["trainer/base/b.hpp"], "trainer/base/b.hpp": []}
+    assert not floor_problems(sound) and not circles(sound)
+    assert floor_problems({"trainer/base/b.hpp": ["trainer/run/a.hpp"]}) and floor_problems({"trainer/plan/b.hpp": ["trainer/device/a.hpp"]})
+    assert floor_problems({"trainer/attic/b.hpp": []}) and circles({**sound, "trainer/base/b.hpp": ["trainer/run/a.hpp"]})
+
+
+def check():
+    check_the_checks()
+    problems = []
+    includes_of = {str(path.relative_to(ROOT)): includes(path) for path in sources("trainer")}
+    problems += floor_problems(includes_of)
+    problems += circles({str(path.relative_to(ROOT)): includes(path) for folder in OURS_ALLOWED for path in sources(folder)})
     for folder, allowed in OURS_ALLOWED.items():
         for path in sources(folder):
             place = path.relative_to(ROOT)

@@ -1,8 +1,8 @@
 // Out of memory in the middle of a step: the gradient is that of all samples, each once, wherever it struck.
 #include "trainer/step/accumulation.hpp"
 
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/memory_budget.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>

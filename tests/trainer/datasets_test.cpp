@@ -1,10 +1,10 @@
 #include "trainer/data/dataset.hpp"
 
 #include "tests/unit/scratch_folder.hpp"
-#include "trainer/io/tensor_file.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
-#include "trainer/base/error.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/replica/output_check.hpp"
 
 #include <ATen/ops/arange.h>

@@ -1,8 +1,8 @@
 // The library call for programs with a loop of their own.
 #include "trainer/probe/find_batch_size.hpp"
 
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/memory_budget.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>

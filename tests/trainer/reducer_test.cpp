@@ -3,8 +3,8 @@
 
 #include "comm/half.hpp"
 #include "comm/ranks_main.hpp"
-#include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/replica/replica_state.hpp"
 

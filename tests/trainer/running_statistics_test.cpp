@@ -3,9 +3,9 @@
 
 #include "comm/ranks_main.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/step/graph_step.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/replica/replica_check.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Plans in which some ranks have nothing to do: what they say of those ranks, and that they can be read back from their document.
-#include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/documents/documents.hpp"
 #include "trainer/plan/planner.hpp"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
-#include "trainer/base/error.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,14 +1,14 @@
 #include "trainer/checkpoint/run_checkpoint.hpp"
 
-#include "trainer/device/agreement.hpp"
-#include "trainer/batch_norm/running_statistics.hpp"
-#include "trainer/checkpoint/by_rank.hpp"
-#include "trainer/io/durable_file.hpp"
-#include "trainer/io/tensor_file.hpp"
-#include "trainer/device/generators.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
+#include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/by_rank.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/generators.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/io/tensor_file.hpp"
 
 namespace onebatch {
 namespace {

@@ -1,8 +1,8 @@
 #include "trainer/checkpoint/run_state.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/io/json_reader.hpp"
-#include "trainer/base/error.hpp"
 
 #include <limits>
 

@@ -1,8 +1,8 @@
 // A checkpoint's state.json: what a run must remember beside its tensors. No LibTorch here.
 #pragma once
 
-#include "trainer/data/sample_order.hpp"
 #include "trainer/base/plan.hpp"
+#include "trainer/data/sample_order.hpp"
 
 #include <map>
 #include <optional>

@@ -1,2 +1,2 @@
-target_sources(onebatch_pure PRIVATE checkpoint/checkpoint_folder.cpp io/durable_file.cpp checkpoint/run_state.cpp io/safetensors.cpp)
-target_sources(onebatch_trainer PRIVATE checkpoint/by_rank.cpp checkpoint/run_checkpoint.cpp io/tensor_file.cpp)
+target_sources(onebatch_pure PRIVATE checkpoint/checkpoint_folder.cpp checkpoint/run_state.cpp)
+target_sources(onebatch_trainer PRIVATE checkpoint/by_rank.cpp checkpoint/run_checkpoint.cpp)

@@ -1,7 +1,7 @@
 #include "trainer/data/dataset.hpp"
 
-#include "trainer/data/datasets.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/data/datasets.hpp"
 
 namespace onebatch {
 

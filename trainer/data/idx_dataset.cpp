@@ -1,7 +1,7 @@
 // Images and labels in IDX files, as MNIST's: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…; plain or gzip.
+#include "trainer/base/error.hpp"
 #include "trainer/data/datasets.hpp"
 #include "trainer/data/idx.hpp"
-#include "trainer/base/error.hpp"
 
 #include <ATen/ops/empty.h>
 

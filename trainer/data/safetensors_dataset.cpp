@@ -1,11 +1,11 @@
 // Tensors of a safetensors file as samples: the first dimension counts them. Any number of inputs, targets of any shape, a weight for each
 // target, and sequences of unlike lengths in tensors that are padded to the longest.
-#include "trainer/io/safetensors.hpp"
-#include "trainer/io/tensor_file.hpp"
-#include "trainer/data/datasets.hpp"
-#include "trainer/data/padding.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/data/datasets.hpp"
+#include "trainer/data/padding.hpp"
+#include "trainer/io/safetensors.hpp"
+#include "trainer/io/tensor_file.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -1,7 +1,7 @@
 // Samples that are a pure function of their index: for trials, tests and measurements without data.
-#include "trainer/data/datasets.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
+#include "trainer/data/datasets.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -1,8 +1,8 @@
 #include "trainer/device/agreement.hpp"
 
 #include "comm/error.hpp"
-#include "trainer/device/compute_device.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/compute_device.hpp"
 
 #include <c10/util/Exception.h>
 

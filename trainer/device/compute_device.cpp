@@ -1,7 +1,7 @@
 #include "trainer/device/compute_device.hpp"
 
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/memory_budget.hpp"
 
 #include <c10/util/Exception.h>
 

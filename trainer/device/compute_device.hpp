@@ -2,8 +2,8 @@
 #pragma once
 
 #include "trainer/base/configuration.hpp"
-#include "trainer/device/topology.hpp"
 #include "trainer/base/plan.hpp"
+#include "trainer/device/topology.hpp"
 
 #include <c10/core/Device.h>
 

@@ -1,7 +1,7 @@
 // A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
 #include "comm/world.hpp"
-#include "trainer/device/compute_device.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/compute_device.hpp"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>

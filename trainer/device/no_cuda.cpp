@@ -1,6 +1,6 @@
 // Stands in for device_cuda.cpp in builds without CUDA, and says why.
-#include "trainer/device/compute_device.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/compute_device.hpp"
 
 namespace onebatch {
 

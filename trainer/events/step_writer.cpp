@@ -1,7 +1,7 @@
 #include "trainer/events/step_writer.hpp"
 
-#include "trainer/io/durable_file.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/io/durable_file.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -4,8 +4,8 @@
 
 #include "comm/collective_queue.hpp"
 #include "trainer/device/compute_device.hpp"
-#include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/events/timeline.hpp"
+#include "trainer/gradients/flat_gradients.hpp"
 
 namespace onebatch {
 

@@ -1,8 +1,8 @@
 #include "trainer/io/safetensors.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
-#include "trainer/base/error.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // Named tensors in and out of safetensors files.
 #pragma once
 
-#include "trainer/io/safetensors.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/io/safetensors.hpp"
 
 #include <optional>
 

@@ -1,8 +1,8 @@
 #include "trainer/models/loss.hpp"
 
-#include "trainer/data/dataset.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/data/dataset.hpp"
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/argmax.h>

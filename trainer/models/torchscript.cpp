@@ -1,6 +1,6 @@
 // Modules saved from Python by torch.jit.script or torch.jit.trace, as models.
-#include "trainer/device/compute_device.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/compute_device.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/script_archive.hpp"
 #include "trainer/models/script_graph.hpp"

@@ -1,6 +1,6 @@
 // Weights that a file gives to a model; and what no file could take from it.
-#include "trainer/io/tensor_file.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/models/model.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "trainer/base/configuration.hpp"
-#include "trainer/plan/planner.hpp"
 #include "trainer/base/profile.hpp"
+#include "trainer/plan/planner.hpp"
 
 namespace onebatch {
 

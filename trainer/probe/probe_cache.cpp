@@ -1,9 +1,9 @@
 #include "trainer/probe/probe_cache.hpp"
 
-#include "trainer/io/durable_file.hpp"
-#include "trainer/documents/documents.hpp"
-#include "trainer/io/json_reader.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/io/durable_file.hpp"
+#include "trainer/io/json_reader.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,17 +1,17 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/base/version.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/base/error.hpp"
 #include "trainer/gradients/clipping.hpp"
-#include "trainer/step/graph_step.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/probe/timing.hpp"
 #include "trainer/replica/replica_state.hpp"
-#include "trainer/base/version.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/version.h>

@@ -1,8 +1,8 @@
 #include "trainer/probe/size_probe.hpp"
 
-#include "trainer/step/accumulation.hpp"
-#include "trainer/device/failed_backward.hpp"
 #include "trainer/base/fault_point.hpp"
+#include "trainer/device/failed_backward.hpp"
+#include "trainer/step/accumulation.hpp"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
 #include "trainer/replica/examine.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/base/error.hpp"
 #include "trainer/graph/examiner.hpp"
 #include "trainer/graph/watched_calls.hpp"
-#include "trainer/replica/replica.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/replica/replica.hpp"
 
 #include <ATen/core/grad_mode.h>
 

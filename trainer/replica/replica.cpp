@@ -1,9 +1,9 @@
 #include "trainer/replica/replica.hpp"
 
-#include "trainer/data/augment.hpp"
-#include "trainer/device/autocast.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/data/augment.hpp"
+#include "trainer/device/autocast.hpp"
 #include "trainer/replica/output_check.hpp"
 
 #include <algorithm>

@@ -1,15 +1,15 @@
 // One rank's copy of everything that is trained.
 #pragma once
 
+#include "trainer/base/plan.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/events/timeline.hpp"
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/gradients/loss_scale.hpp"
 #include "trainer/graph/examination.hpp"
 #include "trainer/models/loss.hpp"
-#include "trainer/events/timeline.hpp"
 #include "trainer/optim/optimizer.hpp"
-#include "trainer/base/plan.hpp"
 #include "trainer/replica/step_runner.hpp"
 
 #include <functional>

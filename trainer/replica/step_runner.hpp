@@ -2,8 +2,8 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/data/dataset.hpp"
 #include "trainer/base/plan.hpp"
+#include "trainer/data/dataset.hpp"
 
 #include <cstdint>
 #include <span>

@@ -1,16 +1,16 @@
 #include "trainer/run/loop.hpp"
 
 #include "comm/long_work.hpp"
-#include "trainer/device/agreement.hpp"
-#include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/step/evaluation.hpp"
 #include "trainer/base/fault_point.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/step/graph_step.hpp"
-#include "trainer/run/not_finite.hpp"
+#include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
+#include "trainer/run/not_finite.hpp"
+#include "trainer/step/evaluation.hpp"
+#include "trainer/step/graph_step.hpp"
 #include "trainer/verify/at_start.hpp"
 
 #include <algorithm>

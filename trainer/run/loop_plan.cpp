@@ -1,8 +1,8 @@
 // Which plan a run goes on with: its own of before, where that still holds.
-#include "trainer/device/agreement.hpp"
-#include "trainer/io/durable_file.hpp"
-#include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/documents/documents.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/run/loop.hpp"
 
 namespace onebatch {

@@ -1,8 +1,8 @@
 #include "trainer/run/model_checks.hpp"
 
-#include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/step/padding_check.hpp"
 
 #include <ATen/Context.h>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/replica/examine.hpp"
 #include "trainer/events/observer.hpp"
+#include "trainer/replica/examine.hpp"
 #include "trainer/replica/replica.hpp"
 
 namespace onebatch {

@@ -1,9 +1,9 @@
 #include "trainer/run/not_finite.hpp"
 
 #include "comm/world.hpp"
-#include "trainer/step/accumulation.hpp"
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/step/accumulation.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>

@@ -1,13 +1,13 @@
 #include "trainer/run/planning.hpp"
 
-#include "trainer/device/agreement.hpp"
-#include "trainer/documents/documents.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/step/graph_step.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/documents/documents.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <algorithm>
 #include <cmath>

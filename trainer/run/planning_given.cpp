@@ -1,11 +1,11 @@
 // Plans and tables that a run did not make itself: a plan that is repeated, a probe's answer from the cache.
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/step/graph_step.hpp"
 #include "trainer/plan/plan_check.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_notes.hpp"
 #include "trainer/run/planning.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,12 +1,12 @@
 // What a run's plans do about memory: where exact BatchNorm keeps what it keeps, and what gives way where memory runs out.
-#include "trainer/device/agreement.hpp"
-#include "trainer/device/failed_backward.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/step/graph_step.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/failed_backward.hpp"
 #include "trainer/plan/plan_cluster.hpp"
-#include "trainer/run/planning.hpp"
 #include "trainer/replica/replica_state.hpp"
+#include "trainer/run/planning.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,15 +1,15 @@
 #include "trainer/run/verify.hpp"
 
 #include "comm/long_work.hpp"
-#include "trainer/device/agreement.hpp"
-#include "trainer/batch_norm/running_statistics.hpp"
-#include "trainer/io/tensor_file.hpp"
-#include "trainer/data/sample_order.hpp"
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/step/evaluation.hpp"
+#include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/data/sample_order.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/memory_budget.hpp"
+#include "trainer/io/tensor_file.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
+#include "trainer/step/evaluation.hpp"
 #include "trainer/verify/judge.hpp"
 
 #include <algorithm>

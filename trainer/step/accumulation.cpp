@@ -1,10 +1,10 @@
 #include "trainer/step/accumulation.hpp"
 
 #include "comm/local_communicator.hpp"
-#include "trainer/data/padding.hpp"
-#include "trainer/device/failed_backward.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
+#include "trainer/data/padding.hpp"
+#include "trainer/device/failed_backward.hpp"
 #include "trainer/step/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -1,10 +1,10 @@
 #include "trainer/step/capture_check.hpp"
 
-#include "trainer/step/accumulation.hpp"
-#include "trainer/device/host.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/step/graph_step.hpp"
+#include "trainer/device/host.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/step/accumulation.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>

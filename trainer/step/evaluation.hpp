@@ -2,8 +2,8 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/replica/replica.hpp"
 #include "trainer/base/results.hpp"
+#include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 

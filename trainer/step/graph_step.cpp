@@ -1,8 +1,8 @@
 #include "trainer/step/graph_step.hpp"
 
 #include "trainer/base/fault_point.hpp"
-#include "trainer/models/single_values.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/models/single_values.hpp"
 
 #include <ATen/ops/stack.h>
 

@@ -1,10 +1,10 @@
 // Rounds of micro-batches that share BatchNorm's statistics: forward and backward, segment by segment.
 #pragma once
 
-#include "trainer/step/accumulation.hpp"
 #include "trainer/batch_norm/statistics.hpp"
 #include "trainer/graph/segments.hpp"
 #include "trainer/graph/shelf.hpp"
+#include "trainer/step/accumulation.hpp"
 #include "trainer/step/step_exchange.hpp"
 
 #include <chrono>

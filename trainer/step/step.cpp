@@ -2,8 +2,8 @@
 // SUM, the true weight of the global batch divides once, then comes clipping, then the optimizer.
 #include "trainer/step/step.hpp"
 
-#include "trainer/device/agreement.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/step/graph_step.hpp"
 
 #include <algorithm>

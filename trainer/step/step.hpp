@@ -1,10 +1,10 @@
 // One optimizer step, from a global batch to new weights.
 #pragma once
 
-#include "trainer/step/accumulation.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/step/accumulation.hpp"
 
 #include <exception>
 

@@ -1,9 +1,9 @@
 #include "trainer/verify/at_start.hpp"
 
-#include "trainer/device/agreement.hpp"
-#include "trainer/device/memory_budget.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/memory_budget.hpp"
 #include "trainer/replica/replica_state.hpp"
 
 #include <algorithm>

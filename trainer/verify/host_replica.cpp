@@ -1,9 +1,9 @@
 #include "trainer/verify/host_replica.hpp"
 
-#include "trainer/step/accumulation.hpp"
 #include "trainer/device/host.hpp"
-#include "trainer/step/graph_step.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/step/accumulation.hpp"
+#include "trainer/step/graph_step.hpp"
 
 namespace onebatch {
 namespace {

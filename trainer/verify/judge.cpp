@@ -1,7 +1,7 @@
 #include "trainer/verify/judge.hpp"
 
-#include "trainer/device/compute_device.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/device/compute_device.hpp"
 #include "trainer/graph/tape.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"

@@ -1,9 +1,9 @@
 #include "trainer/verify/reference.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/device/autocast.hpp"
-#include "trainer/base/error.hpp"
 #include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>

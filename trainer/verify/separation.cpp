@@ -1,7 +1,7 @@
 #include "trainer/verify/separation.hpp"
 
-#include "trainer/device/generators.hpp"
 #include "trainer/base/formatted.hpp"
+#include "trainer/device/generators.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"
 
