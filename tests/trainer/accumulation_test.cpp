@@ -3,6 +3,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>

@@ -1,11 +1,11 @@
 // A step that ran out of memory under BatchNorm in training: discarded, and done again it is the step of a run that was planned so from the
 // start.
-#include "trainer/step/graph_step.hpp"
 #include "trainer/step/step.hpp"
 
 #include "comm/local_communicator.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/replica/replica_state.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>

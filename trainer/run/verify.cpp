@@ -9,6 +9,7 @@
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
+#include "trainer/replica/replica_state.hpp"
 #include "trainer/step/evaluation.hpp"
 #include "trainer/verify/judge.hpp"
 
