@@ -33,6 +33,12 @@ with Scratch() as s:
             difference = abs(losses[ranks] - losses[1]) / losses[1]
             check(difference <= 1e-9, f"{mode} BatchNorm on {ranks} ranks: validation loss differs by {difference:.1e} relative", str(losses))
 
+    # In lock-step a rank may have no samples in one micro-step and some in the others: 32 on 3 ranks, one at a time.
+    run(3, "train", s.config, "--quiet", *batch_norm, "--set", "batch_norm.mode=sync", "--set", "batch.global_batch_size=32", "--set", "batch.micro_batch_size=1",
+        "--set", "run.name=dummies")
+    shares = read_json(s.runs / "dummies" / "plan.json")["ranks"]
+    check(any({0, 1} <= {size for size, count in rank["micro_batches"]} for rank in shares), "a rank with and without samples", str(shares))
+
     # mpirun's default binding: works, with a word where it wastes cores.
     bound = subprocess.run(["mpirun", "--oversubscribe", "-np", "2", PROGRAM, "train", s.config, "--quiet", "--set", "run.name=bound"], cwd=ROOT, env=ENVIRONMENT,
                            capture_output=True, text=True, timeout=120)

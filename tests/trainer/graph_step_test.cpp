@@ -282,6 +282,17 @@ TEST(GraphStepTest, local_batch_norm_is_far_from_it) {
   EXPECT_GT(relative_l2(ours.replica->gradients.flat(), reference.replica->gradients.flat()), 0.1);
 }
 
+// As a rank rehearses its share before the others take part.
+TEST(GraphStepTest, synchronised_alone_passes_over_rounds_without_samples) {
+  Trainee ours(BatchNormMode::sync);
+  Trainee reference(BatchNormMode::sync);
+  comm::LocalCommunicator alone;
+  const Share share = share_of({{4, 0, 3, 0}}, 0);
+  ours.accumulate(share.samples, share.runs, alone);
+  reference.accumulate(share.samples, {{4, 1}, {3, 1}}, alone);
+  EXPECT_TRUE(ours.replica->gradients.flat().equal(reference.replica->gradients.flat()));
+}
+
 TEST(GraphStepTest, synchronised_is_one_batch_of_all_ranks_in_each_round) {
   const Sizes sizes = first_ranks({{4, 6, 3}, {5, 0, 2}, {0, 0, 7}, {2, 2, 0}});
   Trainee ours(BatchNormMode::sync);

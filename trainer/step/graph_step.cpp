@@ -77,8 +77,9 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
 
 LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
                                 std::int64_t step, comm::Communicator& ranks, Samples which) {
-  const std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
+  std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
+  if (ranks.size() == 1) std::erase_if(parts, [](const Indices part) { return part.empty(); });  // nobody else has samples in those rounds
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
   // A rank without samples takes part as well, and has to know in what.
