@@ -53,4 +53,7 @@ struct FoundCheckpoint {
 /// folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
 
+/// Points `latest` beside a checkpoint at it where it does not: a run that was killed when it had just saved has not come to that.
+void mend_latest(const std::filesystem::path& checkpoint);
+
 }  // namespace onebatch
