@@ -3,7 +3,7 @@
 // FILE_FAULT_FOLDERS="/a:/b"   what is watched; nothing else is counted
 // FILE_FAULT_ONLY="text"       of those, only what has the text in its path
 // FILE_FAULT_RANK="0"          of which rank
-// FILE_FAULT_LOG="/file"       a line for each operation: number, name, path; it lies outside of the folders
+// FILE_FAULT_LOG="/file"       a line for each operation: number, seconds, name, path; it lies outside of the folders
 // FILE_FAULT="17 ENOSPC"       what happens to the 17th: kill, EIO, ENOSPC, EINTR, short (half is read or written, and that is returned) or
 //                              torn (half is written, then kill). Before the operation, but for close, which is done and then fails.
 // FILE_FAULT_REQUEST="text"    SIGQUIT at the first operation on a path with the text, and time for what it asks for
@@ -28,6 +28,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -146,7 +147,10 @@ std::string verdict(const char* name, const std::string& path) {
   request(path);
   if (path.find(settings().only) == std::string::npos) return {};
   const long number = ++counted;
-  const std::string line = std::to_string(number) + " " + name + " " + path + "\n";
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+  const std::string line = std::to_string(number) + " " + std::to_string(seconds) + " " + name + " " + path + "\n";
   if (settings().log >= 0) syscall(SYS_write, settings().log, line.data(), line.size());
   if (number != settings().strike_at) return {};
   if (settings().kind == "kill") die();

@@ -152,7 +152,7 @@ class Bench:
         """What it did with files, in order: (name, path)."""
         if not self.log.exists():
             return []
-        return [tuple(line.split(" ", 2)[1:]) for line in self.log.read_text().splitlines()]
+        return [tuple(line.split(" ", 3)[2:]) for line in self.log.read_text().splitlines()]
 
     def weights(self):
         latest = max(self.runs.glob("run*")) / "checkpoints" / "latest"

@@ -74,6 +74,18 @@ TEST(CheckpointFolderTest, a_latest_that_was_left_behind_is_mended) {
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-2");
 }
 
+TEST(CheckpointFolderTest, one_that_is_gone_is_named) {
+  const ScratchFolder folder;
+  for (const std::int64_t step : {1, 2}) write_checkpoint(folder.path(), step, files_of("w"), 0);
+  fs::remove_all(folder / "step-2");
+  const auto without = find_latest_checkpoint(folder.path()).value();
+  EXPECT_EQ(without.step, 1);
+  ASSERT_EQ(without.refused.size(), 1);
+  EXPECT_THAT(without.refused[0], HasSubstr("latest names, is not there"));
+  write_bytes(folder.path() / "step-2", "a file");
+  EXPECT_THAT(find_latest_checkpoint(folder.path()).value().refused, ::testing::ElementsAre(HasSubstr("step-2 is no folder")));
+}
+
 TEST(CheckpointFolderTest, where_none_is_whole_each_is_named) {
   const ScratchFolder folder;
   for (const char* name : {"step-1", "step-2"}) fs::create_directories(folder.path() / name);

@@ -173,6 +173,20 @@ void check_file(const fs::path& file, const JsonReader& said) {
     throw UserError(file.string() + " was altered: its checksum is not the manifest's");
 }
 
+// What has a checkpoint's name and is no folder; and the one that `latest` names, where there is nothing of that name.
+std::vector<std::string> lost_ones(const fs::path& checkpoints) {
+  std::vector<std::string> lost;
+  std::error_code error;
+  for (const fs::path& path : entries_of(checkpoints)) {
+    if (step_of(path) && !fs::is_directory(path, error)) lost.push_back(path.string() + " is no folder");
+  }
+  const fs::path latest = checkpoints / k_latest;
+  const fs::path named = fs::read_symlink(latest, error);
+  if (!error && step_of(named) && !fs::exists(fs::symlink_status(checkpoints / named)))
+    lost.push_back((checkpoints / named).string() + ", which " + latest.string() + " names, is not there");
+  return lost;
+}
+
 }  // namespace
 
 PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files)
@@ -220,6 +234,7 @@ void check_checkpoint(const fs::path& checkpoint) {
 
 std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoints) {
   FoundCheckpoint found;
+  found.refused = lost_ones(checkpoints);
   for (const StepFolder& folder : step_folders(checkpoints)) {
     try {
       check_checkpoint(folder.path);

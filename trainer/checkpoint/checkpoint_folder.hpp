@@ -46,7 +46,7 @@ void check_checkpoint(const std::filesystem::path& checkpoint);
 struct FoundCheckpoint {
   std::filesystem::path folder;
   std::int64_t step = 0;
-  std::vector<std::string> refused;  // newer ones that were torn or altered, each with the reason
+  std::vector<std::string> refused;  // newer ones that were torn, altered or gone, each with the reason
 };
 
 /// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is whole. Partial
