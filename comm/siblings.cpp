@@ -50,8 +50,8 @@ std::string process_state(long process) {
   return letter == 'T' || letter == 't' ? "stopped" : "running";
 }
 
-std::string stopped_siblings() {
-  std::string text;
+std::vector<StatusBoard::Process> stopped_siblings() {
+  std::vector<StatusBoard::Process> stopped;
   for (const Names& names : k_names) {
     const char* job = std::getenv(names.job);
     if (job == nullptr) continue;
@@ -61,11 +61,19 @@ std::string stopped_siblings() {
       if (process <= 0 || process_state(process) != "stopped") continue;
       const std::string environment = environment_of(entry.path());
       if (variable(environment, names.job) != job) continue;
-      text += "\n  rank " + variable(environment, names.rank).value_or("?") + " (process " + std::to_string(process) +
-              "): its process is stopped";
+      const std::string rank = variable(environment, names.rank).value_or("");
+      stopped.push_back({rank.empty() ? -1 : std::atoi(rank.c_str()), process});
     }
     break;
   }
+  return stopped;
+}
+
+std::string to_text(const std::vector<StatusBoard::Process>& stopped) {
+  std::string text;
+  for (const StatusBoard::Process& process : stopped)
+    text += "\n  rank " + (process.rank < 0 ? "?" : std::to_string(process.rank)) + " (process " + std::to_string(process.number) +
+            "): its process is stopped";
   return text;
 }
 

@@ -45,6 +45,15 @@ std::string describe(const RankReport& report, const RankPlace& place, std::uint
   return text;
 }
 
+// Where nobody has asked to write incidents down: until the ranks have met.
+void say_in_short(const Incident& incident) {
+  std::string text = incident.reason;
+  if (!incident.operations.empty() && !incident.operations.back().ended) text += ", in " + incident.operations.back().name;
+  for (const Incident::Process& process : incident.processes)
+    text += "\nthreads of rank " + std::to_string(process.rank) + "\n" + to_text(process.threads);
+  say_failure(incident.rank, text);
+}
+
 }  // namespace
 
 std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places, std::uint64_t sequence) {
@@ -186,7 +195,9 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   if (places_.empty()) std::this_thread::sleep_for(k_head_start * std::min(rank_, k_most_waited_for));
   const bool first = board().claim_report();
   if (first) say_failure(rank_, what);
-  tell(Incident::Kind::timeout, what, reports, first ? board().stopped() : std::vector<StatusBoard::Process>());
+  std::vector<StatusBoard::Process> stopped;
+  if (first) stopped = places_.empty() ? stopped_siblings() : board().stopped();
+  tell(Incident::Kind::timeout, what, reports, stopped);
   while (std::chrono::steady_clock::now() < until) {
     if (channel_)
       channel_->serve(k_poll);
@@ -200,13 +211,17 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
 
 void Watchdog::tell(Incident::Kind kind, const std::string& reason, const std::vector<RankReport>& reports,
                     const std::vector<StatusBoard::Process>& stopped) {
-  if (!tell_) return;
+  if (!tell_ && kind == Incident::Kind::timeout) return;  // the message has said what there is
   Incident incident{kind, reason, rank_, host_name(), reports, log_.read(), {}};
   incident.processes.push_back({rank_, ask_for_thread_stacks(getpid(), k_seconds_for_stacks)});
   for (const StatusBoard::Process& process : stopped)
     incident.processes.push_back({process.rank, ask_for_thread_stacks(static_cast<pid_t>(process.number), k_seconds_for_stacks)});
   try {
-    tell_(incident);
+    if (tell_) {
+      tell_(incident);
+    } else {
+      say_in_short(incident);
+    }
   } catch (const std::exception& error) {
     say_failure(rank_, std::string("what is known of this could not be written: ") + error.what());
   }
@@ -220,7 +235,7 @@ std::string Watchdog::describe_missing(const std::vector<RankReport>& reports) c
       what = report.operation + " (operation " + std::to_string(sequence) + ", " + std::to_string(report.bytes) + " bytes), ";
   }
   if (!places_.empty()) return what + missing_text(reports, places_, sequence);
-  const std::string stopped = stopped_siblings();
+  const std::string stopped = to_text(stopped_siblings());
   return what + (stopped.empty() ? "not all ranks have come to it; those of this node run" : "missing:" + stopped);
 }
 

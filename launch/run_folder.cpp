@@ -17,8 +17,8 @@ constexpr const char* k_config = "config.toml";
 constexpr const char* k_result = "result.json";
 
 bool has_checkpoint(const fs::path& folder) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
+  if (!fs::is_directory(folder / "checkpoints")) return false;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints")) {
     if (entry.path().filename().string().starts_with("step-")) return true;
   }
   return false;
@@ -205,7 +205,11 @@ RunFolder::RunFolder(LoadedConfig loaded, fs::path path, RunLock lock, std::stri
 
 RunFolder::~RunFolder() {
   std::error_code ignored;
-  if (path_.empty() || state_of(path_) != FolderState::unused) return;
+  try {
+    if (path_.empty() || state_of(path_) != FolderState::unused) return;
+  } catch (const std::system_error&) {
+    return;  // a folder that cannot be read stays
+  }
   // The lock last: who takes it from then on has written nothing yet that would go too.
   for (const std::string name : {k_config, "config.toml.partial", RunLock::k_file}) fs::remove(path_ / name, ignored);
   fs::remove(path_, ignored);

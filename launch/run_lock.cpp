@@ -62,7 +62,10 @@ std::string own_text() {
 
 std::string read_all(int descriptor) {
   std::array<char, 4096> bytes{};
-  const ssize_t count = pread(descriptor, bytes.data(), bytes.size(), 0);
+  ssize_t count = 0;
+  do {
+    count = pread(descriptor, bytes.data(), bytes.size(), 0);
+  } while (count < 0 && errno == EINTR);
   return {bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0};
 }
 
@@ -94,6 +97,16 @@ class Descriptor {
  private:
   int value_;
 };
+
+// False, with errno, where it cannot.
+bool write_all(int descriptor, const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = pwrite(descriptor, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (count < 0 && errno != EINTR) return false;
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+  return true;
+}
 
 // Whether the file that was opened is still the one of that name.
 bool is_still(const fs::path& file, int descriptor) {
@@ -141,7 +154,7 @@ LockAttempt RunLock::try_lock(const fs::path& folder, std::chrono::milliseconds 
     if (elsewhere && shows_life(opened.get(), patience)) return {std::nullopt, holder_text(content), {}};
     if (!is_still(file, opened.get())) continue;  // who held it has removed it in between
     const std::string own = own_text();
-    if (ftruncate(opened.get(), 0) != 0 || pwrite(opened.get(), own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
+    if (ftruncate(opened.get(), 0) != 0 || !write_all(opened.get(), own))
       throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
     return {RunLock(file, opened.release()), {}, elsewhere ? holder_text(content) : std::string()};
   }

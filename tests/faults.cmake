@@ -1,6 +1,7 @@
 # The program with a rank that fails on request, in every way and at every point.
 add_executable(faulty_onebatch ${PROJECT_SOURCE_DIR}/launch/main.cpp faults/faulty_rank.cpp)
 target_link_libraries(faulty_onebatch PRIVATE onebatch_settings onebatch_launch)
+target_link_options(faulty_onebatch PRIVATE LINKER:--wrap=_ZN8onebatch4comm8Watchdog5GuardC1ERS1_PKcm)
 set_target_properties(faulty_onebatch PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 2 LABELS "ranks;faults")
@@ -12,3 +13,12 @@ add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE
 set_tests_properties(faults.random PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.stages COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/stages_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.stages PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
+# Preloaded into the program: the file operations of a rank, counted, and one of them made to fail.
+add_library(file_operation_faults MODULE faults/file_operation_faults.cpp faults/prestarted.cpp)
+target_link_libraries(file_operation_faults PRIVATE onebatch_settings ${CMAKE_DL_LIBS})
+add_test(NAME faults.file_operations COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/file_operations.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 1.5)
+set_tests_properties(faults.file_operations PROPERTIES TIMEOUT 400 PROCESSORS 2 LABELS "ranks;faults")
+add_test(NAME faults.forged_checkpoints COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/forged_checkpoints.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 0.75)
+set_tests_properties(faults.forged_checkpoints PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS faults)
+add_test(NAME faults.simultaneous_starts COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/simultaneous_starts.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 0.5)
+set_tests_properties(faults.simultaneous_starts PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS faults)

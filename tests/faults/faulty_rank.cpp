@@ -1,9 +1,12 @@
-// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file", kind is kill, stop, throw, loop, overflow (of its
-// stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations as the last step took).
-// It writes the moment of the fault (seconds since the epoch) to the file.
+// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file". A place is a fault point's, or an operation that the
+// watchdog guards (all_reduce, with _ for a space; the number says which of that name), where it fails inside. Kind is kill, stop, throw,
+// loop, overflow (of its stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations
+// as the last step took). It writes the moment of the fault (seconds since the epoch) to the file.
 #include "trainer/base/fault_point.hpp"
 #include "trainer/device/memory_budget.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -78,3 +81,20 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
 }
 
 }  // namespace onebatch
+
+// The linker puts these in the place of the guard's constructor (--wrap), which every operation that may wait for others goes through.
+extern "C" {
+void real_guard(void* guard, void* watchdog, const char* operation,
+                std::size_t bytes) __asm__("__real__ZN8onebatch4comm8Watchdog5GuardC1ERS1_PKcm");
+void wrapped_guard(void* guard, void* watchdog, const char* operation,
+                   std::size_t bytes) __asm__("__wrap__ZN8onebatch4comm8Watchdog5GuardC1ERS1_PKcm");
+
+void wrapped_guard(void* guard, void* watchdog, const char* operation, std::size_t bytes) {
+  real_guard(guard, watchdog, operation, bytes);
+  static const onebatch::Fault fault = onebatch::read_fault();
+  static std::atomic<std::int64_t> count{0};
+  std::string place = operation;
+  std::replace(place.begin(), place.end(), ' ', '_');
+  if (fault.place == place && ++count == fault.number) onebatch::fault_point(place.c_str(), fault.number);
+}
+}

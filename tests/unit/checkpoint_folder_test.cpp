@@ -56,6 +56,48 @@ TEST(CheckpointFolderTest, the_same_step_is_replaced) {
   EXPECT_EQ(refusal(folder / "step-3"), "accepted");
 }
 
+TEST(CheckpointFolderTest, what_made_way_for_the_same_step_and_could_not_be_removed_goes_with_the_next) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 3, files_of("w"), 0);
+  fs::create_directories(folder.path() / ".step-3.old.partial");
+  write_checkpoint(folder.path(), 4, files_of("w"), 0);
+  EXPECT_FALSE(fs::exists(folder.path() / ".step-3.old.partial"));
+}
+
+TEST(CheckpointFolderTest, a_latest_that_was_left_behind_is_mended) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("first"), 0);
+  write_checkpoint(folder.path(), 2, files_of("second"), 0);
+  fs::remove(folder / "latest");
+  fs::create_directory_symlink("step-1", folder / "latest");  // a run that was killed between the two
+  mend_latest(folder / "step-2");
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-2");
+}
+
+TEST(CheckpointFolderTest, one_that_is_gone_is_named) {
+  const ScratchFolder folder;
+  for (const std::int64_t step : {1, 2}) write_checkpoint(folder.path(), step, files_of("w"), 0);
+  fs::remove_all(folder / "step-2");
+  const auto without = find_latest_checkpoint(folder.path()).value();
+  EXPECT_EQ(without.step, 1);
+  ASSERT_EQ(without.refused.size(), 1);
+  EXPECT_THAT(without.refused[0], HasSubstr("latest names, is not there"));
+  write_bytes(folder.path() / "step-2", "a file");
+  EXPECT_THAT(find_latest_checkpoint(folder.path()).value().refused, ::testing::ElementsAre(HasSubstr("step-2 is no folder")));
+}
+
+TEST(CheckpointFolderTest, where_none_is_whole_each_is_named) {
+  const ScratchFolder folder;
+  for (const char* name : {"step-1", "step-2"}) fs::create_directories(folder.path() / name);
+  try {
+    find_latest_checkpoint(folder.path());
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("step-1 has no manifest.json"));
+    EXPECT_THAT(error.what(), HasSubstr("step-2 has no manifest.json"));
+  }
+}
+
 TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
   const ScratchFolder folder;
   write_checkpoint(folder.path(), 1, files_of("old"), 1);

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <system_error>
 
 namespace onebatch {
 namespace {
@@ -21,8 +23,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* k_manifest = "manifest.json";
 constexpr const char* k_prefix = "step-";
+constexpr const char* k_latest = "latest";
 
 std::string checksum_of(const fs::path& file) {
+  errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in) throw UserError("cannot read " + file.string());
   XXH3_state_t state;
@@ -31,6 +35,8 @@ std::string checksum_of(const fs::path& file) {
   while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
     XXH3_128bits_update(&state, block.data(), static_cast<std::size_t>(in.gcount()));
   }
+  // Else the checksum would be that of a part.
+  if (in.bad()) throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot read " + file.string());
   const XXH128_hash_t hash = XXH3_128bits_digest(&state);
   std::array<char, 33> text{};
   std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
@@ -63,14 +69,24 @@ struct StepFolder {
   fs::path path;
 };
 
+// All that lies in a folder; nothing where there is none. One that cannot be read is not an empty one.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) entries.push_back(at->path());
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw std::system_error(error, "cannot read the folder " + folder.string());
+  return entries;
+}
+
 // Newest first.
 std::vector<StepFolder> step_folders(const fs::path& checkpoints) {
   std::vector<StepFolder> folders;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
-    const auto step = step_of(entry.path());
+  for (const fs::path& path : entries_of(checkpoints)) {
+    const auto step = step_of(path);
     std::error_code not_there;  // a link may lead nowhere, or to itself
-    if (step && entry.is_directory(not_there)) folders.push_back({*step, entry.path()});
+    if (step && fs::is_directory(path, not_there)) folders.push_back({*step, path});
   }
   std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
   return folders;
@@ -94,8 +110,10 @@ class PartialFolder {
 
   [[nodiscard]] const fs::path& path() const { return path_; }
   void rename_to(const fs::path& final) {
-    // An older checkpoint of the same step makes way only when its successor is whole.
-    const fs::path old = final.string() + ".old";
+    // An older checkpoint of the same step makes way only when its successor is whole; the next save removes what is left of it.
+    std::string name = ".";
+    name.append(final.filename().string()).append(".old.partial");
+    const fs::path old = final.parent_path() / name;
     fs::remove_all(old);
     if (fs::exists(final)) fs::rename(final, old);
     fs::rename(path_, final);
@@ -119,7 +137,7 @@ fs::path free_name(const fs::path& wanted) {
 
 void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
   const fs::path link = checkpoints / ".latest.partial";
-  const fs::path latest = checkpoints / "latest";
+  const fs::path latest = checkpoints / k_latest;
   fs::remove_all(link);
   fs::create_directory_symlink(folder.filename(), link);
   // A copy that followed links has a folder there: it is somebody's, and makes way.
@@ -130,12 +148,10 @@ void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
 
 // What runs that were killed have left of a checkpoint.
 void remove_partial_ones(const fs::path& checkpoints) {
-  std::vector<fs::path> left;
-  for (const auto& entry : fs::directory_iterator(checkpoints)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) left.push_back(entry.path());
+  for (const fs::path& folder : entries_of(checkpoints)) {
+    const std::string name = folder.filename().string();
+    if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) fs::remove_all(folder);
   }
-  for (const fs::path& folder : left) fs::remove_all(folder);
 }
 
 void remove_all_but(const fs::path& checkpoints, std::int64_t keep, std::int64_t newest) {
@@ -155,6 +171,20 @@ void check_file(const fs::path& file, const JsonReader& said) {
     throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
   if (checksum_of(file) != said.field("checksum").text())
     throw UserError(file.string() + " was altered: its checksum is not the manifest's");
+}
+
+// What has a checkpoint's name and is no folder; and the one that `latest` names, where there is nothing of that name.
+std::vector<std::string> lost_ones(const fs::path& checkpoints) {
+  std::vector<std::string> lost;
+  std::error_code error;
+  for (const fs::path& path : entries_of(checkpoints)) {
+    if (step_of(path) && !fs::is_directory(path, error)) lost.push_back(path.string() + " is no folder");
+  }
+  const fs::path latest = checkpoints / k_latest;
+  const fs::path named = fs::read_symlink(latest, error);
+  if (!error && step_of(named) && !fs::exists(fs::symlink_status(checkpoints / named)))
+    lost.push_back((checkpoints / named).string() + ", which " + latest.string() + " names, is not there");
+  return lost;
 }
 
 }  // namespace
@@ -196,14 +226,15 @@ void check_checkpoint(const fs::path& checkpoint) {
     if (fs::path(name).filename() != name) files.fail("names a file outside the checkpoint: " + name);
     check_file(checkpoint / name, JsonReader(value, file.string() + ": " + name));
   }
-  for (const auto& entry : fs::directory_iterator(checkpoint)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : entries_of(checkpoint)) {
+    const std::string name = path.filename().string();
     if (name != k_manifest && !files.json().contains(name)) files.fail("does not name " + name + ", which lies in the checkpoint");
   }
 }
 
 std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoints) {
   FoundCheckpoint found;
+  found.refused = lost_ones(checkpoints);
   for (const StepFolder& folder : step_folders(checkpoints)) {
     try {
       check_checkpoint(folder.path);
@@ -214,10 +245,17 @@ std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoint
       found.refused.emplace_back(error.what());
     }
   }
-  if (!found.refused.empty())
-    throw UserError("no checkpoint in " + checkpoints.string() + " is whole:\n  " + found.refused.front() +
-                    "\nbegin a new run without --resume (checkpoint.resume = \"never\")");
-  return std::nullopt;
+  if (found.refused.empty()) return std::nullopt;
+  std::string reasons;
+  for (const std::string& reason : found.refused) reasons += "\n  " + reason;
+  throw UserError("no checkpoint in " + checkpoints.string() + " is whole:" + reasons +
+                  "\nbegin a new run without --resume (checkpoint.resume = \"never\")");
+}
+
+void mend_latest(const fs::path& checkpoint) {
+  std::error_code error;
+  const fs::path latest = checkpoint.parent_path() / k_latest;
+  if (fs::read_symlink(latest, error) != checkpoint.filename()) point_latest_at(checkpoint.parent_path(), checkpoint);
 }
 
 }  // namespace onebatch

@@ -46,11 +46,14 @@ void check_checkpoint(const std::filesystem::path& checkpoint);
 struct FoundCheckpoint {
   std::filesystem::path folder;
   std::int64_t step = 0;
-  std::vector<std::string> refused;  // newer ones that were torn or altered, each with the reason
+  std::vector<std::string> refused;  // newer ones that were torn, altered or gone, each with the reason
 };
 
 /// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is whole. Partial
 /// folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
+
+/// Points `latest` beside a checkpoint at it where it does not: a run that was killed when it had just saved has not come to that.
+void mend_latest(const std::filesystem::path& checkpoint);
 
 }  // namespace onebatch

@@ -21,6 +21,15 @@ constexpr const char* k_buffers_file = "rank_buffers.safetensors";
 constexpr const char* k_generators_file = "rank_generators.safetensors";
 constexpr const char* k_state_file = "state.json";
 
+// The number in its name says which is the newest: of another step it would be taken before better ones.
+void check_name(const fs::path& checkpoint, const RunState& state) {
+  const std::string name = checkpoint.filename().string();
+  const std::string right = "step-" + std::to_string(state.step);
+  if (name.starts_with("step-") && name != right)
+    throw UserError(checkpoint.string() + " holds step " + std::to_string(state.step) + ": it was renamed or copied; name it " + right +
+                    ", or move it away");
+}
+
 }  // namespace
 
 fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
@@ -72,7 +81,7 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
   std::string text;
   agree_on_rank_0(control, [&] {
     text = read_text(checkpoint / k_state_file);
-    parse_run_state(text, (checkpoint / k_state_file).string());
+    check_name(checkpoint, parse_run_state(text, (checkpoint / k_state_file).string()));
   });
   return parse_run_state(comm::broadcast_text(control, text, 0), (checkpoint / k_state_file).string());
 }

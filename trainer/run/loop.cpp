@@ -63,7 +63,10 @@ TrainResult TrainingLoop::run() {
   if (step_ >= total_steps_)
     warn("the run is complete at step " + std::to_string(step_) +
          ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
-  agree_on_rank_0(parts_.control, parts_.options.accepted);
+  agree_on_rank_0(parts_.control, [&] {
+    parts_.options.accepted();
+    if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
+  });
   if (step_ < total_steps_) {
     const EpochPlan& plan = parts_.plans.epoch_plan();
     check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.observer, plan}, SampleOrder(*order_).next(), step_);
@@ -265,6 +268,7 @@ void TrainingLoop::resume() {
                                checkpoint.empty() ? "beginning anew" : "resuming from " + checkpoint.string());
   }
   if (checkpoint.empty()) return begin_again();
+  if (path.empty()) own_checkpoint_ = checkpoint;
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   load_replica(checkpoint, parts_.replica, parts_.control);

@@ -50,6 +50,7 @@ class TrainingLoop {
   std::int64_t step_ = 0;
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;
+  std::filesystem::path own_checkpoint_;  // of this run, that it goes on from
   bool stopping_ = false;
   bool save_due_ = false;
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
