@@ -7,6 +7,8 @@ add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/f
 set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.memory COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/memory_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.memory PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
+add_test(NAME faults.neighbour COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/neighbour_test.py $<TARGET_FILE:onebatch>)
+set_tests_properties(faults.neighbour PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.incidents COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/incidents_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.incidents PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/random_faults.py $<TARGET_FILE:onebatch> --cases 100 --minutes 3 --jobs 2 --again)

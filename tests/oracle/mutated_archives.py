@@ -32,6 +32,17 @@ class Net(torch.nn.Module):
         return self.last(torch.relu(self.norm(self.first(x)))) + torch.tensor([1.0, 2.0, 3.0])
 
 
+class Images(torch.nn.Module):
+    """Its convolutions' and dropout's places in the source are looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Conv2d(1, 4, 3, bias=False), torch.nn.BatchNorm2d(4), torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(torch.nn.functional.dropout(torch.relu(self.norm(self.first(x))), 0.1, self.training).mean((2, 3)))
+
+
 def records_of(file):
     with zipfile.ZipFile(file) as archive:
         return [(record.filename, archive.read(record), record.compress_type) for record in archive.infolist()]
@@ -108,9 +119,18 @@ def forge_name(draw, file, original):
 
 
 def forge_pickle(draw, file, original):
-    """Another archive, with right checksums: it may load as such. Not the places in the source (.debug_pkl): LibTorch trusts what is in them."""
+    """Another archive, with right checksums: it may load as such."""
+    forge_bytes(draw, file, original, (".pkl", ".debug_pkl"))
+
+
+def forge_record(draw, file, original):
+    """Any record: code, tensors, versions."""
+    forge_bytes(draw, file, original, ("",))
+
+
+def forge_bytes(draw, file, original, endings):
     records = records_of(original)
-    index = draw.choice([i for i, (name, _, _) in enumerate(records) if name.endswith(("/data.pkl", "/constants.pkl"))])
+    index = draw.choice([i for i, (name, content, _) in enumerate(records) if name.endswith(endings) and content])
     name, content, packing = records[index]
     content = bytearray(content)
     for _ in range(draw.choice((1, 1, 2, 8))):
@@ -120,19 +140,20 @@ def forge_pickle(draw, file, original):
 
 
 def forge_number(draw, file, original):
-    """A size, stride, offset or count in the pickle."""
+    """A size, stride, offset or count of a tensor, or where a place in the source is."""
     records = records_of(original)
-    index = next(i for i, (name, _, _) in enumerate(records) if name.endswith("/data.pkl"))
+    ending = draw.choice(("/data.pkl", ".debug_pkl"))
+    index = draw.choice([i for i, (name, content, _) in enumerate(records) if name.endswith(ending) and b"K" in content])
     name, content, packing = records[index]
-    places = [i for i in range(len(content) - 1) if content[i:i + 1] == b"K"]
+    places = [i for i in range(len(content) - 1) if content[i:i + 1] in (b"K", b"M")]
     at = draw.choice(places)
     number = draw.choice((b"K\xff", b"M\xff\xff", b"J\xff\xff\xff\x7f", b"J\xff\xff\xff\xff", b"\x8a\x08" + struct.pack("<q", draw.choice((1 << 40, 1 << 62, -5)))))
-    records[index] = (name, content[:at] + number + content[at + 2:], packing)
+    records[index] = (name, content[:at] + number + content[at + (2 if content[at:at + 1] == b"K" else 3):], packing)
     write(file, records)
 
 
 DAMAGES = (cut, flip, flip, flip_directory, flip_directory, swap_sizes, shorten, swap_contents, forge_name)
-FORGERIES = (forge_pickle, forge_pickle, forge_number)  # what comes of these may be another whole archive
+FORGERIES = (forge_pickle, forge_pickle, forge_record, forge_number, forge_number)  # what comes of these may be another whole archive
 
 
 def load(loader, files):
@@ -157,20 +178,23 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("loader")
-    parser.add_argument("--number", type=int, default=360)
+    parser.add_argument("--number", type=int, default=420)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--forgeries", action="store_true", help="nothing but archives with right checksums")
     parser.add_argument("--keep", help="write the archives into this folder, to look at one")
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
     failures, loaded, refused = 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="onebatch-archives-") as name:
         folder = pathlib.Path(arguments.keep or name)
-        originals = [folder / "scripted.pt", folder / "traced.pt"]
+        originals = [folder / "scripted.pt", folder / "traced.pt", folder / "convolutions.pt"]
         torch.jit.script(Net()).save(str(originals[0]))
         torch.jit.trace(Net(), torch.randn(4, 6)).save(str(originals[1]))
+        torch.jit.trace(Images(), torch.randn(2, 1, 8, 8), check_trace=False).save(str(originals[2]))
+        kinds = FORGERIES if arguments.forgeries else DAMAGES + FORGERIES
         digests = {file: load(arguments.loader, [file])[str(file)] for file in originals}
         assert all(outcome[0] == "loaded" for outcome in digests.values()), digests
-        cases = [((DAMAGES + FORGERIES)[number % (len(DAMAGES) + len(FORGERIES))], draw.choice(originals), folder / f"{number}.pt") for number in range(arguments.number)]
+        cases = [(kinds[number % len(kinds)], draw.choice(originals), folder / f"{number}.pt") for number in range(arguments.number)]
         for kind, original, file in cases:
             kind(draw, file, original)
         outcomes = {}

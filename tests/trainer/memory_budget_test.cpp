@@ -43,6 +43,18 @@ TEST(MemoryBudgetTest, beyond_the_limit_is_out_of_memory_and_nothing_is_lost) {
   budget.set_limit_bytes(MemoryBudget::k_no_limit);
 }
 
+TEST(MemoryBudgetTest, what_is_given_back_is_taken_below_the_limit_too) {
+  MemoryBudget& budget = MemoryBudget::install();
+  const std::int64_t before = budget.current_bytes();
+  budget.charge(2000);
+  budget.set_limit_bytes(before + 500);
+  EXPECT_NO_THROW(budget.charge(-1000));
+  EXPECT_EQ(budget.current_bytes(), before + 1000);
+  EXPECT_THROW(budget.charge(1), c10::OutOfMemoryError);
+  budget.charge(-1000);
+  budget.set_limit_bytes(MemoryBudget::k_no_limit);
+}
+
 TEST(MemoryBudgetTest, the_next_step_finds_the_pages_of_the_last) {
   constexpr std::int64_t k_bytes = 64 << 20;
   constexpr long k_smallest_page = 4096;

@@ -3,6 +3,7 @@
 #include "comm/error.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/no_room.hpp"
 
 #include <c10/util/Exception.h>
 
@@ -15,12 +16,6 @@ struct Failure {
   ExitCode code = ExitCode::done;
   std::string message;
 };
-
-// LibTorch's own text ends in a stack trace that nobody asked for.
-std::string words_of(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-}
 
 Failure attempt(const std::function<void()>& work) {
   try {
@@ -35,7 +30,7 @@ Failure attempt(const std::function<void()>& work) {
   } catch (const DoesNotFitError& error) {
     return {ExitCode::does_not_fit, error.what()};
   } catch (const std::exception& error) {
-    return {ExitCode::failed, words_of(error)};
+    return {is_out_of_memory(error) ? ExitCode::does_not_fit : ExitCode::failed, words_of(error)};
   }
 }
 
@@ -64,6 +59,12 @@ std::string first_difference(const std::vector<AgreedItem>& first, const std::ve
 }
 
 }  // namespace
+
+std::string words_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return is_out_of_memory(error) ? words + ": " + k_free_memory : words;
+}
 
 void agree(comm::Communicator& control, const std::function<void()>& work) {
   const Failure mine = attempt(work);

@@ -3,7 +3,9 @@
 
 #include "comm/communicator.hpp"
 
+#include <exception>
 #include <functional>
+#include <string>
 
 namespace onebatch {
 
@@ -13,6 +15,9 @@ void agree(comm::Communicator& control, const std::function<void()>& work);
 
 /// The same for work that rank 0 does for all. Collective.
 void agree_on_rank_0(comm::Communicator& control, const std::function<void()>& work);
+
+/// An error's own words, without LibTorch's stack trace, and what to do about it where a device is out of memory.
+std::string words_of(const std::exception& error);
 
 /// Something that must be the same on every rank.
 struct AgreedItem {

@@ -58,7 +58,7 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
 
   void charge(std::int64_t bytes) override {
     const std::int64_t held = current_.fetch_add(bytes) + bytes;
-    if (held > limit_) {
+    if (bytes > 0 && held > limit_) {  // what is given back is taken, however low the limit has become
       current_ -= bytes;
       throw_out_of_memory(bytes, "the device's limit is reached");
     }

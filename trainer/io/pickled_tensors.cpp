@@ -1,23 +1,18 @@
 #include "trainer/io/pickled_tensors.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
-#include <memory>
-#include <optional>
 #include <stdexcept>
 
 namespace onebatch {
 namespace {
 
-enum class Kind { other, integer, text, global, tuple, list, dict, storage };
+using Kind = PickledKind;
+using Value = PickledValue;
 
-struct Value {
-  Kind kind = Kind::other;
-  std::int64_t number = 0;  // an integer; the elements of a storage
-  std::string text;
-  std::shared_ptr<const std::vector<Value>> items;  // of a tuple
-};
+constexpr std::int64_t k_deepest = 500;
 
 struct StorageType {
   const char* name;
@@ -65,12 +60,12 @@ class PickleReader {
  public:
   explicit PickleReader(std::string_view pickle) : rest_(pickle), most_memos_(pickle.size()) {}
 
-  std::vector<PickledStorage> run() {
+  PickledContent run() {
     if (take(2) != "\x80\x02") fail("is not of protocol 2");
     while (follow(take(1).front())) {
     }
     if (stack_.size() != 1 || !marks_.empty()) fail("leaves more than one value");
-    return std::move(storages_);
+    return {std::move(stack_.front()), std::move(storages_)};
   }
 
  private:
@@ -97,7 +92,9 @@ class PickleReader {
   }
 
   void push(Value value) { stack_.push_back(std::move(value)); }
-  void push_integer(std::int64_t value) { push({Kind::integer, value, {}, {}}); }
+  void push(Kind kind) { push(Value{.kind = kind}); }
+  void push(Kind kind, std::string text) { push(Value{.kind = kind, .text = std::move(text)}); }
+  void push_integer(std::int64_t value) { push(Value{.kind = Kind::integer, .number = value}); }
 
   // Above the last mark.
   void need(std::size_t count) const {
@@ -125,21 +122,43 @@ class PickleReader {
     return items;
   }
 
-  void push_tuple(std::vector<Value> items) { push({Kind::tuple, 0, {}, std::make_shared<const std::vector<Value>>(std::move(items))}); }
+  void push_holding(Kind kind, std::vector<Value> items) {
+    Value value{.kind = kind};
+    deepen(value, items);
+    value.items = std::make_shared<std::vector<Value>>(std::move(items));
+    push(std::move(value));
+  }
 
+  // Taking apart what is nested takes as many calls.
+  static void deepen(Value& value, const std::vector<Value>& items) {
+    for (const Value& held : items) value.depth = std::max(value.depth, held.depth + 1);
+    if (value.depth > k_deepest) fail("nests values too deep");
+  }
+
+  // What is remembered is complete: else it could come to hold itself.
   void check_top(Kind kind) const {
     need(1);
     if (stack_.back().kind != kind) fail("adds to what holds nothing");
+    if (stack_.back().remembered && kind != Kind::global) fail("adds to what it has remembered");
   }
 
-  void add_pairs(std::size_t count) const {
+  void add_items(const std::vector<Value>& items) {
+    check_top(Kind::list);
+    deepen(stack_.back(), items);
+    std::vector<Value>& held = *stack_.back().items;  // nobody else's
+    held.insert(held.end(), items.begin(), items.end());
+  }
+
+  void add_pairs(const std::vector<Value>& items) {
     check_top(Kind::dict);
-    if (count % 2 != 0) fail("has a key without a value");
+    if (items.size() % 2 != 0) fail("has a key without a value");
+    deepen(stack_.back(), items);
   }
 
   void remember(std::size_t place) {
     need(1);
     if (place > most_memos_) fail("counts more values than it has bytes");
+    stack_.back().remembered = true;
     memos_[place] = stack_.back();
   }
 
@@ -151,11 +170,22 @@ class PickleReader {
 
   // A function or a class on what it is given.
   void call() {
-    const Value arguments = pop();
+    Value arguments = pop();
     const Value callee = pop();
     if (callee.kind != Kind::global) fail("calls what is no function");
     if (callee.text == "torch._utils _rebuild_tensor_v2" || callee.text == "torch._utils _rebuild_qtensor") check_tensor(arguments);
-    push({});
+    if (callee.text == "torch.jit._pickle build_intlist") return push_integers(arguments);
+    Value made;
+    deepen(made, {std::move(arguments)});
+    push(std::move(made));
+  }
+
+  void push_integers(const Value& arguments) {
+    const Value& list = item(arguments, 0, Kind::list);
+    for (const Value& held : *list.items) {
+      if (held.kind != Kind::integer) fail("makes integers of something else");
+    }
+    push_holding(Kind::integers, *list.items);
   }
 
   // ("storage", type, key, device, elements)
@@ -170,7 +200,7 @@ class PickleReader {
     if (item(tuple, 0, Kind::text).text != "storage" || bytes == 0) fail("has a storage of a type that is not read: " + type);
     if (elements < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(elements), &bytes)) fail("has a storage of no size");
     storages_.push_back({item(tuple, 2, Kind::text).text, bytes});
-    push({Kind::storage, elements, {}, {}});
+    push(Value{.kind = Kind::storage, .number = elements});
   }
 
   // False at the end.
@@ -178,12 +208,12 @@ class PickleReader {
     switch (operation) {
       case '.': return false;
       case '(': marks_.push_back(stack_.size()); break;
-      case ')': push_tuple({}); break;
-      case ']': push({Kind::list, 0, {}, {}}); break;
-      case '}': push({Kind::dict, 0, {}, {}}); break;
-      case 'N':
+      case ')': push_holding(Kind::tuple, {}); break;
+      case ']': push_holding(Kind::list, {}); break;
+      case '}': push(Kind::dict); break;
+      case 'N': push(Kind::none); break;
       case '\x88':
-      case '\x89': push({}); break;
+      case '\x89': push(Kind::other); break;
       case 'K': push_integer(number<std::uint8_t>()); break;
       case 'M': push_integer(number<std::uint16_t>()); break;
       case 'J': push_integer(number<std::int32_t>()); break;
@@ -191,8 +221,8 @@ class PickleReader {
         if (number<std::uint8_t>() != 8) fail("has an integer of other than 8 bytes");
         push_integer(number<std::int64_t>());
         break;
-      case 'G': take(8), push({}); break;
-      case 'X': push({Kind::text, 0, std::string(take(number<std::uint32_t>())), {}}); break;
+      case 'G': take(8), push(Kind::other); break;
+      case 'X': push(Kind::text, std::string(take(number<std::uint32_t>()))); break;
       default: return follow_structure(operation);
     }
     return true;
@@ -204,20 +234,20 @@ class PickleReader {
       case 'r': remember(number<std::uint32_t>()); break;
       case 'h': recall(number<std::uint8_t>()); break;
       case 'j': recall(number<std::uint32_t>()); break;
-      case 't': push_tuple(pop_to_mark()); break;
-      case '\x85': push_tuple(pop_last(1)); break;
-      case '\x86': push_tuple(pop_last(2)); break;
-      case '\x87': push_tuple(pop_last(3)); break;
-      case 'l': pop_to_mark(), push({Kind::list, 0, {}, {}}); break;
-      case 'e': pop_to_mark(), check_top(Kind::list); break;
+      case 't': push_holding(Kind::tuple, pop_to_mark()); break;
+      case '\x85': push_holding(Kind::tuple, pop_last(1)); break;
+      case '\x86': push_holding(Kind::tuple, pop_last(2)); break;
+      case '\x87': push_holding(Kind::tuple, pop_last(3)); break;
+      case 'l': push_holding(Kind::list, pop_to_mark()); break;
+      case 'e': add_items(pop_to_mark()); break;
       case 'd': {
-        const std::size_t count = pop_to_mark().size();
-        push({Kind::dict, 0, {}, {}});
-        add_pairs(count);
+        const auto pairs = pop_to_mark();
+        push(Kind::dict);
+        add_pairs(pairs);
         break;
       }
-      case 'u': add_pairs(pop_to_mark().size()); break;
-      case 's': pop_last(2), check_top(Kind::dict); break;
+      case 'u': add_pairs(pop_to_mark()); break;
+      case 's': add_pairs(pop_last(2)); break;
       default: return follow_call(operation);
     }
     return true;
@@ -227,7 +257,7 @@ class PickleReader {
     switch (operation) {
       case 'c': {
         const std::string module = line();
-        push({Kind::global, 0, module + " " + line(), {}});
+        push(Kind::global, module + " " + line());
         break;
       }
       case '\x81': pop(), check_top(Kind::global); break;  // its arguments; the call comes with its state
@@ -249,7 +279,7 @@ class PickleReader {
 
 }  // namespace
 
-std::vector<PickledStorage> read_pickled_storages(std::string_view pickle) {
+PickledContent read_pickle(std::string_view pickle) {
   return PickleReader(pickle).run();
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/models/script_archive.hpp"
 
 #include "trainer/io/pickled_tensors.hpp"
+#include "trainer/models/source_places.hpp"
 
 #include <map>
 #include <stdexcept>
@@ -10,9 +11,13 @@ namespace onebatch {
 namespace {
 
 // Those that LibTorch reads: values, constants, and the places in the source that errors name.
+bool names_places(const std::string& name) {
+  return name.substr(name.find('/') + 1).starts_with("code/") && name.ends_with(".debug_pkl");
+}
+
 bool is_pickle(const std::string& name) {
   const std::string within = name.substr(name.find('/') + 1);
-  return within == "data.pkl" || within == "constants.pkl" || (within.starts_with("code/") && within.ends_with(".debug_pkl"));
+  return within == "data.pkl" || within == "constants.pkl" || names_places(name);
 }
 
 // All records lie in one folder, which has the archive's first name.
@@ -26,9 +31,11 @@ std::string folder_of(const std::vector<ZipRecord>& records) {
   return folder;
 }
 
-void check_storages(const std::map<std::string, const ZipRecord*>& records, const std::string& pickle) {
+void check_pickle(const std::map<std::string, const ZipRecord*>& records, const std::string& pickle) {
   const std::string folder = pickle.substr(0, pickle.rfind('.')) + "/";
-  for (const PickledStorage& storage : read_pickled_storages(records.at(pickle)->content)) {
+  const PickledContent content = read_pickle(records.at(pickle)->content);
+  if (names_places(pickle)) check_source_places(content.value);
+  for (const PickledStorage& storage : content.storages) {
     const auto found = records.find(folder + storage.key);
     if (storage.bytes == 0) continue;
     if (found == records.end()) throw std::runtime_error("its record " + folder + storage.key + " is missing");
@@ -53,7 +60,7 @@ std::vector<ZipRecord> check_script_archive(const std::string& file) {
       throw std::runtime_error("its record " + folder + needed + " is missing");
   }
   for (const ZipRecord& record : records) {
-    if (is_pickle(record.name)) check_storages(by_name, record.name);
+    if (is_pickle(record.name)) check_pickle(by_name, record.name);
   }
   for (ZipRecord& record : records) record.name.erase(0, folder.size());
   return records;

@@ -3,6 +3,7 @@
 #include "trainer/base/formatted.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace onebatch {
 namespace {
@@ -57,6 +58,12 @@ std::string memory_text(const MemoryUse& memory) {
   say("activations per sample", memory.activation_bytes_per_sample);
   say("kept per sample of the share", memory.kept_bytes_per_sample);
   return text;
+}
+
+void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor) {
+  const auto lowered = static_cast<std::int64_t>(std::floor(factor * static_cast<double>(failed_size)));
+  rank.max_micro_batch = std::min(rank.max_micro_batch, std::max(rank.min_micro_batch, lowered));
+  rank.room_bytes = static_cast<std::int64_t>(factor * static_cast<double>(rank.room_bytes));
 }
 
 std::string too_large_text(const RankProfile& rank, std::int64_t least) {

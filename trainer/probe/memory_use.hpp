@@ -15,6 +15,11 @@ std::string memory_text(const MemoryUse& memory);
 /// "1.5 KiB", "10.0 MiB".
 std::string amount(double bytes);
 
+inline constexpr double k_lowered_limit = 0.9;  // of a size that did not fit
+
+/// After `failed_size` samples have run out of memory: `factor` of them, and of the room for a step's samples, is what the rank may use.
+void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor);
+
 /// Why `least` samples do not fit: what takes the memory, and what would help most.
 std::string too_large_text(const RankProfile& rank, std::int64_t least);
 

@@ -4,6 +4,8 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/device/failed_backward.hpp"
+#include "trainer/device/no_room.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/probe/memory_use.hpp"
@@ -103,15 +105,15 @@ class RankProbe {
   // What a busy machine has spoiled on any rank is measured again, by all, where repeats are asked for at all. A calm try counts alone;
   // where there is none, all together do: so busy is the machine.
   void measure_times(RankProfile& profile) {
-    const auto sizes =
+    auto sizes =
         sizes_to_time(profile.min_micro_batch, profile.max_micro_batch, request_.fixed_micro_batch ? k_most_sizes_of_fixed : k_most_sizes);
     Times times;
     double worst = HUGE_VAL;
-    const double window = agreed_window(sizes);
+    const double window = agreed_window(profile, sizes);
     const auto tries = std::clamp<std::int64_t>(static_cast<std::int64_t>(k_most_timing_seconds / window), 1,
                                                 std::min(k_most_timings, request_.probe.steps_per_trial));
     for (std::int64_t attempt = 0; attempt < tries && worst > k_spoiled_spread; ++attempt) {
-      Times latest = time_once(sizes, window);
+      Times latest = time_once(profile, sizes, window);
       if (attempt == 0 || profile.times_spread > k_spoiled_spread) {
         const double spread = spread_of(latest.micro_steps);
         if (spread <= k_spoiled_spread)
@@ -214,12 +216,12 @@ class RankProbe {
   }
 
   // As long as the slowest rank needs for its repeats, warmed up by one sweep.
-  double agreed_window(const std::vector<std::int64_t>& sizes) {
+  double agreed_window(RankProfile& profile, std::vector<std::int64_t>& sizes) {
     double seconds = 0.0;
     agree(control_, [&] {
       Times unused;
       const auto start = Clock::now();
-      sweep(sizes, unused);
+      sweep(profile, sizes, unused);
       seconds = seconds_since(start);
     });
     const auto repeats = static_cast<double>(request_.probe.steps_per_trial);
@@ -230,31 +232,56 @@ class RankProbe {
   }
 
   // All ranks compute until the last is done, since a neighbour's load is part of the time that a step will take.
-  Times time_once(const std::vector<std::int64_t>& sizes, double window) {
+  Times time_once(RankProfile& profile, std::vector<std::int64_t>& sizes, double window) {
     Times times;
     control_.barrier();
     agree(control_, [&] {
       const auto start = Clock::now();
       do {
-        sweep(sizes, times);
+        sweep(profile, sizes, times);
       } while (seconds_since(start) < window);
     });
     return times;
   }
 
+  // All sizes once. Memory may be less than when they were found: a size that does not fit any more gives way to the limit that follows.
+  void sweep(RankProfile& profile, std::vector<std::int64_t>& sizes, Times& times) {
+    for (std::size_t i = 0; i < sizes.size();) {
+      if (fits(sizes[i], times)) {
+        ++i;
+      } else {
+        recover_from_out_of_memory(replica_.device);
+        if (i == 0) throw DoesNotFitError(no_room_text(sizes[i], replica_.device.name()));
+        lower_limit(profile, sizes[i], k_lowered_limit);
+        profile.max_micro_batch = std::max(profile.max_micro_batch, sizes[i - 1]);
+        sizes.resize(i);
+        if (profile.max_micro_batch > sizes.back()) sizes.push_back(profile.max_micro_batch);
+      }
+    }
+  }
+
+  // False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
+  bool fits(std::int64_t size, Times& times) {
+    try {
+      time(size, times);
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+      return false;
+    }
+    return true;
+  }
+
   // As in a run: a step repeats its sizes, so the first of another size pays for memory and caches that the next ones find; and it follows
   // an update, not the idle end of a micro-batch on a device that plays a slow one. What a rank does beside micro-batches is timed too.
-  void sweep(const std::vector<std::int64_t>& sizes, Times& times) {
-    for (const std::int64_t size : sizes) {
-      sizes_.micro_step(size);
-      for (int i = 0; i < k_times_in_a_row; ++i) {
-        const auto start = Clock::now();
-        sizes_.update();
-        replica_.gradients.begin_step();
-        replica_.device.synchronize();
-        times.updates.push_back(seconds_since(start));
-        times.micro_steps[size].push_back(sizes_.micro_step(size));
-      }
+  void time(std::int64_t size, Times& times) {
+    sizes_.micro_step(size);
+    for (int i = 0; i < k_times_in_a_row; ++i) {
+      const auto start = Clock::now();
+      sizes_.update();
+      replica_.gradients.begin_step();
+      replica_.device.synchronize();
+      times.updates.push_back(seconds_since(start));
+      times.micro_steps[size].push_back(sizes_.micro_step(size));
     }
   }
 

@@ -33,7 +33,8 @@ struct ProbeAnswer {
 ProbeAnswer probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
                           comm::Communicator& control);
 
-/// The same profile with every rank's times measured anew, as they are now. Collective.
+/// The same profile with every rank's times measured anew, as they are now. Where a micro-batch does not fit any more, that rank's limit is
+/// lower in it. Throws AgreedError where not even the least fits. Collective.
 ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, Replica& replica, const Dataset& data,
                             GradientReducer& reducer, comm::Communicator& control);
 

@@ -218,17 +218,19 @@ bool RunPlans::may_follow_drift(const Gain& gain) {
 // What is off by much is measured anew, and what a busy moment has made up ends here. `measured`: the tables are of just now.
 bool RunPlans::replan_for_drift(const DriftSign& sign, bool measured, std::int64_t step) {
   const bool corrects = !measured && is_correction(sign.drift);
+  bool lowered = false;
   if (corrects) {
     for (std::size_t r = 0; r < profile_->ranks.size(); ++r) {
       std::vector<TimedSize>& times = profile_->ranks[r].step_seconds;
       times = scaled(CostTable(times), sign.drift.typical[r]).points();
     }
   } else if (!measured) {
-    profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+    lowered = time_anew();
     renew_cache();
   }
   retimed_ = true;
   watch_.answered(step, !corrects);
+  if (lowered) return plan_for_lower_limits();
   EpochPlan then = make_epoch_plan();
   double seconds[2] = {};  // now, then
   if (control_.rank() == 0) {
@@ -246,6 +248,13 @@ bool RunPlans::replan_for_drift(const DriftSign& sign, bool measured, std::int64
       "the plan as it was",
       formatted("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s", seconds[0], seconds[1]));
   observer_.plan_made(*plan_);
+  return true;
+}
+
+// Whatever it wins: what the plan was made for is not there any more.
+bool RunPlans::plan_for_lower_limits() {
+  forget_plans();
+  epoch_plan();
   return true;
 }
 

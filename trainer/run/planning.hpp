@@ -53,10 +53,13 @@ class RunPlans {
   Gain gain_of_a_new_plan(const DriftSign& sign);
   bool may_follow_drift(const Gain& gain);
   bool replan_for_drift(const DriftSign& sign, bool measured, std::int64_t step);
+  bool plan_for_lower_limits();
   void forget_plans();
   /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered.
   void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   void time_what_has_moved();
+  /// Measures all times as they are now. True where micro-batches did not fit any more, which is said, and limits are lower.
+  bool time_anew();
   [[nodiscard]] bool may_keep_in_host() const;
   void keep_in_host(std::size_t rank, bool in_host);
   /// A plan that was made before: its places hold, and times are measured with them.
@@ -66,6 +69,7 @@ class RunPlans {
   /// in host memory, and the quicker plan wins.
   void choose_where_to_keep();
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
+  void say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why);
   /// Takes the plan that was given.
   void adopt();
   /// Where BatchNorm's statistics are of micro-batches.

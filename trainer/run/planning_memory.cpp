@@ -4,6 +4,7 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/plan/plan_cluster.hpp"
+#include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/step/graph_step.hpp"
@@ -15,7 +16,6 @@ namespace onebatch {
 namespace {
 
 constexpr int k_most_rehearsals = 12;
-constexpr double k_lowered_limit = 0.9;     // of the size that did not fit
 constexpr double k_lowered_more = 0.6;      // where that was not enough twice
 constexpr double k_worth_the_trial = 1.05;  // slower on the devices than without their limits, and host memory is tried
 
@@ -49,9 +49,7 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
     }
     time_what_has_moved();
   }
-  forget_plans();
-  epoch_plan();
-  return true;
+  return plan_for_lower_limits();
 }
 
 // Every rank knows who failed, so all say and do the same.
@@ -131,18 +129,37 @@ void RunPlans::choose_where_to_keep() {
 void RunPlans::time_what_has_moved() {
   if (!moved_) return;
   moved_ = false;
-  profile_ = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+  time_anew();
+}
+
+bool RunPlans::time_anew() {
+  ClusterProfile timed = time_cluster(*profile_, probe_request(), replica_, data_, reducer_, control_);
+  std::swap(*profile_, timed);
+  bool lowered = false;
+  for (std::size_t r = 0; r < timed.ranks.size(); ++r) {
+    RankProfile& rank = profile_->ranks[r];
+    const RankProfile& before = timed.ranks[r];
+    if (rank.max_micro_batch == before.max_micro_batch) continue;
+    if (configuration_.batch.gradient_accumulation_steps) {  // there is no other plan: steps do in halves what does not fit
+      rank.max_micro_batch = before.max_micro_batch;
+      rank.room_bytes = before.room_bytes;
+      continue;
+    }
+    lowered = true;
+    say_lowered(r, before.max_micro_batch, "it ran out of memory when its times were measured anew");
+  }
+  return lowered;
 }
 
 void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
-  auto& limit = profile_->ranks[rank].max_micro_batch;
-  limit = std::min(limit, std::max(profile_->ranks[rank].min_micro_batch,
-                                   static_cast<std::int64_t>(std::floor(factor * static_cast<double>(failed_size)))));
-  auto& room = profile_->ranks[rank].room_bytes;
-  room = static_cast<std::int64_t>(factor * static_cast<double>(room));
+  onebatch::lower_limit(profile_->ranks[rank], failed_size, factor);
+  say_lowered(rank, failed_size, why);
+}
+
+void RunPlans::say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why) {
   if (control_.rank() == 0)
     observer_.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
-                       "at most " + std::to_string(limit) + ", since " + why);
+                       "at most " + std::to_string(profile_->ranks[rank].max_micro_batch) + ", since " + why);
 }
 
 void RunPlans::rehearse() {

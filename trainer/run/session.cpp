@@ -271,6 +271,24 @@ struct Session::State {
   std::optional<RunPlans> plans;
 };
 
+namespace {
+
+// Out-of-memory where ranks do not agree upon what they do, as in the optimizer, ends the run as it does elsewhere.
+TrainResult ends_as_does_not_fit(const std::function<TrainResult()>& train) {
+  std::string words;
+  try {
+    return train();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    words = words_of(error);
+  }
+  throw DoesNotFitError(words);
+}
+
+}  // namespace
+
 Session::Session(Configuration configuration, comm::World& world, Observer& observer, SessionOptions options)
     : state_(std::make_unique<State>(std::move(configuration), world, observer, std::move(options))) {}
 
@@ -304,7 +322,7 @@ TrainResult Session::train() {
                      .control = s.talk->control(),
                      .observer = s.observer,
                      .plans = *s.plans});
-  TrainResult result = loop.run();
+  TrainResult result = ends_as_does_not_fit([&] { return loop.run(); });
   if (s.timeline() != nullptr) s.write_timeline();
   s.talk->close();
   return result;

@@ -5,6 +5,7 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/device/failed_backward.hpp"
+#include "trainer/device/no_room.hpp"
 #include "trainer/step/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -58,7 +59,7 @@ class Accumulator {
     const auto size = static_cast<std::int64_t>(samples.size());
     // Halves would have other statistics, or other bits.
     if (replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr) throw MicroBatchDoesNotFit(size);
-    if (size == 1) throw DoesNotFitError("not even one sample fits on " + replica_.device.name() + " any more");
+    if (size == 1) throw DoesNotFitError(no_room_text(1, replica_.device.name()));
     ++sums_.out_of_memory_events;
     sums_.failed_size = sums_.failed_size == 0 ? size : std::min(sums_.failed_size, size);
     const std::vector<std::size_t> missing = replica_.gradients.not_reached(wanted);
