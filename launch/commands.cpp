@@ -147,11 +147,16 @@ class Program {
     const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     RunObserver observer = make_observer(run_dir);
+    const HeldFolder held(run_dir);
     TrainResult result;
     {
-      Session session(
-          loaded_.configuration, world_, observer,
-          {.run_dir = run_dir, .accepted = [&] { folder->begin(); }, .timeline_file = arguments_.timeline_file, .stop_requested = stop_});
+      Session session(loaded_.configuration, world_, observer,
+                      {.run_dir = run_dir,
+                       .accepted = [&] { folder->begin(); },
+                       .timeline_file = arguments_.timeline_file,
+                       .why_not_write = [&](bool takes_it) { return held.why_not_write(takes_it); },
+                       .tell_of_loss = [&](const std::string& line) { write_loss(world_.rank(), line, run_dir); },
+                       .stop_requested = stop_});
       repeat_plan(session);
       result = session.train();
     }

@@ -301,7 +301,9 @@ TrainResult Session::train() {
                      .reducer = *s.reducer,
                      .control = s.talk->control(),
                      .observer = s.observer,
-                     .plans = *s.plans});
+                     .plans = *s.plans,
+                     .world = s.world,
+                     .draws_unkeyed = !s.examination.examined || s.examination.has(Trait::draws_unkeyed)});
   TrainResult result = loop.run();
   if (s.timeline() != nullptr) s.write_timeline();
   s.talk->close();

@@ -11,6 +11,9 @@ namespace onebatch {
 /// The type of the format's word; none where it is not supported.
 std::optional<at::ScalarType> type_of_dtype(const std::string& name);
 
+/// The format's word for a type; null where it has none.
+const char* dtype_of_type(at::ScalarType type);
+
 /// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be trained.
 void check_savable(const Model& model);
 
