@@ -12,3 +12,5 @@ add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE
 set_tests_properties(faults.random PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.stages COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/stages_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.stages PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
+add_test(NAME faults.survivors COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/survivors_test.py $<TARGET_FILE:onebatch> --cases 12 --minutes 0.75 --jobs 2)
+set_tests_properties(faults.survivors PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
