@@ -18,6 +18,7 @@ std::atomic<bool> requested{false};
 std::atomic<int> crash_number{0};
 std::atomic<long> crash_thread{0};
 std::atomic<bool> told{false};
+std::atomic<bool> end_noted{false};
 
 long this_thread() {
   return syscall(SYS_gettid);
@@ -34,6 +35,10 @@ extern "C" void onebatch_note_crash(int number) {
   for (int i = 0; i < k_most_waits && !told; ++i) nanosleep(&pause, nullptr);
   std::signal(number, SIG_DFL);
   std::raise(number);
+}
+
+extern "C" void onebatch_note_end(int /*number*/) {
+  end_noted = true;
 }
 
 }  // namespace
@@ -85,6 +90,28 @@ NotedSignal crash_under_way() {
 
 void crash_is_told() {
   told = true;
+}
+
+bool begin_to_note_the_end() {
+  struct sigaction before {};
+  sigaction(SIGTERM, nullptr, &before);
+  if (before.sa_handler != SIG_DFL) return false;
+  std::signal(SIGTERM, onebatch_note_end);
+  return true;
+}
+
+void stop_noting_the_end() {
+  std::signal(SIGTERM, SIG_DFL);
+  if (end_noted.exchange(false)) end_as_the_launcher_wants();
+}
+
+bool end_is_noted() {
+  return end_noted;
+}
+
+void end_as_the_launcher_wants() {
+  std::signal(SIGTERM, SIG_DFL);
+  kill(getpid(), SIGTERM);
 }
 
 }  // namespace onebatch::comm

@@ -21,7 +21,7 @@ struct PastOperation {
 };
 
 struct Incident {
-  enum class Kind { timeout, crash, request };
+  enum class Kind { timeout, crash, request, loss };
   Kind kind = Kind::request;
   std::string reason;
   int rank = 0;
@@ -74,5 +74,14 @@ void note_crashes_and_requests();
 [[nodiscard]] NotedSignal crash_under_way();
 /// Lets it go on.
 void crash_is_told();
+
+/// From now on SIGTERM, with which launchers end the ranks that are left, is noted instead of ending this process. False, and nothing is
+/// changed, where it has another meaning already (a run that saves and stops at it).
+bool begin_to_note_the_end();
+/// It ends the process again, also the one that was noted.
+void stop_noting_the_end();
+[[nodiscard]] bool end_is_noted();
+/// As it would have without all this.
+void end_as_the_launcher_wants();
 
 }  // namespace onebatch::comm

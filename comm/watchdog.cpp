@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace onebatch::comm {
 namespace {
@@ -141,6 +142,24 @@ void Watchdog::on_incident(std::function<void(const Incident&)> tell) {
   tell_ = std::move(tell);
 }
 
+void Watchdog::on_loss(LossWatch watch) {
+  const std::scoped_lock lock(mutex_);
+  loss_ = std::move(watch);
+}
+
+void Watchdog::tell_of_loss(Loss loss) {
+  if (!loss_.answer || std::exchange(loss_told_.at(static_cast<std::size_t>(loss)), true)) return;
+  loss_.answer({loss, rank_, board(), places_, channel_.get()});
+}
+
+void Watchdog::check_loss() {
+  if (!loss_.answer) return;
+  if (loss_.called()) tell_of_loss(Loss::called);
+  if (!end_is_noted()) return;
+  tell_of_loss(Loss::launcher);
+  end_as_the_launcher_wants();
+}
+
 void Watchdog::watch() {
   while (!stop_) {
     bool served = false;
@@ -174,6 +193,7 @@ void Watchdog::check_progress() {
 }
 
 void Watchdog::check() {
+  check_loss();
   check_signals();
   check_progress();
   const double seconds = running_.update(board().own_entered_nanoseconds(), StatusBoard::now_nanoseconds());
@@ -197,6 +217,7 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   if (first) say_failure(rank_, what);
   std::vector<StatusBoard::Process> stopped;
   if (first) stopped = places_.empty() ? stopped_siblings() : board().stopped();
+  tell_of_loss(Loss::timeout);
   tell(Incident::Kind::timeout, what, reports, stopped);
   while (std::chrono::steady_clock::now() < until) {
     if (channel_)

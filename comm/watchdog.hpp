@@ -7,6 +7,7 @@
 #include "comm/side_channel.hpp"
 #include "comm/status_board.hpp"
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -23,6 +24,28 @@ struct RankPlace {
   std::string host;
   int node = 0;
   std::string side_channel;
+};
+
+/// How this rank comes to know that the run ends for want of another.
+enum class Loss {
+  launcher,  // it ends the ranks that are left
+  timeout,   // this rank's own
+  called     // a rank of this node knows
+};
+
+/// What the watching thread lends while it tells of a loss.
+struct LossCall {
+  Loss loss = Loss::launcher;
+  int rank = 0;
+  const StatusBoard& board;
+  const std::vector<RankPlace>& places;  // of every rank
+  SideChannel* channel = nullptr;        // none: all ranks are on the board
+};
+
+/// Who is to save what can be saved.
+struct LossWatch {
+  std::function<bool()> called;                 // by another rank of this node
+  std::function<void(const LossCall&)> answer;  // told once of each kind
 };
 
 /// How long a call has lasted, without the time in which this process was suspended.
@@ -62,6 +85,10 @@ class Watchdog {
   /// watching thread. Not inside a guard.
   void on_incident(std::function<void(const Incident&)> tell);
 
+  /// From now on a rank that the launcher ends, that has waited in vain or is called tells `watch` before it ends; an empty one: no longer.
+  /// Not inside a guard.
+  void on_loss(LossWatch watch);
+
   /// Stands guard over one operation while it lives. Inside another guard it does nothing.
   class Guard {
    public:
@@ -80,6 +107,8 @@ class Watchdog {
   void check();
   void check_signals();
   void check_progress();
+  void check_loss();
+  void tell_of_loss(Loss loss);
   [[noreturn]] void end(const std::string& what, const std::vector<RankReport>& reports);
   void tell(Incident::Kind kind, const std::string& reason, const std::vector<RankReport>& reports,
             const std::vector<StatusBoard::Process>& stopped = {});
@@ -98,6 +127,8 @@ class Watchdog {
   std::unique_ptr<SideChannel> channel_;
   OperationLog log_;
   std::function<void(const Incident&)> tell_;
+  LossWatch loss_;
+  std::array<bool, 3> loss_told_{};  // by kind
   RunningTime running_;
   RunningTime still_;
   bool crash_told_ = false;

@@ -5,8 +5,10 @@
 #include "comm/local_communicator.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_memory_communicator.hpp"
+#include "comm/survivor_board.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 
@@ -41,6 +43,10 @@ struct World::State {
   std::unique_ptr<SharedWindow> board_window;
   AlignedMemory private_board;  // where there is no room for a window
   std::optional<StatusBoard> board;
+  std::unique_ptr<SharedWindow> survivor_window;
+  AlignedMemory private_survivors;
+  std::unique_ptr<SurvivorBoard> survivors;
+  std::atomic<SurvivorBoard*> told_survivors{nullptr};  // by the watching thread
   std::optional<Watchdog> watchdog;
   std::vector<std::string> hosts = {host_name()};
   SharedMemoryCommunicator* shared = nullptr;  // the control communicator, where there are several ranks
@@ -53,14 +59,23 @@ struct World::State {
     MPI_Comm_size(node, &node_local_size);
   }
 
-  void make_board() {
+  [[nodiscard]] std::vector<int> ranks_of_node() const {
     std::vector<int> ranks(static_cast<std::size_t>(node_local_size));
     check_mpi(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, node), rank, "MPI_Allgather");
-    const std::size_t bytes = StatusBoard::bytes_needed(node_local_size);
+    return ranks;
+  }
+
+  // Null where some rank of the node finds no room.
+  [[nodiscard]] std::unique_ptr<SharedWindow> window_where_there_is_room(std::size_t bytes) const {
     int room = shared_memory_has_room(bytes) ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_INT, MPI_MIN, node), rank, "MPI_Allreduce");
-    if (room == 1) {
-      board_window = SharedWindow::create(node, bytes);
+    return room == 1 ? SharedWindow::create(node, bytes) : nullptr;
+  }
+
+  void make_board() {
+    const std::vector<int> ranks = ranks_of_node();
+    board_window = window_where_there_is_room(StatusBoard::bytes_needed(node_local_size));
+    if (board_window) {
       board.emplace(board_window->data(), ranks, node_local_rank);
     } else {
       private_board = AlignedMemory(StatusBoard::bytes_needed(1));
@@ -68,15 +83,33 @@ struct World::State {
     }
   }
 
+  // Ranks without a status board in common are to each other as if on hosts of their own here too.
+  void make_survivor_board(std::size_t own_bytes) {
+    const std::vector<int> ranks = ranks_of_node();
+    if (!board_window) {
+      private_survivors = AlignedMemory(SurvivorBoard::bytes_needed(1, own_bytes));
+      survivors = std::make_unique<SurvivorBoard>(private_survivors.data(), std::vector<int>{rank}, 0, own_bytes);
+    } else if ((survivor_window = window_where_there_is_room(SurvivorBoard::bytes_needed(node_local_size, own_bytes)))) {
+      survivors = std::make_unique<SurvivorBoard>(survivor_window->data(), ranks, node_local_rank, own_bytes);
+    }
+    told_survivors = survivors.get();
+  }
+
+  // What other nodes are told.
+  [[nodiscard]] std::string answer() const {
+    std::string lines;
+    if (const SurvivorBoard* const voters = told_survivors) {
+      for (const Vote& vote : voters->votes()) lines += vote.to_line();
+    }
+    for (const RankReport& report : board->read()) lines += report.to_line();
+    return lines;
+  }
+
   // Who is where, so that the watchdogs can find each other when MPI is stuck.
   void introduce(MpiCommunicator& mpi) {
     const std::string key = broadcast_text(mpi, SideChannel::make_key(), 0);
     const auto reach = board_window ? SideChannel::Reach::other_hosts : SideChannel::Reach::this_host_too;
-    auto channel = std::make_unique<SideChannel>(key, reach, [this] {
-      std::string lines;
-      for (const RankReport& report : board->read()) lines += report.to_line();
-      return lines;
-    });
+    auto channel = std::make_unique<SideChannel>(key, reach, [this] { return answer(); });
     // Ranks without a board in common are to each other as if on hosts of their own.
     int leader = rank;
     if (board_window) MPI_Bcast(&leader, 1, MPI_INT, 0, node);
@@ -101,6 +134,8 @@ struct World::State {
     watchdog->leave_board();
     const Watchdog::Guard guard(*watchdog, "MPI_Finalize", 0);
     board.reset();
+    survivors.reset();
+    if (survivor_window) survivor_window->close();
     if (board_window) board_window->close();
     MPI_Comm_free(&node);
     check_mpi(MPI_Finalize(), rank, "MPI_Finalize");
@@ -182,6 +217,12 @@ void World::set_timeout_seconds(double seconds) {
 }
 void World::set_activity(std::string_view text) {
   state_->watchdog->set_activity(text);
+}
+
+SurvivorBoard* World::make_survivor_board(std::size_t own_bytes) {
+  const Watchdog::Guard guard(*state_->watchdog, "setting up shared memory", own_bytes);
+  state_->make_survivor_board(own_bytes);
+  return state_->survivors.get();
 }
 
 void World::close() {

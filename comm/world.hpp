@@ -3,11 +3,13 @@
 
 #include "comm/communicator.hpp"
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 
 namespace onebatch::comm {
 
+class SurvivorBoard;
 class Watchdog;
 
 /// What the launcher's environment variables say of this process, before MPI is touched.
@@ -52,6 +54,10 @@ class World {
   void set_timeout_seconds(double seconds);
   /// What this rank does now, told to those who wait for it in vain. Said again during long work, it keeps them waiting.
   void set_activity(std::string_view text);
+
+  /// Where ranks of a node leave what must outlive them, `own_bytes` each and step, the same on every rank. Valid until close(). Null where
+  /// there is no room for it in shared memory. Collective, once.
+  SurvivorBoard* make_survivor_board(std::size_t own_bytes);
 
   /// Leaves MPI in order. Collective; idempotent. Without it the destructor does not communicate.
   void close();

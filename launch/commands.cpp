@@ -1,6 +1,5 @@
 #include "launch/commands.hpp"
 
-#include "comm/all_reduce_bench.hpp"
 #include "comm/error.hpp"
 #include "comm/incident.hpp"
 #include "comm/local_communicator.hpp"
@@ -10,6 +9,7 @@
 #include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "launch/dataset_size.hpp"
+#include "launch/host_commands.hpp"
 #include "launch/incident_file.hpp"
 #include "launch/log_file.hpp"
 #include "launch/plan_command.hpp"
@@ -18,7 +18,6 @@
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/device/agreement.hpp"
-#include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/verify_svg.hpp"
 #include "trainer/io/durable_file.hpp"
@@ -27,7 +26,6 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <nlohmann/json.hpp>
 
 #include <thread>
 
@@ -46,8 +44,8 @@ class Program {
       : arguments_(arguments), world_(world), stop_(stop) {}
 
   int run() {
-    if (arguments_.command == "info") return info();
-    if (arguments_.command == "bench") return bench();
+    if (arguments_.command == "info") return after_writing(describe_host(world_));
+    if (arguments_.command == "bench") return after_writing(bench_all_reduce(arguments_.most_bytes, world_));
     if (!load()) return code(ExitCode::user_error);
     warn_of_binding();
     if (arguments_.command == "train") return train();
@@ -126,6 +124,11 @@ class Program {
     if (first() && !arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, document + "\n");
   }
 
+  int after_writing(const std::string& document) const {
+    write_json(document);
+    return code(ExitCode::done);
+  }
+
   // On rank 0, which alone writes there.
   std::optional<RunFolder> claim_run_folder() const {
     std::optional<RunFolder> folder;
@@ -150,11 +153,16 @@ class Program {
     const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     RunObserver observer = make_observer(run_dir);
+    const HeldFolder held(run_dir);
     TrainResult result;
     {
-      Session session(
-          loaded_.configuration, world_, observer,
-          {.run_dir = run_dir, .accepted = [&] { folder->begin(); }, .timeline_file = arguments_.timeline_file, .stop_requested = stop_});
+      Session session(loaded_.configuration, world_, observer,
+                      {.run_dir = run_dir,
+                       .accepted = [&] { folder->begin(); },
+                       .timeline_file = arguments_.timeline_file,
+                       .why_not_write = [&](bool takes_it) { return held.why_not_write(takes_it); },
+                       .tell_of_loss = [&](const std::string& line) { write_loss(world_.rank(), line, run_dir); },
+                       .stop_requested = stop_});
       repeat_plan(session);
       result = session.train();
     }
@@ -234,47 +242,6 @@ class Program {
     if (!first()) return code(ExitCode::done);
     const std::string accuracy = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
     print_out(fmt::format("validation loss {:.6f}{} over {} samples\n", result.loss, accuracy, result.samples));
-    return code(ExitCode::done);
-  }
-
-  int bench() const {
-    nlohmann::ordered_json document = {{"ranks", world_.size()}, {"sizes", nlohmann::ordered_json::array()}};
-    if (first() && !world_.why_not_shared().empty())
-      print_error(fmt::format("onebatch: warning: without shared memory: {}\n", world_.why_not_shared()));
-    if (first()) print_out(fmt::format("{}\n", all_reduce_header()));
-    comm::bench_all_reduce(world_, static_cast<std::size_t>(arguments_.most_bytes), [&](const comm::AllReduceTiming& t) {
-      if (first()) print_out(fmt::format("{}\n", all_reduce_line(t)));
-      document["sizes"].push_back({{"bytes", t.bytes},
-                                   {"seconds", t.seconds},
-                                   {"mpi_seconds", t.mpi_seconds},
-                                   {"mpi_best_bucket_seconds", t.mpi_best_bucket_seconds},
-                                   {"algbw", t.algbw},
-                                   {"busbw", t.busbw},
-                                   {"times_mpi_best_bucket", t.times_mpi_best_bucket}});
-    });
-    write_json(document.dump(2));
-    return code(ExitCode::done);
-  }
-
-  static std::string all_reduce_header() {
-    return fmt::format("{:>12} {:>12} {:>12} {:>16} {:>10} {:>10} {:>8}", "bytes", "µs", "MPI µs", "MPI bucketed µs", "algbw GB/s",
-                       "busbw GB/s", "times");
-  }
-  static std::string all_reduce_line(const comm::AllReduceTiming& t) {
-    return fmt::format("{:>12} {:>12.1f} {:>12.1f} {:>16.1f} {:>10.2f} {:>10.2f} {:>8.2f}", t.bytes, t.seconds * 1e6, t.mpi_seconds * 1e6,
-                       t.mpi_best_bucket_seconds * 1e6, t.algbw, t.busbw, t.times_mpi_best_bucket);
-  }
-
-  int info() const {
-    if (!first()) return code(ExitCode::done);
-    nlohmann::ordered_json document = nlohmann::ordered_json::object();
-    for (const std::string& line : describe_build_and_host()) {
-      print_out(fmt::format("{}\n", line));
-      document[line.substr(0, line.find(": "))] = line.substr(line.find(": ") + 2);
-    }
-    print_out(fmt::format("ranks: {}\n", world_.size()));
-    document["ranks"] = world_.size();
-    write_json(document.dump(2));
     return code(ExitCode::done);
   }
 

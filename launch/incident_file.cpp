@@ -1,5 +1,6 @@
 #include "launch/incident_file.hpp"
 
+#include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
 #include "trainer/io/durable_file.hpp"
 
@@ -22,6 +23,7 @@ const char* name_of(comm::Incident::Kind kind) {
     case comm::Incident::Kind::timeout: return "timeout";
     case comm::Incident::Kind::crash: return "crash";
     case comm::Incident::Kind::request: return "request";
+    case comm::Incident::Kind::loss: return "loss";
   }
   return "";
 }
@@ -125,6 +127,20 @@ void write_incident(const comm::Incident& incident, const fs::path& run_dir) {
   write_text_atomically(run_dir / (name + ".json"), incident_json(incident, read_all(run_dir / "plan.json")) + "\n");
   write_text_atomically(run_dir / (name + ".txt"), text);
   comm::say_failure(incident.rank, fmt::format("what it did, and where its threads were, is in {}", (run_dir / (name + ".txt")).string()));
+}
+
+void write_loss(int rank, const std::string& line, const fs::path& run_dir) {
+  comm::say_failure(rank, line);
+  std::error_code error;
+  if (!fs::is_directory(run_dir, error)) return;
+  const std::string name = fmt::format("incident-{}-rank{}", moment(), rank);
+  comm::Incident incident;
+  incident.kind = comm::Incident::Kind::loss;
+  incident.reason = line;
+  incident.rank = rank;
+  incident.host = comm::host_name();
+  write_text_atomically(run_dir / (name + ".json"), incident_json(incident, read_all(run_dir / "plan.json")) + "\n");
+  write_text_atomically(run_dir / (name + ".txt"), fmt::format("loss, rank {} on {}: {}\n", rank, incident.host, line));
 }
 
 }  // namespace onebatch::launch

@@ -16,4 +16,7 @@ namespace onebatch::launch {
 /// Writes both into the run's folder and says so on standard error; there, and in full, where there is no such folder (yet).
 void write_incident(const comm::Incident& incident, const std::filesystem::path& run_dir);
 
+/// What came of saving after a rank was lost: a line on standard error, and the same in such files.
+void write_loss(int rank, const std::string& line, const std::filesystem::path& run_dir);
+
 }  // namespace onebatch::launch

@@ -1,5 +1,7 @@
 #include "launch/run_lock.hpp"
 
+#include "comm/siblings.hpp"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -131,6 +133,21 @@ bool shows_life(int descriptor, std::chrono::milliseconds patience) {
   return patience.count() == 0;  // nobody has looked
 }
 
+// A rank that was lost may have left its lock to a process that saves for it.
+bool left_by_the_dead(const std::string& content) {
+  const Json json = Json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (!of_this_kernel(content) || !json.is_object() || !json.contains("process") || !json["process"].is_number_integer()) return false;
+  return comm::process_state(json["process"].get<long>()) == "gone";
+}
+
+bool waited_for(int descriptor, std::chrono::milliseconds patience) {
+  for (std::chrono::milliseconds waited{0}; waited < patience; waited += k_look) {
+    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return true;
+    std::this_thread::sleep_for(k_look);
+  }
+  return false;
+}
+
 void show_life(const std::stop_token& stop, int descriptor) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -147,8 +164,9 @@ LockAttempt RunLock::try_lock(const fs::path& folder, std::chrono::milliseconds 
     if (opened.get() < 0 && errno == ENOENT) return {};
     if (opened.get() < 0) throw std::system_error(errno, std::generic_category(), "cannot open " + file.string());
     // Where the file system has no locks, what the file says is all there is.
-    const bool refused = flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    bool refused = flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     const std::string content = read_all(opened.get());
+    if (refused && left_by_the_dead(content)) refused = !waited_for(opened.get(), patience);
     if (refused) return {std::nullopt, content.empty() ? "a process that has just started" : holder_text(content), {}};
     const bool elsewhere = !content.empty() && !of_this_kernel(content);
     if (elsewhere && shows_life(opened.get(), patience)) return {std::nullopt, holder_text(content), {}};
@@ -158,6 +176,23 @@ LockAttempt RunLock::try_lock(const fs::path& folder, std::chrono::milliseconds 
       throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
     return {RunLock(file, opened.release()), {}, elsewhere ? holder_text(content) : std::string()};
   }
+}
+
+HeldFolder::HeldFolder(fs::path folder) : file_(std::move(folder) / RunLock::k_file) {
+  const Descriptor opened(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (opened.get() >= 0) holder_ = read_all(opened.get());
+}
+
+std::string HeldFolder::why_not_write(bool takes_it) const {
+  Descriptor opened(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (holder_.empty() || opened.get() < 0) return "it does not see " + file_.string();
+  if (takes_it) [[maybe_unused]]
+    const int ignored = flock(opened.get(), LOCK_EX | LOCK_NB);  // refused by the holder itself, if it lives
+  const std::string content = read_all(opened.get());
+  if (content != holder_)
+    return file_.parent_path().string() + " has been taken by " + (content.empty() ? "another process" : holder_text(content));
+  if (takes_it) opened.release();
+  return {};
 }
 
 RunLock::RunLock(fs::path file, int descriptor)

@@ -21,7 +21,8 @@ class RunLock {
   static constexpr std::chrono::seconds k_patience{20};  // several signs of life long
 
   /// Locks `folder`, which is there. Another machine's lock is watched for up to `patience`: where it shows no sign of life it is taken
-  /// over. Throws std::system_error where the file can be neither made nor opened.
+  /// over. One that a process of this machine has left to those that save for it is waited for as long. Throws std::system_error where the
+  /// file can be neither made nor opened.
   static LockAttempt try_lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
 
   RunLock(RunLock&& other) noexcept;
@@ -34,6 +35,21 @@ class RunLock {
   std::filesystem::path file_;
   int descriptor_;
   std::jthread signs_of_life_;
+};
+
+/// A run's folder as a rank that does not hold its lock sees it: whether the process that held it at the start, or what that process has
+/// left behind, is still all that writes there.
+class HeldFolder {
+ public:
+  explicit HeldFolder(std::filesystem::path folder);
+
+  /// Why this process may not write there: it does not see the folder, or somebody else has taken it since. Empty where it may; with
+  /// `takes_it` nobody else can take it then until this process ends, where the file system has locks.
+  [[nodiscard]] std::string why_not_write(bool takes_it) const;
+
+ private:
+  std::filesystem::path file_;
+  std::string holder_;  // what the lock said
 };
 
 struct LockAttempt {

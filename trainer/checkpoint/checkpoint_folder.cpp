@@ -7,6 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -51,6 +53,12 @@ void write_manifest(const fs::path& folder, const std::vector<CheckpointFile>& f
     manifest["files"][file.name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum_of(path)}};
   }
   write_text_atomically(folder / k_manifest, manifest.dump(2) + "\n");
+}
+
+void fill(const fs::path& folder, const std::vector<CheckpointFile>& files) {
+  for (const CheckpointFile& file : files) file.write(folder / file.name);
+  write_manifest(folder, files);
+  sync_folder(folder);
 }
 
 // The number of a step-N folder; none for every other name.
@@ -120,6 +128,15 @@ class PartialFolder {
     kept_ = true;
     sync_folder(final.parent_path());
     fs::remove_all(old);
+  }
+  bool rename_where_free(const fs::path& final) {
+    if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, final.c_str(), RENAME_NOREPLACE) != 0) {
+      if (errno == EEXIST || errno == ENOTEMPTY || fs::exists(final)) return false;
+      fs::rename(path_, final);  // a file system that cannot say it in one word
+    }
+    kept_ = true;
+    sync_folder(final.parent_path());
+    return true;
   }
 
  private:
@@ -196,9 +213,7 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
   std::string name = ".";
   name.append(k_prefix).append(std::to_string(step)).append(".partial");
   partial_ = std::make_unique<PartialFolder>(checkpoints / name);
-  for (const CheckpointFile& file : files) file.write(partial_->path() / file.name);
-  write_manifest(partial_->path(), files);
-  sync_folder(partial_->path());
+  fill(partial_->path(), files);
 }
 
 PartialCheckpoint::~PartialCheckpoint() = default;
@@ -213,6 +228,19 @@ fs::path PartialCheckpoint::publish(std::int64_t keep) {
 
 fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep) {
   return PartialCheckpoint(checkpoints, step, files).publish(keep);
+}
+
+bool add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep,
+                    const std::function<void()>& before_publishing) {
+  const std::string name = k_prefix + std::to_string(step);
+  if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
+  PartialFolder partial(checkpoints / ("." + name + ".added.partial"));
+  fill(partial.path(), files);
+  before_publishing();
+  if (!partial.rename_where_free(checkpoints / name)) return false;
+  point_latest_at(checkpoints, checkpoints / name);
+  remove_all_but(checkpoints, keep, step);
+  return true;
 }
 
 void check_checkpoint(const fs::path& checkpoint) {

@@ -9,6 +9,13 @@
 
 namespace onebatch {
 
+/// The files of a run's checkpoint.
+constexpr const char* k_model_file = "model.safetensors";
+constexpr const char* k_optimizer_file = "optimizer.safetensors";
+constexpr const char* k_buffers_file = "rank_buffers.safetensors";
+constexpr const char* k_generators_file = "rank_generators.safetensors";
+constexpr const char* k_state_file = "state.json";
+
 /// What one checkpoint folder holds beside its tensors.
 struct CheckpointFile {
   std::string name;  // "model.safetensors"
@@ -39,6 +46,11 @@ class PartialCheckpoint {
 /// Both at once.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
                                        const std::vector<CheckpointFile>& files, std::int64_t keep);
+
+/// Both at once, from a process beside which others of its run may still write: under a name of its own. `before_publishing` may throw:
+/// then nothing is there. False where that step is there already, which stays.
+bool add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
+                    std::int64_t keep, const std::function<void()>& before_publishing);
 
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);

@@ -15,12 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* k_model_file = "model.safetensors";
-constexpr const char* k_optimizer_file = "optimizer.safetensors";
-constexpr const char* k_buffers_file = "rank_buffers.safetensors";
-constexpr const char* k_generators_file = "rank_generators.safetensors";
-constexpr const char* k_state_file = "state.json";
-
 // The number in its name says which is the newest: of another step it would be taken before better ones.
 void check_name(const fs::path& checkpoint, const RunState& state) {
   const std::string name = checkpoint.filename().string();
@@ -52,7 +46,7 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
     files.push_back({k_generators_file, [&](const fs::path& file) { save_tensors(file, generators); }});
     partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
   });
-  // All have come this far: it counts. A rank that has lost a peer never publishes.
+  // All have come this far: it counts. What is left where a rank is lost meanwhile is SurvivorSave's.
   agree_on_rank_0(control, [&] { folder = partial->publish(keep); });
   return folder;
 }

@@ -32,13 +32,6 @@ constexpr std::array<DtypeName, 12> k_dtypes = {{{"F64", at::kDouble},
                                                  {"U8", at::kByte},
                                                  {"BOOL", at::kBool}}};
 
-const char* dtype_name(at::ScalarType type) {
-  for (const auto& dtype : k_dtypes) {
-    if (dtype.type == type) return dtype.name;
-  }
-  return nullptr;
-}
-
 void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry,
                 const NamedTensor& target) {
   const auto type = type_of_dtype(entry.dtype);
@@ -79,7 +72,7 @@ std::optional<at::ScalarType> type_of_dtype(const std::string& name) {
 }
 
 bool can_be_saved(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && dtype_name(tensor.scalar_type()) != nullptr;
+  return tensor.layout() == at::kStrided && dtype_of_type(tensor.scalar_type()) != nullptr;
 }
 
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
@@ -90,7 +83,7 @@ void save_tensors(const std::filesystem::path& file, const std::vector<NamedTens
   for (const auto& [name, tensor] : tensors) {
     bytes.push_back(host_bytes(tensor));
     if (!can_be_saved(tensor)) throw std::invalid_argument(name + ": a tensor of its type cannot be saved");
-    views.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec(), bytes.back()});
+    views.push_back({name, dtype_of_type(tensor.scalar_type()), tensor.sizes().vec(), bytes.back()});
   }
   write_safetensors(file, views, metadata);
 }
@@ -102,6 +95,13 @@ void load_tensors(const std::filesystem::path& file, const std::vector<NamedTens
   const std::string wrong = differences(in_file, tensors, extra);
   if (!wrong.empty()) throw UserError(file.string() + " does not fit the model:" + wrong);
   for (const auto& target : tensors) copy_entry(file, header, *in_file.at(target.name), target);
+}
+
+const char* dtype_of_type(at::ScalarType type) {
+  for (const auto& dtype : k_dtypes) {
+    if (dtype.type == type) return dtype.name;
+  }
+  return nullptr;
 }
 
 }  // namespace onebatch

@@ -11,6 +11,9 @@ namespace onebatch {
 /// The type of the format's word; none where it is not supported.
 std::optional<at::ScalarType> type_of_dtype(const std::string& name);
 
+/// The format's word for a type; null where it has none.
+const char* dtype_of_type(at::ScalarType type);
+
 /// Whether the format can hold it.
 bool can_be_saved(const at::Tensor& tensor);
 

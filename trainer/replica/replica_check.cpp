@@ -16,7 +16,7 @@ std::vector<Digest> all_digests(const Digest& mine, comm::Communicator& control)
 
 }  // namespace
 
-std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control) {
+std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control, const std::function<void()>& before_mending) {
   if (control.size() == 1) return std::nullopt;
   const auto& parameters = replica.model->parameters();
   const auto all = all_digests(digest_of(parameters), control);
@@ -30,6 +30,7 @@ std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communica
     if (difference.parameter.empty() && one.at(static_cast<std::size_t>(difference.ranks.front())) != one[0])
       difference.parameter = parameter.name;
   }
+  if (before_mending) before_mending();
   broadcast_tensors(live_tensors(replica), control);
   return difference;
 }

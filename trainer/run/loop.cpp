@@ -1,5 +1,6 @@
 #include "trainer/run/loop.hpp"
 
+#include "comm/error.hpp"
 #include "comm/long_work.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
@@ -78,11 +79,18 @@ TrainResult TrainingLoop::run() {
     writer_.emplace(kept && c.log.jsonl ? dir / "metrics.jsonl" : "", kept && c.log.samples ? dir / "samples.jsonl" : "", step_);
     parts_.observer.training_begins(step_, total_steps_);
   }
-  while (step_ < total_steps_ && !stopping_) {
-    const StepRecord record = run_step();
-    after_step(record, step_ == total_steps_);
+  watch_for_losses();
+  try {
+    while (step_ < total_steps_ && !stopping_) {
+      const StepRecord record = run_step();
+      after_step(record, step_ == total_steps_);
+    }
+    if (!validation_ && !stopping_) validate();
+  } catch (const comm::CommError&) {
+    if (survivors_) survivors_->lost();
+    throw;
   }
-  if (!validation_ && !stopping_) validate();
+  survivors_.reset();
   fault_point("end", step_);
   return result();
 }
@@ -98,6 +106,7 @@ StepRecord TrainingLoop::run_step() {
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;
+  if (survivors_) survivors_->end_step(run_state(), totals.overflowed);
   stopping_ = totals.stop_requested;
   save_due_ = totals.save_due;
   if (totals.skipped)
@@ -112,6 +121,7 @@ StepRecord TrainingLoop::run_step() {
   record.plan = replans_;
   if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
     replans_ += parts_.plans.follow_drift(totals, step_) ? 1 : 0;
+  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.epoch_plan());
   record.step = step_;
   record.epoch = order_->position().epoch;
   record.consumed_samples = order_->position().consumed_samples;
@@ -144,7 +154,19 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                    .lr = lr,
                                                    .step = step_ + fault_point("step", step_),
                                                    .stop_requested = stop != nullptr && stop->load() != 0,
-                                                   .save_due = is_time_to_save()});
+                                                   .save_due = is_time_to_save(),
+                                                   .before_sums =
+                                                       [this] {
+                                                         if (survivors_) survivors_->keep_own();
+                                                       },
+                                                   .before_update =
+                                                       [this] {
+                                                         if (survivors_) survivors_->begin_update();
+                                                       },
+                                                   .on_failure =
+                                                       [this](bool mine) {
+                                                         if (survivors_) survivors_->failed(mine);
+                                                       }});
     if (totals.out_of_memory_events == 0) return totals;
     out_of_memory_events_ += totals.out_of_memory_events;
     const bool replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
@@ -192,8 +214,11 @@ void TrainingLoop::after_step(const StepRecord& record, bool last) {
 }
 
 void TrainingLoop::check_replicas() {
-  const auto difference = mend_replicas(parts_.replica, parts_.control);
+  const auto difference = mend_replicas(parts_.replica, parts_.control, [this] {
+    if (survivors_) survivors_->begin_update();
+  });
   if (!difference) return;
+  if (survivors_) survivors_->end_mending();
   ++mended_replicas_;
   std::string ranks;
   for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -234,22 +259,12 @@ void TrainingLoop::save() {
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
   const comm::LongWork saving(parts_.control, "the checkpoint of step " + std::to_string(step_));
   check_other_buffers(parts_.replica, parts_.control);
-  RunState state;
-  state.step = step_;
-  state.position = order_->position();
-  state.global_batch_size = parts_.configuration.batch.global_batch_size;
-  state.world_size = parts_.control.size();
-  state.devices = devices_;
+  RunState state = run_state();
   state.plan = parts_.plans.epoch_plan();
-  if (const LossScale& scale = parts_.replica.loss_scale; scale.is_active()) {
-    state.loss_scale = scale.scale();
-    state.loss_scale_steps = scale.steps_since_change();
-  }
-  if (const ReproducibleSum* sum = parts_.replica.gradients.reproducible()) state.bases = sum->bases();
-  state.identity = run_identity(parts_.configuration, parts_.data);
   const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep,
                                parts_.control);
   saved_step_ = step_;
+  if (survivors_) survivors_->note_saved();
   saved_ = Clock::now();
   if (parts_.control.rank() == 0) parts_.observer.checkpoint_saved(step_, folder.string());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/checkpoint/run_checkpoint.hpp"
+#include "trainer/checkpoint/survivor_save.hpp"
 #include "trainer/events/step_writer.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/run/session.hpp"
@@ -20,6 +21,8 @@ struct LoopParts {
   comm::Communicator& control;
   Observer& observer;
   RunPlans& plans;
+  comm::World& world;
+  bool draws_unkeyed;  // forwards draw from the ranks' generators
 };
 
 class TrainingLoop {
@@ -41,6 +44,8 @@ class TrainingLoop {
   void validate();
   [[nodiscard]] bool is_time_to_save() const;
   void save();
+  [[nodiscard]] RunState run_state() const;  // but for the plan
+  void watch_for_losses();
   void warn(const std::string& line) const;
   [[nodiscard]] double share() const;
   [[nodiscard]] TrainResult result() const;
@@ -65,6 +70,7 @@ class TrainingLoop {
   std::int64_t replans_ = 0;
   double last_loss_ = 0.0;
   std::optional<EvaluationResult> validation_;
+  std::optional<SurvivorSave> survivors_;  // where there are other ranks, and a folder
 };
 
 /// Configuration that a resumed run must share with the checkpoint, by key.

@@ -79,4 +79,14 @@ void settle_padding(const Configuration& configuration, const Dataset& data, Rep
   }
 }
 
+void warn_of_short_parameters(const PrecisionConfiguration& precision, Observer& observer) {
+  if (precision.master_weights) return;
+  observer.warn(std::string("16-bit parameters without master weights are likely to end in NaN: an update below ") +
+                (precision.parameters == Precision::float16
+                     ? "1/2048 of a weight is lost, a square below 6e-8 becomes 0 in Adam's second moment, which then divides, and a sum "
+                       "over a batch ends at 65504"
+                     : "1/256 of a weight is lost, in the sums of gradients and moments too") +
+                ": write precision.master_weights = true, unless that is what is to be seen");
+}
+
 }  // namespace onebatch

@@ -19,4 +19,7 @@ void refuse_or_say(const Examination& examination, const Configuration& configur
 void settle_padding(const Configuration& configuration, const Dataset& data, Replica& replica, comm::Communicator& control,
                     Observer& observer);
 
+/// Parameters of 16 bits without a copy in float32 are likely to end in NaN.
+void warn_of_short_parameters(const PrecisionConfiguration& precision, Observer& observer);
+
 }  // namespace onebatch

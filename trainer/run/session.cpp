@@ -80,14 +80,7 @@ struct Session::State {
         observer.info("the model has no BatchNorm with statistics of its batch: batch_norm.mode changes nothing");
       configuration.batch_norm.mode = BatchNormMode::local;
     }
-    if (!configuration.precision.master_weights && world.control().rank() == 0)
-      observer.warn(
-          std::string("16-bit parameters without master weights are likely to end in NaN: an update below ") +
-          (configuration.precision.parameters == Precision::float16
-               ? "1/2048 of a weight is lost, a square below 6e-8 becomes 0 in Adam's second moment, which then divides, and a sum "
-                 "over a batch ends at 65504"
-               : "1/256 of a weight is lost, in the sums of gradients and moments too") +
-          ": write precision.master_weights = true, unless that is what is to be seen");
+    if (world.control().rank() == 0) warn_of_short_parameters(configuration.precision, observer);
     const bool bitwise = configuration.run.deterministic == Determinism::bitwise;
     if (bitwise && replica->has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::exact)
       throw AgreedError(ExitCode::user_error,
@@ -321,7 +314,9 @@ TrainResult Session::train() {
                      .reducer = *s.reducer,
                      .control = s.talk->control(),
                      .observer = s.observer,
-                     .plans = *s.plans});
+                     .plans = *s.plans,
+                     .world = s.world,
+                     .draws_unkeyed = !s.examination.examined || s.examination.has(Trait::draws_unkeyed)});
   TrainResult result = ends_as_does_not_fit([&] { return loop.run(); });
   if (s.timeline() != nullptr) s.write_timeline();
   s.talk->close();

@@ -3,21 +3,13 @@
 
 #include "comm/world.hpp"
 #include "trainer/base/configuration.hpp"
+#include "trainer/base/session_options.hpp"
 #include "trainer/events/observer.hpp"
 
-#include <atomic>
 #include <filesystem>
-#include <functional>
 #include <memory>
 
 namespace onebatch {
-
-struct SessionOptions {
-  std::filesystem::path run_dir;           // where checkpoints, metrics and samples go; made by the caller on rank 0
-  std::function<void()> accepted = [] {};  // train: rank 0 calls it once all checks have passed, before anything is measured or written
-  std::filesystem::path timeline_file;     // train: where rank 0 writes the trace of all ranks; empty = nowhere
-  const std::atomic<int>* stop_requested = nullptr;  // set to a signal's number by the program's handler; 0 = go on
-};
 
 struct VerifyOptions {
   double tolerance = 0.0;               // 0 = the default of the precision

@@ -63,6 +63,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   const Span span(replica_.timeline, "optimizer", "optimizer");
   totals.grad_norm = gradient_norm(replica_.gradients.flat(), control_);
   totals.overflowed = !std::isfinite(totals.grad_norm);
+  if (request.before_update) request.before_update();
   totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
   if (totals.overflowed) {
     before.restore();
@@ -161,10 +162,11 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   per_rank(rank, k_memory_peak) = static_cast<double>(replica_.device.peak_bytes());
   std::copy(touched.begin(), touched.end(), sums.begin() + static_cast<std::ptrdiff_t>(first_touched));
 
+  if (request.before_sums) request.before_sums();
   const Span span(replica_.timeline, "sums", "wait");
   control_.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
 
-  if (sums[k_failed] > 0.0) throw_failure(local.failure);
+  if (sums[k_failed] > 0.0) throw_failure(local.failure, request);
   StepTotals totals;
   totals.loss_sum = sums[k_loss];
   totals.weight = sums[k_weight];
@@ -185,7 +187,8 @@ StepTotals TrainingStep::combine(const Local& local, const StepRequest& request)
   return totals;
 }
 
-void TrainingStep::throw_failure(const std::exception_ptr& mine) {
+void TrainingStep::throw_failure(const std::exception_ptr& mine, const StepRequest& request) {
+  if (request.on_failure) request.on_failure(mine != nullptr);
   agree(control_, [&] {
     if (mine) std::rethrow_exception(mine);
   });

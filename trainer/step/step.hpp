@@ -39,6 +39,11 @@ struct StepRequest {
   bool save_due = false;        // by this rank's clock: all are to save at the same step
   /// Told when the flat gradient is the global batch's, before it is clipped.
   std::function<void()> on_gradient = {};
+  /// Told when this rank's micro-batches are done, before it tells the others; before the first write to parameters, optimizer or loss
+  /// scale; and when all ranks know that one has failed.
+  std::function<void()> before_sums = {};
+  std::function<void()> before_update = {};
+  std::function<void(bool on_this_rank)> on_failure = {};
 };
 
 class TrainingStep {
@@ -65,7 +70,7 @@ class TrainingStep {
   bool is_reproducible();
   StepTotals combine(const Local& local, const StepRequest& request);
   // Collective; every rank throws what the first that failed has said.
-  void throw_failure(const std::exception_ptr& mine);
+  void throw_failure(const std::exception_ptr& mine, const StepRequest& request);
 
   Replica& replica_;
   const Dataset& data_;

@@ -1,0 +1,35 @@
+// What the loop tells those that may have to save without it.
+#include "trainer/run/loop.hpp"
+
+namespace onebatch {
+
+RunState TrainingLoop::run_state() const {
+  RunState state;
+  state.step = step_;
+  state.position = order_->position();
+  state.global_batch_size = parts_.configuration.batch.global_batch_size;
+  state.world_size = parts_.control.size();
+  state.devices = devices_;
+  if (const LossScale& scale = parts_.replica.loss_scale; scale.is_active()) {
+    state.loss_scale = scale.scale();
+    state.loss_scale_steps = scale.steps_since_change();
+  }
+  if (const ReproducibleSum* sum = parts_.replica.gradients.reproducible()) state.bases = sum->bases();
+  state.identity = run_identity(parts_.configuration, parts_.data);
+  return state;
+}
+
+void TrainingLoop::watch_for_losses() {
+  if (parts_.control.size() == 1 || parts_.options.run_dir.empty() || step_ >= total_steps_) return;
+  const bool compared = parts_.configuration.comm.check_replicas_every_steps > 0;
+  survivors_.emplace(SurvivorSave::Parts{.replica = parts_.replica,
+                                         .options = parts_.options,
+                                         .world = parts_.world,
+                                         .state = run_state(),
+                                         .keep = parts_.configuration.checkpoint.keep,
+                                         .replicas = compared ? comm::Replicas::compared : comm::Replicas::never_compared,
+                                         .draws = parts_.draws_unkeyed});
+  survivors_->note_plan(parts_.plans.epoch_plan());
+}
+
+}  // namespace onebatch
