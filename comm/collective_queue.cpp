@@ -1,5 +1,7 @@
 #include "comm/collective_queue.hpp"
 
+#include "comm/handler_stack.hpp"
+
 #include <utility>
 
 namespace onebatch::comm {
@@ -49,6 +51,7 @@ void CollectiveQueue::attempt(const std::function<void()>& collective) {
 }
 
 void CollectiveQueue::serve() {
+  const HandlerStack room;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !posted_.empty(); });

@@ -1,5 +1,7 @@
 #include "comm/incident.hpp"
 
+#include "comm/handler_stack.hpp"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@ namespace onebatch::comm {
 namespace {
 
 constexpr int k_most_waits = 400;  // of 10 ms: what a dying thread gives those that tell of it
+constexpr std::size_t k_handler_stack_bytes = 65536;
 
 // A signal handler can reach nothing but static storage.
 std::atomic<bool> requested{false};
@@ -68,12 +71,19 @@ std::vector<PastOperation> OperationLog::read() const {
   return operations;
 }
 
+HandlerStack::HandlerStack() : room_(std::make_unique<char[]>(k_handler_stack_bytes)) {
+  const stack_t elsewhere{room_.get(), 0, k_handler_stack_bytes};
+  sigaltstack(&elsewhere, nullptr);
+}
+
+HandlerStack::~HandlerStack() {
+  const stack_t none{nullptr, SS_DISABLE, 0};
+  sigaltstack(&none, nullptr);
+}
+
 void note_crashes_and_requests() {
   std::signal(SIGQUIT, onebatch_note_request);
-  // A stack that has run over has no room for a handler.
-  static std::array<char, 65536> room;
-  const stack_t elsewhere{room.data(), 0, room.size()};
-  sigaltstack(&elsewhere, nullptr);
+  static const HandlerStack of_main;
   struct sigaction action {};
   action.sa_handler = onebatch_note_crash;
   action.sa_flags = SA_ONSTACK;
