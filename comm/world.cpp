@@ -7,6 +7,8 @@
 #include "comm/shared_memory_communicator.hpp"
 #include "comm/survivor_board.hpp"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -20,6 +22,17 @@ constexpr int k_peer_failed_exit_code = 4;
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+// What a child votes its parent tells other nodes too.
+struct ForkedMemory {
+  std::size_t bytes = 0;
+  void operator()(std::byte* memory) const { munmap(memory, bytes); }
+};
+
+std::unique_ptr<std::byte, ForkedMemory> memory_shared_with_children(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return {memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory), ForkedMemory{bytes}};
 }
 
 void start_mpi(Watchdog& watchdog) {
@@ -44,7 +57,7 @@ struct World::State {
   AlignedMemory private_board;  // where there is no room for a window
   std::optional<StatusBoard> board;
   std::unique_ptr<SharedWindow> survivor_window;
-  AlignedMemory private_survivors;
+  std::unique_ptr<std::byte, ForkedMemory> private_survivors;
   std::unique_ptr<SurvivorBoard> survivors;
   std::atomic<SurvivorBoard*> told_survivors{nullptr};  // by the watching thread
   std::optional<Watchdog> watchdog;
@@ -87,8 +100,8 @@ struct World::State {
   void make_survivor_board(std::size_t own_bytes) {
     const std::vector<int> ranks = ranks_of_node();
     if (!board_window) {
-      private_survivors = AlignedMemory(SurvivorBoard::bytes_needed(1, own_bytes));
-      survivors = std::make_unique<SurvivorBoard>(private_survivors.data(), std::vector<int>{rank}, 0, own_bytes);
+      private_survivors = memory_shared_with_children(SurvivorBoard::bytes_needed(1, own_bytes));
+      if (private_survivors) survivors = std::make_unique<SurvivorBoard>(private_survivors.get(), std::vector<int>{rank}, 0, own_bytes);
     } else if ((survivor_window = window_where_there_is_room(SurvivorBoard::bytes_needed(node_local_size, own_bytes)))) {
       survivors = std::make_unique<SurvivorBoard>(survivor_window->data(), ranks, node_local_rank, own_bytes);
     }

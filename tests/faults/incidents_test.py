@@ -24,7 +24,9 @@ SEARCHED = dict(ENVIRONMENT, PATH=f"{PROGRAM.parent}:{os.environ['PATH']}")
 
 
 def incidents_in(folder):
-    return [json.loads(path.read_text()) for path in sorted((folder / "runs" / "run").glob("incident-*.json"))]
+    """But for what came of saving, which says nothing of where a rank was."""
+    found = [json.loads(path.read_text()) for path in sorted((folder / "runs" / "run").glob("incident-*.json"))]
+    return [incident for incident in found if incident["kind"] != "loss"]
 
 
 def threads_of(incident, rank):

@@ -98,6 +98,34 @@ TEST(CheckpointFolderTest, where_none_is_whole_each_is_named) {
   }
 }
 
+TEST(CheckpointFolderTest, what_is_added_leaves_the_same_step_and_what_another_process_writes) {
+  const ScratchFolder folder;
+  const auto nothing = [] {};
+  const PartialCheckpoint others(folder.path(), 4, files_of("half"));
+  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("added"), 0, "me", nothing), Added::now);
+  EXPECT_EQ(read_bytes(folder.path() / ".step-4.partial" / "model.safetensors"), "half");
+  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("again"), 0, "me", nothing), Added::was_there);
+  EXPECT_EQ(add_checkpoint(folder.path(), 3, files_of("older"), 0, "me", nothing), Added::was_there);
+  EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "added");
+  EXPECT_EQ(refusal(folder / "step-4"), "accepted");
+  EXPECT_FALSE(fs::exists(folder / ".step-4.me.partial"));
+}
+
+TEST(CheckpointFolderTest, of_two_that_add_at_once_one_does) {
+  const ScratchFolder folder;
+  const auto second = [&] { EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("second"), 0, "two", [] {}), Added::by_another); };
+  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("first"), 0, "one", second), Added::now);
+  EXPECT_EQ(read_bytes(folder.path() / "step-4" / "model.safetensors"), "first");
+}
+
+TEST(CheckpointFolderTest, what_may_not_be_published_is_not_there) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 3, files_of("old"), 0);
+  EXPECT_THROW(add_checkpoint(folder.path(), 4, files_of("new"), 1, "me", [] { throw std::runtime_error("taken"); }), std::runtime_error);
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 3);
+  EXPECT_FALSE(fs::exists(folder / ".step-4.me.partial"));
+}
+
 TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
   const ScratchFolder folder;
   write_checkpoint(folder.path(), 1, files_of("old"), 1);

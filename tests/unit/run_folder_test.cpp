@@ -4,16 +4,21 @@
 #include "trainer/base/error.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <set>
 #include <thread>
 
 namespace onebatch::launch {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::read_bytes;
 using testing::ScratchFolder;
 using ::testing::StartsWith;
 using testing::write_bytes;
@@ -191,6 +196,51 @@ TEST(RunLockTest, another_machines_process_is_believed_while_it_shows_life) {
   const LockAttempt taken = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(300));
   EXPECT_TRUE(taken.lock.has_value());
   EXPECT_EQ(taken.taken_over, "process 17 on node3, since then");
+}
+
+// A process takes the lock, forks another that lives half a second longer, and dies.
+void leave_the_lock_to_another(const fs::path& folder) {
+  const pid_t holder = fork();
+  if (holder == 0) {
+    const LockAttempt held = RunLock::try_lock(folder, std::chrono::milliseconds(0));
+    if (fork() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    _exit(held.lock ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(holder, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(RunLockTest, what_a_dead_process_has_left_to_one_that_saves_is_waited_for) {
+  const ScratchFolder scratch;
+  leave_the_lock_to_another(scratch.path());
+  EXPECT_FALSE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value()) << "nobody waited";
+  EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::seconds(20)).lock.has_value());
+}
+
+TEST(HeldFolderTest, may_be_written_while_its_holder_or_nobody_has_it) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(HeldFolder(scratch / "nowhere").why_not_write(false), StartsWith("it does not see "));
+  leave_the_lock_to_another(scratch.path());
+  const HeldFolder held(scratch.path());
+  EXPECT_THAT(held.why_not_write(false), IsEmpty());
+  EXPECT_THAT(held.why_not_write(true), IsEmpty()) << "a process of the same run has it";
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_THAT(held.why_not_write(true), IsEmpty()) << "its holder is dead";
+  EXPECT_FALSE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value()) << "now this process has it";
+}
+
+TEST(HeldFolderTest, may_not_be_written_once_another_has_taken_it) {
+  const ScratchFolder scratch;
+  std::optional<LockAttempt> first = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
+  const std::string content = read_bytes(scratch / "run.lock");
+  const HeldFolder held(scratch.path());
+  first.reset();
+  EXPECT_THAT(held.why_not_write(false), StartsWith("it does not see ")) << "the run has ended";
+  write_bytes(scratch / "run.lock", R"({"host": "node3", "kernel": "another", "process": 17, "since": "then"})");
+  EXPECT_THAT(held.why_not_write(true), EndsWith(" has been taken by process 17 on node3, since then"));
+  write_bytes(scratch / "run.lock", content);
+  EXPECT_THAT(held.why_not_write(true), IsEmpty());
 }
 
 TEST(RunLockTest, a_holder_shows_life) {

@@ -52,7 +52,7 @@ TEST(SurvivorVoteTest, any_votes_save_the_newest_step_where_all_that_have_it_agr
     for (int rank = 0, rest = number; rank < 4; ++rank, rest /= k_kinds) {
       const int kind = rest % k_kinds;
       if (kind == 1) votes.push_back(vote(rank, Vote::k_not_whole, 0, false));
-      if (kind > 1) votes.push_back(vote(rank, 5 + (kind - 2) % 2, 7 + (kind - 2) / 2 % 2, (kind - 2) / 4 == 0));
+      if (kind > 1) votes.push_back(vote(rank, 5 + kind % 2, 7U + static_cast<unsigned>(kind - 2) / 2 % 2, (kind - 2) / 4 == 0));
     }
     auto shuffled = votes;
     std::ranges::reverse(shuffled);

@@ -8,6 +8,8 @@
 #include <xxhash.h>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -146,6 +148,24 @@ class PartialFolder {
 
 namespace {
 
+// Among those that add to it. A file system without such locks refuses nobody.
+class LockedFolder {
+ public:
+  explicit LockedFolder(const fs::path& folder) : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    locked_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  }
+  ~LockedFolder() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  LockedFolder(const LockedFolder&) = delete;
+  LockedFolder& operator=(const LockedFolder&) = delete;
+  [[nodiscard]] bool locked() const { return locked_; }
+
+ private:
+  int descriptor_;
+  bool locked_;
+};
+
 fs::path free_name(const fs::path& wanted) {
   fs::path name = wanted;
   for (int number = 2; fs::exists(fs::symlink_status(name)); ++number) name = wanted.string() + "-" + std::to_string(number);
@@ -230,17 +250,20 @@ fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const 
   return PartialCheckpoint(checkpoints, step, files).publish(keep);
 }
 
-bool add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep,
-                    const std::function<void()>& before_publishing) {
+Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep,
+                     const std::string& by, const std::function<void()>& before_publishing) {
   const std::string name = k_prefix + std::to_string(step);
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
-  PartialFolder partial(checkpoints / ("." + name + ".added.partial"));
+  const LockedFolder alone(checkpoints);
+  if (!alone.locked()) return Added::by_another;
+  if (const auto there = step_folders(checkpoints); !there.empty() && there.front().step >= step) return Added::was_there;
+  PartialFolder partial(checkpoints / ("." + name + "." + by + ".partial"));
   fill(partial.path(), files);
   before_publishing();
-  if (!partial.rename_where_free(checkpoints / name)) return false;
+  if (!partial.rename_where_free(checkpoints / name)) return Added::was_there;
   point_latest_at(checkpoints, checkpoints / name);
   remove_all_but(checkpoints, keep, step);
-  return true;
+  return Added::now;
 }
 
 void check_checkpoint(const fs::path& checkpoint) {

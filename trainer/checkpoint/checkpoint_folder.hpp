@@ -47,10 +47,13 @@ class PartialCheckpoint {
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
                                        const std::vector<CheckpointFile>& files, std::int64_t keep);
 
-/// Both at once, from a process beside which others of its run may still write: under a name of its own. `before_publishing` may throw:
-/// then nothing is there. False where that step is there already, which stays.
-bool add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
-                    std::int64_t keep, const std::function<void()>& before_publishing);
+enum class Added { now, was_there, by_another };
+
+/// Both at once, from a process beside which others of its run may still write: under a name of its own, which has `by` in it.
+/// `before_publishing` may throw: then nothing is there. Where that step or a later one is there already it stays the newest, and where another process is adding one at
+/// this moment nothing is done.
+Added add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
+                     std::int64_t keep, const std::string& by, const std::function<void()>& before_publishing);
 
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);

@@ -144,8 +144,10 @@ SurvivorFiles::SurvivorFiles(const Replica& replica, bool draws)
     if (changes)
       add_piece(statistics_, buffer);
     else
-      other_buffers_.push_back(buffer);
+      steady_.push_back(buffer);
   }
+  for (const NamedTensor& parameter : replica.model->parameters()) steady_.push_back(parameter);
+  steady_.insert(steady_.end(), optimizer_.begin(), optimizer_.end());
   for (const NamedTensor& generator : generator_states(device_)) add_piece(generators_, generator);
   note_versions();
 }
@@ -167,14 +169,14 @@ void SurvivorFiles::write_own(std::span<std::byte> to) const {
 }
 
 void SurvivorFiles::note_versions() {
-  versions_.resize(other_buffers_.size());
+  versions_.resize(steady_.size());
   for (std::size_t i = 0; i < versions_.size(); ++i)
-    versions_[i] = other_buffers_[i].tensor.unsafeGetTensorImpl()->version_counter().current_version();
+    versions_[i] = steady_[i].tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-std::string SurvivorFiles::changed_buffer() const {
+std::string SurvivorFiles::changed_tensor() const {
   for (std::size_t i = 0; i < versions_.size(); ++i) {
-    if (other_buffers_[i].tensor.unsafeGetTensorImpl()->version_counter().current_version() != versions_[i]) return other_buffers_[i].name;
+    if (steady_[i].tensor.unsafeGetTensorImpl()->version_counter().current_version() != versions_[i]) return steady_[i].name;
   }
   return {};
 }

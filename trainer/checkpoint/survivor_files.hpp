@@ -23,10 +23,10 @@ class SurvivorFiles {
   [[nodiscard]] std::size_t own_bytes() const { return own_bytes_; }
   /// As they are now. In the run.
   void write_own(std::span<std::byte> to) const;
-  /// From now on a buffer that is no running statistic is to stay as it is.
+  /// From now on all that is no running statistic is to stay as it is.
   void note_versions();
-  /// The first of them that has changed since; empty: none.
-  [[nodiscard]] std::string changed_buffer() const;
+  /// The first tensor that has been written to since; empty: none.
+  [[nodiscard]] std::string changed_tensor() const;
   /// Every rank has running statistics of its own.
   [[nodiscard]] bool is_local() const { return is_local_; }
 
@@ -51,8 +51,8 @@ class SurvivorFiles {
 
   std::vector<NamedTensor> model_;
   std::vector<NamedTensor> optimizer_;
-  std::vector<NamedTensor> other_buffers_;
-  std::vector<std::uint32_t> versions_;  // theirs
+  std::vector<NamedTensor> steady_;      // between two updates
+  std::vector<std::uint32_t> versions_;  // theirs, as LibTorch counts what is written in place
   std::vector<Piece> statistics_;
   std::vector<Piece> generators_;
   std::size_t own_bytes_ = 0;

@@ -25,7 +25,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds k_longest_update{400};  // that is waited for, of the second that Open MPI leaves
 constexpr milliseconds k_longest_vote{1000};
 constexpr milliseconds k_before_the_kill{850};  // so that the launcher, where the file is short, ends after it
-constexpr milliseconds k_longest_goodbye{2000};
 constexpr double k_after_a_timeout_seconds = 4.0;
 constexpr double k_longest_save_seconds = 60.0;
 
@@ -84,18 +83,22 @@ void SurvivorSave::keep_own() {
   board_->keep(state_.step + 1);
 }
 
-void SurvivorSave::begin_update() {
+void SurvivorSave::begin_update(const char* what) {
   gate_.acquire();
+  in_use_ = what;
   updating_ = true;
 }
 
-void SurvivorSave::end_step(RunState state, bool restored) {
+void SurvivorSave::end_step(RunState progress, bool restored) {
   if (!updating_) gate_.acquire();
   updating_ = false;
   if (restored) keep_own();  // mine is known, that of a rank that is lost in this moment is not
   own_is_known_ = !restored || !files_.is_local();
-  std::swap(state.plan, state_.plan);
-  state_ = std::move(state);
+  state_.step = progress.step;
+  state_.position = progress.position;
+  state_.loss_scale = progress.loss_scale;
+  state_.loss_scale_steps = progress.loss_scale_steps;
+  state_.bases = std::move(progress.bases);
   files_.note_versions();
   gate_.release();
 }
@@ -106,7 +109,8 @@ void SurvivorSave::note_plan(const EpochPlan& plan) {
   gate_.release();
 }
 
-void SurvivorSave::end_mending() {
+void SurvivorSave::end_of_use() {
+  files_.note_versions();
   updating_ = false;
   gate_.release();
 }
@@ -117,6 +121,12 @@ void SurvivorSave::failed(bool on_this_rank) {
   lost();
 }
 
+// Of ranks that end in order: the others wait for them meanwhile, and with rank 0 its lock goes.
+milliseconds SurvivorSave::longest_goodbye() const {
+  const double seconds = std::min(0.8 * parts_.world.watchdog().timeout_seconds(), k_longest_save_seconds - k_after_a_timeout_seconds);
+  return std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
+}
+
 void SurvivorSave::lost() {
   if (board_ == nullptr) return;
   board_->call(false);
@@ -124,7 +134,7 @@ void SurvivorSave::lost() {
 }
 
 void SurvivorSave::wait_for_answer() const {
-  const auto until = Clock::now() + k_longest_goodbye;
+  const auto until = Clock::now() + longest_goodbye();
   while (!answered_ && Clock::now() < until) std::this_thread::sleep_for(milliseconds(5));
 }
 
@@ -143,13 +153,17 @@ void SurvivorSave::answer(const comm::LossCall& call) {
     if (child_ < 0) comm::say_failure(call.rank, std::string("not saved: no process can be made to do it: ") + std::strerror(errno));
   }
   if (child_ > 0 && call.loss != comm::Loss::timeout)
-    wait_for_child(call.loss == comm::Loss::launcher ? k_before_the_kill : k_longest_goodbye);
+    wait_for_child(call.loss == comm::Loss::launcher ? k_before_the_kill : longest_goodbye());
   answered_ = true;
 }
 
 void SurvivorSave::wait_for_child(milliseconds patience) {
   const auto until = Clock::now() + patience;
-  while (Clock::now() < until && waitpid(child_, nullptr, WNOHANG) == 0) std::this_thread::sleep_for(milliseconds(2));
+  const bool was_noted = comm::end_is_noted();
+  while (Clock::now() < until && waitpid(child_, nullptr, WNOHANG) == 0) {
+    if (comm::end_is_noted() != was_noted) return wait_for_child(k_before_the_kill);
+    std::this_thread::sleep_for(milliseconds(2));
+  }
 }
 
 void SurvivorSave::live_on(const comm::LossCall& call, bool whole) {
@@ -165,9 +179,9 @@ void SurvivorSave::live_on(const comm::LossCall& call, bool whole) {
 }
 
 std::string SurvivorSave::why_not_whole(bool whole) const {
-  if (!whole) return "its update was not done";
-  const std::string buffer = files_.changed_buffer();
-  if (!buffer.empty()) return "the model changes the buffer " + buffer + " within a step";
+  if (!whole) return in_use_.load();
+  const std::string changed = files_.changed_tensor();
+  if (!changed.empty()) return changed + " has changed since the step was done";
   if (state_.step > saved_step_ && !board_->own_of(parts_.world.rank(), state_.step))
     return "what it keeps of step " + std::to_string(state_.step) + " is not there";
   return {};
@@ -193,14 +207,13 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) 
   if (decision->step == 0) return "not saved after " + after + ": no step was done yet";
   if (decision->step <= saved_step_) return "nothing to save after " + after + ": " + step + " is saved already";
   try {
-    return "saved " + step + " by rank " + std::to_string(call.rank) + " after " + after + save(*decision);
+    return save(*decision, step, after);
   } catch (const std::exception& error) {
     return "not saved after " + after + ": " + error.what();
   }
 }
 
-// More of it in words.
-std::string SurvivorSave::save(const comm::Decision& decision) const {
+std::string SurvivorSave::save(const comm::Decision& decision, const std::string& step, const std::string& after) const {
   if (!own_is_known_)
     throw std::runtime_error("step " + std::to_string(state_.step) +
                              " was skipped, and the running statistics of the others before it are not known");
@@ -211,9 +224,15 @@ std::string SurvivorSave::save(const comm::Decision& decision) const {
     if (const std::string why = parts_.options.why_not_write(true); !why.empty()) throw std::runtime_error(why);
   };
   take_the_folder();
-  const bool added = add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, parts_.keep, take_the_folder);
-  if (!added) return ": it was there already";
-  return decision.agreeing.size() == 1 ? ", which it alone has finished" : ", the same on ranks " + comm::ranks_text(decision.agreeing);
+  const int rank = parts_.world.rank();
+  switch (add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, parts_.keep, "rank" + std::to_string(rank),
+                         take_the_folder)) {
+    case Added::by_another: return {};  // which says so
+    case Added::was_there: return "nothing to save after " + after + ": " + step + " or a later one is there already";
+    case Added::now: break;
+  }
+  return "saved " + step + " by rank " + std::to_string(rank) + " after " + after +
+         (decision.agreeing.size() == 1 ? ", which it alone has finished" : ", the same on ranks " + comm::ranks_text(decision.agreeing));
 }
 
 std::string SurvivorSave::loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const {

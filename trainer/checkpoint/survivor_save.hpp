@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <semaphore>
 
 namespace onebatch {
@@ -41,13 +42,14 @@ class SurvivorSave {
 
   /// This rank's micro-batches of the step that comes after the last one are done: what they have changed is final.
   void keep_own();
-  /// Before the first write to parameters, optimizer or loss scale. Where a loss is known already it does not return.
-  void begin_update();
-  /// After the last: a step is done. `state` is the run's but for the plan; `restored`: nothing was updated, and the forwards' changes are
-  /// undone.
-  void end_step(RunState state, bool restored);
-  /// After begin_update(), where what was written belongs to the step that is done.
-  void end_mending();
+  /// Before the first write to parameters, optimizer or loss scale. Where a loss is known already it does not return. `what` is done with
+  /// them, in words: where it does not end in time, that is why nothing is saved.
+  void begin_update(const char* what = "its update was not done");
+  /// After the last: a step is done. `progress` is what of the run's state a step changes; `restored`: nothing was updated, and the
+  /// forwards' changes are undone.
+  void end_step(RunState progress, bool restored);
+  /// After begin_update(), where the step that was done stays the last one: it is whole again.
+  void end_of_use();
   void note_plan(const EpochPlan& plan);
   void note_saved() { saved_step_ = state_.step; }
   /// All ranks know that one has failed, and are about to end: the others save what can be saved first. Collective.
@@ -57,12 +59,13 @@ class SurvivorSave {
 
  private:
   void wait_for_answer() const;
+  [[nodiscard]] std::chrono::milliseconds longest_goodbye() const;
   void answer(const comm::LossCall& call);
   void wait_for_child(std::chrono::milliseconds patience);
   [[noreturn]] void live_on(const comm::LossCall& call, bool whole);
   [[nodiscard]] std::string vote_and_save(const comm::LossCall& call, bool whole);
   [[nodiscard]] std::string why_not_whole(bool whole) const;
-  [[nodiscard]] std::string save(const comm::Decision& decision) const;
+  [[nodiscard]] std::string save(const comm::Decision& decision, const std::string& step, const std::string& after) const;
   [[nodiscard]] std::string loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const;
 
   Parts parts_;
@@ -72,7 +75,8 @@ class SurvivorSave {
   std::string why_never_;          // where there is no board
   std::binary_semaphore gate_{1};  // held while an update is under way, and for ever once a loss is known
   bool updating_ = false;
-  bool own_is_known_ = true;  // what ranks have laid down is the step's
+  std::atomic<const char*> in_use_{""};  // why
+  bool own_is_known_ = true;             // what ranks have laid down is the step's
   std::int64_t saved_step_;
   bool notes_the_end_;
   pid_t child_ = 0;

@@ -99,14 +99,14 @@ StepRecord TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
   const std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
-  parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+  measuring([&] { parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())); });
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;
-  if (survivors_) survivors_->end_step(run_state(), totals.overflowed);
+  if (survivors_) survivors_->end_step(progress(), totals.overflowed);
   stopping_ = totals.stop_requested;
   save_due_ = totals.save_due;
   if (totals.skipped)
@@ -120,7 +120,7 @@ StepRecord TrainingLoop::run_step() {
   StepRecord record;
   record.plan = replans_;
   if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
-    replans_ += parts_.plans.follow_drift(totals, step_) ? 1 : 0;
+    measuring([&] { replans_ += parts_.plans.follow_drift(totals, step_) ? 1 : 0; });
   if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.epoch_plan());
   record.step = step_;
   record.epoch = order_->position().epoch;
@@ -169,7 +169,11 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                        }});
     if (totals.out_of_memory_events == 0) return totals;
     out_of_memory_events_ += totals.out_of_memory_events;
-    const bool replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
+    bool replanned = false;
+    measuring([&] {
+      replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
+      if (replanned) parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+    });
     replans_ += replanned ? 1 : 0;
     if (!totals.discarded) return totals;
     if (!replanned)
@@ -215,10 +219,10 @@ void TrainingLoop::after_step(const StepRecord& record, bool last) {
 
 void TrainingLoop::check_replicas() {
   const auto difference = mend_replicas(parts_.replica, parts_.control, [this] {
-    if (survivors_) survivors_->begin_update();
+    if (survivors_) survivors_->begin_update("replicas that differed were being mended");
   });
   if (!difference) return;
-  if (survivors_) survivors_->end_mending();
+  if (survivors_) survivors_->end_of_use();
   ++mended_replicas_;
   std::string ranks;
   for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -259,10 +263,8 @@ void TrainingLoop::save() {
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
   const comm::LongWork saving(parts_.control, "the checkpoint of step " + std::to_string(step_));
   check_other_buffers(parts_.replica, parts_.control);
-  RunState state = run_state();
-  state.plan = parts_.plans.epoch_plan();
-  const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep,
-                               parts_.control);
+  const auto folder = save_run(parts_.options.run_dir / "checkpoints", run_state(), parts_.replica, share(),
+                               parts_.configuration.checkpoint.keep, parts_.control);
   saved_step_ = step_;
   if (survivors_) survivors_->note_saved();
   saved_ = Clock::now();

@@ -8,6 +8,7 @@
 #include "trainer/run/session.hpp"
 
 #include <chrono>
+#include <functional>
 
 namespace onebatch {
 
@@ -44,8 +45,10 @@ class TrainingLoop {
   void validate();
   [[nodiscard]] bool is_time_to_save() const;
   void save();
-  [[nodiscard]] RunState run_state() const;  // but for the plan
+  [[nodiscard]] RunState run_state() const;
+  [[nodiscard]] RunState progress() const;  // what of it a step changes
   void watch_for_losses();
+  void measuring(const std::function<void()>& work);  // what may borrow the replica
   void warn(const std::string& line) const;
   [[nodiscard]] double share() const;
   [[nodiscard]] TrainResult result() const;

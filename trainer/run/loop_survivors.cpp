@@ -4,18 +4,24 @@
 namespace onebatch {
 
 RunState TrainingLoop::run_state() const {
-  RunState state;
-  state.step = step_;
-  state.position = order_->position();
+  RunState state = progress();
   state.global_batch_size = parts_.configuration.batch.global_batch_size;
   state.world_size = parts_.control.size();
   state.devices = devices_;
+  state.plan = parts_.plans.epoch_plan();
+  state.identity = run_identity(parts_.configuration, parts_.data);
+  return state;
+}
+
+RunState TrainingLoop::progress() const {
+  RunState state;
+  state.step = step_;
+  state.position = order_->position();
   if (const LossScale& scale = parts_.replica.loss_scale; scale.is_active()) {
     state.loss_scale = scale.scale();
     state.loss_scale_steps = scale.steps_since_change();
   }
   if (const ReproducibleSum* sum = parts_.replica.gradients.reproducible()) state.bases = sum->bases();
-  state.identity = run_identity(parts_.configuration, parts_.data);
   return state;
 }
 
@@ -29,7 +35,12 @@ void TrainingLoop::watch_for_losses() {
                                          .keep = parts_.configuration.checkpoint.keep,
                                          .replicas = compared ? comm::Replicas::compared : comm::Replicas::never_compared,
                                          .draws = parts_.draws_unkeyed});
-  survivors_->note_plan(parts_.plans.epoch_plan());
+}
+
+void TrainingLoop::measuring(const std::function<void()>& work) {
+  if (survivors_) survivors_->begin_update("the ranks were being measured anew");
+  work();
+  if (survivors_) survivors_->end_of_use();
 }
 
 }  // namespace onebatch
