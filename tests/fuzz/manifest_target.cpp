@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 const fs::path& checkpoint() {
   static const fs::path folder = [] {
     const auto file = [](const std::string& content) { return [content](const fs::path& path) { write_file(path, content); }; };
-    return write_checkpoint(scratch_folder(), 3, {{"model.safetensors", file("tensors")}, {"state.json", file("{}")}}, 0);
+    return write_checkpoint(scratch_folder(), 3, {{"model.safetensors", file("tensors")}, {"state.json", file("{}")}}, {.keep = 0});
   }();
   return folder;
 }

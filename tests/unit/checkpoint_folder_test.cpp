@@ -33,7 +33,7 @@ std::string refusal(const fs::path& checkpoint) {
 
 TEST(CheckpointFolderTest, a_checkpoint_is_whole_and_latest_points_at_it) {
   const ScratchFolder folder;
-  const fs::path written = write_checkpoint(folder.path(), 7, files_of("weights"), 0);
+  const fs::path written = write_checkpoint(folder.path(), 7, files_of("weights"), {.keep = 0});
   EXPECT_EQ(written.filename(), "step-7");
   EXPECT_EQ(refusal(written), "accepted");
   EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "weights");
@@ -41,7 +41,7 @@ TEST(CheckpointFolderTest, a_checkpoint_is_whole_and_latest_points_at_it) {
 
 TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
   const ScratchFolder folder;
-  for (const std::int64_t step : {1, 2, 10, 9}) write_checkpoint(folder.path(), step, files_of("w"), 2);
+  for (const std::int64_t step : {1, 2, 10, 9}) write_checkpoint(folder.path(), step, files_of("w"), {.keep = 2});
   EXPECT_TRUE(fs::exists(folder / "step-10"));
   EXPECT_TRUE(fs::exists(folder / "step-9"));
   EXPECT_FALSE(fs::exists(folder / "step-1"));
@@ -50,18 +50,18 @@ TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
 
 TEST(CheckpointFolderTest, the_same_step_is_replaced) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 3, files_of("old"), 0);
-  write_checkpoint(folder.path(), 3, files_of("new"), 0);
+  write_checkpoint(folder.path(), 3, files_of("old"), {.keep = 0});
+  write_checkpoint(folder.path(), 3, files_of("new"), {.keep = 0});
   EXPECT_EQ(read_bytes(folder.path() / "step-3" / "model.safetensors"), "new");
   EXPECT_EQ(refusal(folder / "step-3"), "accepted");
 }
 
 TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("old"), 1);
+  write_checkpoint(folder.path(), 1, files_of("old"), {.keep = 1});
   auto files = files_of("new");
   files[1].write = [](const fs::path&) { throw std::runtime_error("the disk is full"); };
-  EXPECT_THROW(write_checkpoint(folder.path(), 2, files, 1), std::runtime_error);
+  EXPECT_THROW(write_checkpoint(folder.path(), 2, files, {.keep = 1}), std::runtime_error);
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
   int entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.path())) ++entries;
@@ -70,7 +70,7 @@ TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
 
 TEST(CheckpointFolderTest, every_altered_byte_is_found) {
   const ScratchFolder folder;
-  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("0123456789"), 0);
+  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("0123456789"), {.keep = 0});
   const std::string whole = read_bytes(checkpoint / "model.safetensors");
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string altered = whole;
@@ -88,8 +88,8 @@ TEST(CheckpointFolderTest, every_altered_byte_is_found) {
 
 TEST(CheckpointFolderTest, a_torn_newest_gives_way_to_the_one_before) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("one"), 0);
-  const fs::path newest = write_checkpoint(folder.path(), 2, files_of("two"), 0);
+  write_checkpoint(folder.path(), 1, files_of("one"), {.keep = 0});
+  const fs::path newest = write_checkpoint(folder.path(), 2, files_of("two"), {.keep = 0});
   write_bytes(newest / "model.safetensors", "t");
   const FoundCheckpoint found = find_latest_checkpoint(folder.path()).value();
   EXPECT_EQ(found.step, 1);
@@ -109,35 +109,35 @@ TEST(CheckpointFolderTest, none_whole_is_an_error_and_none_at_all_is_not) {
 
 TEST(CheckpointFolderTest, a_manifest_cannot_point_outside) {
   const ScratchFolder folder;
-  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("one"), 0);
+  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("one"), {.keep = 0});
   write_bytes(checkpoint / "manifest.json", R"({"files": {"../secret": {"bytes": 1, "checksum": "0"}}})");
   EXPECT_THAT(refusal(checkpoint), HasSubstr("outside"));
 }
 
 TEST(CheckpointFolderTest, a_copied_latest_makes_way) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("first"), 0);
+  write_checkpoint(folder.path(), 1, files_of("first"), {.keep = 0});
   fs::remove(folder / "latest");
   fs::copy(folder / "step-1", folder / "latest");
-  write_checkpoint(folder.path(), 2, files_of("second"), 0);
+  write_checkpoint(folder.path(), 2, files_of("second"), {.keep = 0});
   EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "second");
   EXPECT_EQ(read_bytes(folder.path() / "latest.copied" / "model.safetensors"), "first");
 }
 
 TEST(CheckpointFolderTest, links_to_themselves_are_no_checkpoints) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  write_checkpoint(folder.path(), 1, files_of("w"), {.keep = 0});
   fs::create_symlink("step-9", folder / "step-9");
   fs::remove(folder / "latest");
   fs::create_symlink("latest", folder / "latest");
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
-  write_checkpoint(folder.path(), 2, files_of("w"), 0);
+  write_checkpoint(folder.path(), 2, files_of("w"), {.keep = 0});
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-2");
 }
 
 TEST(CheckpointFolderTest, a_pipe_in_the_place_of_a_file_does_not_hang) {
   const ScratchFolder folder;
-  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), {.keep = 0});
   for (const char* name : {"model.safetensors", "manifest.json"}) {
     fs::remove(written / name);
     ASSERT_EQ(mkfifo((written / name).c_str(), 0600), 0);
@@ -147,7 +147,7 @@ TEST(CheckpointFolderTest, a_pipe_in_the_place_of_a_file_does_not_hang) {
 
 TEST(CheckpointFolderTest, a_file_that_the_manifest_does_not_name_is_refused) {
   const ScratchFolder folder;
-  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), {.keep = 0});
   write_bytes(written / "rank_buffers.safetensors", "forged");
   EXPECT_THAT(refusal(written), HasSubstr("does not name rank_buffers.safetensors"));
 }

@@ -138,11 +138,11 @@ void remove_partial_ones(const fs::path& checkpoints) {
   for (const fs::path& folder : left) fs::remove_all(folder);
 }
 
-void remove_all_but(const fs::path& checkpoints, std::int64_t keep, std::int64_t newest) {
-  if (keep <= 0) return;
+void remove_all_but(const fs::path& checkpoints, const Retention& retention, std::int64_t newest) {
+  if (retention.keep <= 0) return;
   std::int64_t kept = 0;
   for (const StepFolder& folder : step_folders(checkpoints)) {
-    if (folder.step <= newest && ++kept > keep) fs::remove_all(folder.path);
+    if (folder.step <= newest && ++kept > retention.keep) fs::remove_all(folder.path);
   }
 }
 
@@ -173,16 +173,17 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
 
 PartialCheckpoint::~PartialCheckpoint() = default;
 
-fs::path PartialCheckpoint::publish(std::int64_t keep) {
+fs::path PartialCheckpoint::publish(const Retention& retention) {
   fs::path folder = checkpoints_ / (k_prefix + std::to_string(step_));
   partial_->rename_to(folder);
   point_latest_at(checkpoints_, folder);
-  remove_all_but(checkpoints_, keep, step_);
+  remove_all_but(checkpoints_, retention, step_);
   return folder;
 }
 
-fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep) {
-  return PartialCheckpoint(checkpoints, step, files).publish(keep);
+fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
+                          const Retention& retention) {
+  return PartialCheckpoint(checkpoints, step, files).publish(retention);
 }
 
 void check_checkpoint(const fs::path& checkpoint) {

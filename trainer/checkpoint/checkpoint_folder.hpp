@@ -15,6 +15,11 @@ struct CheckpointFile {
   std::function<void(const std::filesystem::path& file)> write;
 };
 
+/// Which checkpoints stay when a newer one is published.
+struct Retention {
+  std::int64_t keep = 2;  // the newest; 0 = all
+};
+
 /// A checkpoint that is written and synced, but not there yet: others may have to agree first.
 class PartialCheckpoint {
  public:
@@ -26,9 +31,8 @@ class PartialCheckpoint {
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the
-  /// folder.
-  std::filesystem::path publish(std::int64_t keep);
+  /// Renames it to checkpoints/step-N, points `latest` at it, then removes the older ones that are not to stay. Returns the folder.
+  std::filesystem::path publish(const Retention& retention);
 
  private:
   std::filesystem::path checkpoints_;
@@ -38,7 +42,7 @@ class PartialCheckpoint {
 
 /// Both at once.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
-                                       const std::vector<CheckpointFile>& files, std::int64_t keep);
+                                       const std::vector<CheckpointFile>& files, const Retention& retention);
 
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);

@@ -3,6 +3,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
+#include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/device/generators.hpp"
@@ -11,17 +12,8 @@
 #include "trainer/replica_state.hpp"
 
 namespace onebatch {
-namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* k_model_file = "model.safetensors";
-constexpr const char* k_optimizer_file = "optimizer.safetensors";
-constexpr const char* k_buffers_file = "rank_buffers.safetensors";
-constexpr const char* k_generators_file = "rank_generators.safetensors";
-constexpr const char* k_state_file = "state.json";
-
-}  // namespace
 
 fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
                   comm::Communicator& control) {
@@ -33,18 +25,13 @@ fs::path save_run(const fs::path& checkpoints, const RunState& state, const Repl
   agree(control, [&] {
     fault_point("checkpoint", state.step);
     if (control.rank() != 0) return;
-    std::vector<CheckpointFile> files = {{k_model_file,
-                                          [&](const fs::path& file) {
-                                            save_tensors(file, replica.model->state_dict(), {{"format", "pt"}});
-                                          }},
-                                         {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
-                                         {k_state_file, [&](const fs::path& file) { write_text(file, to_json(state)); }}};
-    if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
-    files.push_back({k_generators_file, [&](const fs::path& file) { save_tensors(file, generators); }});
-    partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
+    const auto model = on_host(replica.model->state_dict());
+    const auto optimizer = on_host(replica.optimizer.state());
+    const CheckpointContents contents{state, views_of(model), views_of(optimizer), views_of(own), views_of(generators)};
+    partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files_of(contents));
   });
   // All have come this far: it counts. A rank that has lost a peer never publishes.
-  agree_on_rank_0(control, [&] { folder = partial->publish(keep); });
+  agree_on_rank_0(control, [&] { folder = partial->publish({.keep = keep}); });
   return folder;
 }
 

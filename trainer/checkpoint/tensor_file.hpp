@@ -14,6 +14,13 @@ std::optional<at::ScalarType> type_of_dtype(const std::string& name);
 /// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be trained.
 void check_savable(const Model& model);
 
+/// What safetensors files hold of tensors that lie in host memory without gaps: their bytes are borrowed. Throws std::invalid_argument
+/// naming one that lies elsewhere, or is of a type that no file holds.
+std::vector<SafetensorsView> views_of(const std::vector<NamedTensor>& tensors);
+
+/// The tensors in host memory without gaps: themselves where they lie so.
+std::vector<NamedTensor> on_host(const std::vector<NamedTensor>& tensors);
+
 /// Writes live tensors, wherever they are, under their names. Throws std::system_error.
 void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                   const std::map<std::string, std::string>& metadata = {});
