@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 
 #include "scratch_folder.hpp"
+#include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/error.hpp"
 
 #include <gmock/gmock.h>
@@ -18,8 +19,8 @@ using testing::ScratchFolder;
 using testing::write_bytes;
 
 std::vector<CheckpointFile> files_of(const std::string& content) {
-  return {{"model.safetensors", [=](const fs::path& file) { write_bytes(file, content); }},
-          {"state.json", [](const fs::path& file) { write_bytes(file, "{}"); }}};
+  return {{"model.safetensors", [=](const fs::path& file) { return write_text(file, content); }},
+          {"state.json", [](const fs::path& file) { return write_text(file, "{}"); }}};
 }
 
 std::string refusal(const fs::path& checkpoint) {
@@ -60,12 +61,34 @@ TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
   const ScratchFolder folder;
   write_checkpoint(folder.path(), 1, files_of("old"), {.keep = 1});
   auto files = files_of("new");
-  files[1].write = [](const fs::path&) { throw std::runtime_error("the disk is full"); };
+  files[1].write = [](const fs::path&) -> Checksum { throw std::runtime_error("the disk is full"); };
   EXPECT_THROW(write_checkpoint(folder.path(), 2, files, {.keep = 1}), std::runtime_error);
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
   int entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.path())) ++entries;
   EXPECT_EQ(entries, 2) << "step-1 and latest";
+}
+
+TEST(CheckpointFolderTest, what_the_disk_has_altered_never_becomes_a_checkpoint) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("old"), {.keep = 1});
+  auto files = files_of("0123456789");
+  files[0].write = [](const fs::path& file) {
+    const Checksum checksum = write_text(file, "0123456789");
+    write_bytes(file, "0123456798");
+    return checksum;
+  };
+  std::string said;
+  try {
+    write_checkpoint(folder.path(), 2, files, {.keep = 1});
+  } catch (const UserError& error) {
+    said = "the user's mistake";
+  } catch (const std::runtime_error& error) {
+    said = error.what();
+  }
+  EXPECT_THAT(said, HasSubstr("model.safetensors is not what was written"));
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
+  EXPECT_FALSE(fs::exists(folder / ".step-2.partial"));
 }
 
 TEST(CheckpointFolderTest, every_altered_byte_is_found) {

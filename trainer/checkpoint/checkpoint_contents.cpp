@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 
 CheckpointFile tensors_file(const char* name, const std::vector<SafetensorsView>& tensors,
                             const std::map<std::string, std::string>& metadata = {}) {
-  return {name, [&tensors, metadata](const fs::path& file) { write_safetensors(file, tensors, metadata); }};
+  return {name, [&tensors, metadata](const fs::path& file) { return write_safetensors(file, tensors, metadata); }};
 }
 
 }  // namespace
@@ -18,7 +18,7 @@ std::vector<CheckpointFile> files_of(const CheckpointContents& contents) {
   std::vector<CheckpointFile> files = {
       tensors_file(k_model_file, contents.model, {{"format", "pt"}}),
       tensors_file(k_optimizer_file, contents.optimizer),
-      {k_state_file, [&contents](const fs::path& file) { write_text(file, to_json(contents.state)); }},
+      {k_state_file, [&contents](const fs::path& file) { return write_text(file, to_json(contents.state)); }},
   };
   if (!contents.buffers.empty()) files.push_back(tensors_file(k_buffers_file, contents.buffers));
   if (!contents.generators.empty()) files.push_back(tensors_file(k_generators_file, contents.generators));

@@ -4,15 +4,10 @@
 #include "trainer/documents/json_reader.hpp"
 #include "trainer/error.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstdio>
-#include <fstream>
 #include <memory>
+#include <system_error>
 
 namespace onebatch {
 namespace {
@@ -22,29 +17,25 @@ namespace fs = std::filesystem;
 constexpr const char* k_manifest = "manifest.json";
 constexpr const char* k_prefix = "step-";
 
-std::string checksum_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw UserError("cannot read " + file.string());
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  std::vector<char> block(std::size_t{1} << 20);
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
-    XXH3_128bits_update(&state, block.data(), static_cast<std::size_t>(in.gcount()));
-  }
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text.data();
+// What a file was to become.
+struct WrittenFile {
+  fs::path path;
+  Checksum checksum;
+};
+
+WrittenFile write_manifest(const fs::path& folder, const std::vector<WrittenFile>& files) {
+  nlohmann::ordered_json manifest = {{"checksum", "XXH3-128"}, {"files", nlohmann::ordered_json::object()}};
+  for (const auto& [path, checksum] : files)
+    manifest["files"][path.filename().string()] = {{"bytes", fs::file_size(path)}, {"checksum", to_text(checksum)}};
+  return {folder / k_manifest, write_text_atomically(folder / k_manifest, manifest.dump(2) + "\n")};
 }
 
-void write_manifest(const fs::path& folder, const std::vector<CheckpointFile>& files) {
-  nlohmann::ordered_json manifest = {{"checksum", "XXH3-128"}, {"files", nlohmann::ordered_json::object()}};
-  for (const CheckpointFile& file : files) {
-    const fs::path path = folder / file.name;
-    manifest["files"][file.name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum_of(path)}};
-  }
-  write_text_atomically(folder / k_manifest, manifest.dump(2) + "\n");
+// Memory, controller and disk can each alter what passes through them: then it is no checkpoint.
+void check_written(const WrittenFile& file) {
+  const Checksum found = checksum_of(file.path, ReadFrom::disk);
+  if (found == file.checksum) return;
+  throw std::runtime_error(file.path.string() + " is not what was written: read back it has the checksum " + to_text(found) + ", not " +
+                           to_text(file.checksum) + "; look at the disk and its file system. The checkpoints before it stand");
 }
 
 // The number of a step-N folder; none for every other name.
@@ -146,6 +137,14 @@ void remove_all_but(const fs::path& checkpoints, const Retention& retention, std
   }
 }
 
+std::string checksum_text(const fs::path& file) {
+  try {
+    return to_text(checksum_of(file));
+  } catch (const std::system_error& error) {
+    throw UserError(error.what());
+  }
+}
+
 void check_file(const fs::path& file, const JsonReader& said) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw UserError(file.string() + " is missing, or no file");
@@ -153,7 +152,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
   const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
   if (bytes != expected)
     throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
-  if (checksum_of(file) != said.field("checksum").text())
+  if (checksum_text(file) != said.field("checksum").text())
     throw UserError(file.string() + " was altered: its checksum is not the manifest's");
 }
 
@@ -166,9 +165,11 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
   std::string name = ".";
   name.append(k_prefix).append(std::to_string(step)).append(".partial");
   partial_ = std::make_unique<PartialFolder>(checkpoints / name);
-  for (const CheckpointFile& file : files) file.write(partial_->path() / file.name);
-  write_manifest(partial_->path(), files);
+  std::vector<WrittenFile> written;
+  for (const CheckpointFile& file : files) written.push_back({partial_->path() / file.name, file.write(partial_->path() / file.name)});
+  written.push_back(write_manifest(partial_->path(), written));
   sync_folder(partial_->path());
+  for (const WrittenFile& file : written) check_written(file);
 }
 
 PartialCheckpoint::~PartialCheckpoint() = default;

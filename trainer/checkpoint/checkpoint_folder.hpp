@@ -11,8 +11,8 @@ namespace onebatch {
 
 /// What one checkpoint folder holds beside its tensors.
 struct CheckpointFile {
-  std::string name;  // "model.safetensors"
-  std::function<void(const std::filesystem::path& file)> write;
+  std::string name;                                                  // "model.safetensors"
+  std::function<Checksum(const std::filesystem::path& file)> write;  // and syncs; the checksum of what it was to write
 };
 
 /// Which checkpoints stay when a newer one is published.
@@ -23,8 +23,9 @@ struct Retention {
 /// A checkpoint that is written and synced, but not there yet: others may have to agree first.
 class PartialCheckpoint {
  public:
-  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, and syncs files and folder. On
-  /// any error the partial folder is removed and the older checkpoints stand; the error names the file.
+  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, syncs files and folder, and
+  /// reads all files back from the disk: one that is not what was written is an error. On any error the partial folder is removed and the
+  /// older checkpoints stand; the error names the file.
   PartialCheckpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files);
   /// Removes it unless it was published.
   ~PartialCheckpoint();

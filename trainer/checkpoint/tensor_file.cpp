@@ -138,10 +138,10 @@ std::vector<NamedTensor> on_host(const std::vector<NamedTensor>& tensors) {
   return host;
 }
 
-void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
-                  const std::map<std::string, std::string>& metadata) {
+Checksum save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
   const std::vector<NamedTensor> host = on_host(tensors);
-  write_safetensors(file, views_of(host), metadata);
+  return write_safetensors(file, views_of(host), metadata);
 }
 
 void load_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, Extra extra) {

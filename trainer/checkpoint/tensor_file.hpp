@@ -21,9 +21,9 @@ std::vector<SafetensorsView> views_of(const std::vector<NamedTensor>& tensors);
 /// The tensors in host memory without gaps: themselves where they lie so.
 std::vector<NamedTensor> on_host(const std::vector<NamedTensor>& tensors);
 
-/// Writes live tensors, wherever they are, under their names. Throws std::system_error.
-void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
-                  const std::map<std::string, std::string>& metadata = {});
+/// Writes live tensors, wherever they are, under their names. Returns the file's checksum. Throws std::system_error.
+Checksum save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
 
 enum class Extra { refused, ignored };
 
