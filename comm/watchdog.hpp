@@ -62,6 +62,10 @@ class Watchdog {
   /// watching thread. Not inside a guard.
   void on_incident(std::function<void(const Incident&)> tell);
 
+  /// As long as it is true, a process that this watchdog ends goes on for a while, for its deadline once more at most: a file that is being
+  /// written is written to its end. Called by the watching thread. Not inside a guard.
+  void put_off_end_while(std::function<bool()> is_busy);
+
   /// Stands guard over one operation while it lives. Inside another guard it does nothing.
   class Guard {
    public:
@@ -98,6 +102,7 @@ class Watchdog {
   std::unique_ptr<SideChannel> channel_;
   OperationLog log_;
   std::function<void(const Incident&)> tell_;
+  std::function<bool()> is_busy_;
   RunningTime running_;
   RunningTime still_;
   bool crash_told_ = false;

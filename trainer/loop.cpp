@@ -3,6 +3,7 @@
 #include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/error.hpp"
 #include "trainer/evaluation.hpp"
 #include "trainer/fault_point.hpp"
@@ -53,7 +54,9 @@ std::map<std::string, std::string> run_identity(const Configuration& configurati
 }
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
-    : parts_(parts), devices_(comm::all_gather_text(parts.control, parts.replica.device.name())) {}
+    : parts_(parts),
+      devices_(comm::all_gather_text(parts.control, parts.replica.device.name())),
+      saver_(parts.options.run_dir / "checkpoints", parts.configuration.checkpoint, parts.control, parts.observer) {}
 
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
@@ -80,6 +83,7 @@ TrainResult TrainingLoop::run() {
     after_step(record, step_ == total_steps_);
   }
   if (!validation_ && !stopping_) validate();
+  saver_.finish();
   fault_point("end", step_);
   return result();
 }
@@ -141,7 +145,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                    .lr = lr,
                                                    .step = step_ + fault_point("step", step_),
                                                    .stop_requested = stop != nullptr && stop->load() != 0,
-                                                   .save_due = is_time_to_save()});
+                                                   .save_due = is_time_to_save(),
+                                                   .failure = saver_.look()});
     if (totals.out_of_memory_events == 0) return totals;
     out_of_memory_events_ += totals.out_of_memory_events;
     const bool replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
@@ -164,6 +169,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
   const Configuration& c = parts_.configuration;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, before);
   if (step_ > 0) save();
+  saver_.finish();
   const bool float16 = parts_.replica.loss_scale.is_active();
   throw AgreedError(ExitCode::failed,
                     "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
@@ -244,11 +250,9 @@ void TrainingLoop::save() {
   }
   if (const ReproducibleSum* sum = parts_.replica.gradients.reproducible()) state.bases = sum->bases();
   state.identity = run_identity(parts_.configuration, parts_.data);
-  const auto folder = save_run(parts_.options.run_dir / "checkpoints", state, parts_.replica, share(), parts_.configuration.checkpoint.keep,
-                               parts_.control);
+  saver_.save(state, parts_.replica, share());
   saved_step_ = step_;
   saved_ = Clock::now();
-  if (parts_.control.rank() == 0) parts_.observer.checkpoint_saved(step_, folder.string());
 }
 
 void TrainingLoop::resume() {
@@ -315,6 +319,9 @@ TrainResult TrainingLoop::result() const {
   result.reduced_bytes_per_step = reduced_bytes_;
   result.out_of_memory_events = out_of_memory_events_;
   result.replans = replans_;
+  result.checkpoints_saved = saver_.totals().saved;
+  result.checkpoint_waits = saver_.totals().waits;
+  result.checkpoint_seconds = saver_.totals().held_up_seconds;
   result.mended_replicas = mended_replicas_;
   result.run_dir = parts_.options.run_dir.string();
   result.stopped_by_signal = stopping_;

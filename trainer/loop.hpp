@@ -1,7 +1,7 @@
 // The run: step after step until the end, a signal or an error.
 #pragma once
 
-#include "trainer/checkpoint/run_checkpoint.hpp"
+#include "trainer/checkpoint/run_saver.hpp"
 #include "trainer/metrics/step_writer.hpp"
 #include "trainer/planning.hpp"
 #include "trainer/session.hpp"
@@ -64,6 +64,7 @@ class TrainingLoop {
   std::int64_t replans_ = 0;
   double last_loss_ = 0.0;
   std::optional<EvaluationResult> validation_;
+  RunSaver saver_;
 };
 
 /// Configuration that a resumed run must share with the checkpoint, by key.

@@ -3,6 +3,7 @@
 #include "comm/long_work.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
+#include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/communication.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"

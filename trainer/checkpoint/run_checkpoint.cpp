@@ -1,39 +1,17 @@
 #include "trainer/checkpoint/run_checkpoint.hpp"
 
 #include "trainer/agreement.hpp"
-#include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
 #include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/checkpoint/durable_file.hpp"
 #include "trainer/checkpoint/tensor_file.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/error.hpp"
-#include "trainer/fault_point.hpp"
 #include "trainer/replica_state.hpp"
 
 namespace onebatch {
 
 namespace fs = std::filesystem;
-
-fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
-                  comm::Communicator& control) {
-  const AveragedStatistics averaged(replica.own_statistics(), share, control);
-  const auto own = gather_by_rank(averaged.own(), control);
-  const auto generators = gather_by_rank(generator_states(replica.device.device()), control);
-  fs::path folder;
-  std::unique_ptr<PartialCheckpoint> partial;
-  agree(control, [&] {
-    fault_point("checkpoint", state.step);
-    if (control.rank() != 0) return;
-    const auto model = on_host(replica.model->state_dict());
-    const auto optimizer = on_host(replica.optimizer.state());
-    const CheckpointContents contents{state, views_of(model), views_of(optimizer), views_of(own), views_of(generators)};
-    partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files_of(contents));
-  });
-  // All have come this far: it counts. A rank that has lost a peer never publishes.
-  agree_on_rank_0(control, [&] { folder = partial->publish({.keep = keep}); });
-  return folder;
-}
 
 fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused,
                            comm::Communicator& control) {
