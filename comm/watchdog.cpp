@@ -25,6 +25,7 @@ constexpr double k_slow_start_seconds = 60.0;  // libraries load slowly on a bus
 constexpr double k_seconds_for_stacks = 2.0;
 constexpr auto k_head_start = std::chrono::milliseconds(150);
 constexpr int k_most_waited_for = 10;
+constexpr double k_longest_put_off = 86400.0;  // seconds, whatever the deadline is
 
 std::string seconds_text(double seconds) {
   char text[32];
@@ -160,6 +161,11 @@ void Watchdog::check_loss() {
   end_as_the_launcher_wants();
 }
 
+void Watchdog::put_off_end_while(std::function<bool()> is_busy) {
+  const std::scoped_lock lock(mutex_);
+  is_busy_ = std::move(is_busy);
+}
+
 void Watchdog::watch() {
   while (!stop_) {
     bool served = false;
@@ -219,10 +225,13 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   if (first) stopped = places_.empty() ? stopped_siblings() : board().stopped();
   tell_of_loss(Loss::timeout);
   tell(Incident::Kind::timeout, what, reports, stopped);
-  while (std::chrono::steady_clock::now() < until) {
+  const auto latest =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
+  const auto is_busy = [&] { return is_busy_ && std::chrono::steady_clock::now() < latest && is_busy_(); };
+  while (std::chrono::steady_clock::now() < until || is_busy()) {
     if (channel_)
       channel_->serve(k_poll);
-    else if (first)
+    else if (first && !is_busy())
       break;
     else
       std::this_thread::sleep_for(k_poll);

@@ -88,6 +88,9 @@ class Watchdog {
   /// From now on a rank that the launcher ends, that has waited in vain or is called tells `watch` before it ends; an empty one: no longer.
   /// Not inside a guard.
   void on_loss(LossWatch watch);
+  /// As long as it is true, a process that this watchdog ends goes on for a while, for its deadline once more at most: a file that is being
+  /// written is written to its end. Called by the watching thread. Not inside a guard.
+  void put_off_end_while(std::function<bool()> is_busy);
 
   /// Stands guard over one operation while it lives. Inside another guard it does nothing.
   class Guard {
@@ -129,6 +132,7 @@ class Watchdog {
   std::function<void(const Incident&)> tell_;
   LossWatch loss_;
   std::array<bool, 3> loss_told_{};  // by kind
+  std::function<bool()> is_busy_;
   RunningTime running_;
   RunningTime still_;
   bool crash_told_ = false;

@@ -5,6 +5,8 @@ target_link_options(faulty_onebatch PRIVATE LINKER:--wrap=_ZN8onebatch4comm8Watc
 set_target_properties(faulty_onebatch PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 2 LABELS "ranks;faults")
+add_test(NAME faults.saving COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/saving_test.py $<TARGET_FILE:faulty_onebatch>)
+set_tests_properties(faults.saving PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults" WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 add_test(NAME faults.memory COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/memory_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.memory PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.neighbour COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/neighbour_test.py $<TARGET_FILE:onebatch>)

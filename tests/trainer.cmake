@@ -4,6 +4,8 @@ onebatch_add_test(NAME trainer_test
   LIBRARIES onebatch_trainer LibTorch::CPU)
 target_compile_definitions(trainer_test PRIVATE ONEBATCH_DIGITS="${PROJECT_SOURCE_DIR}/data/digits")
 
+onebatch_add_test(NAME host_copy_test SOURCES trainer/host_copy_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
+
 # Traces are Python's to make; without one these tests are skipped, and counted.
 set(traced_models "${CMAKE_CURRENT_BINARY_DIR}/traced")
 add_test(NAME traced_models COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${PROJECT_SOURCE_DIR}/.deps/python/bin/python ${CMAKE_CURRENT_SOURCE_DIR}/oracle/make_traced.py ${traced_models})

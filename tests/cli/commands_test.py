@@ -5,7 +5,8 @@ from common import *
 PROFILE_FIELDS = {"rank", "host", "device", "memory_limit_bytes", "max_micro_batch", "peak_bytes", "step_seconds", "trials"}
 PLAN_FIELDS = {"global_batch_size", "predicted_step_seconds", "equal_split_seconds", "memory_split_seconds", "ranks"}
 TRAIN_FIELDS = {"steps", "consumed_samples", "train_loss", "validation_loss", "validation_accuracy", "samples_per_second", "step_seconds", "predicted_step_seconds",
-                "out_of_memory_events", "replans", "run_dir"}
+                "out_of_memory_events", "replans", "run_dir",
+                "checkpoints_saved", "checkpoint_waits", "checkpoint_seconds"}
 METRIC_FIELDS = {"step", "epoch", "consumed_samples", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "exposed_comm_seconds", "samples_per_second",
                  "memory_peak_bytes"}
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every file of a checkpoint, and its folder, is on the disk before it has its name; the folder that it lies in, thereafter."""
+"""Every file of a checkpoint, and its folder, is on the disk before it has its name; the folder that it lies in, thereafter. What the disk
+has altered by then never has it."""
 from common import *
 
 with Scratch() as s:
@@ -23,4 +24,14 @@ with Scratch() as s:
             check(synced(partial / file, 0, named) or synced(partial / f"{file}.partial", 0, named), f"{file} of step {step} is not synced before it counts", str(events))
         check(synced(partial, 0, named), f"the folder of step {step} is not synced before it counts", str(events))
         check(synced(checkpoints, named, len(events)), f"the name of step {step} is not synced", str(events))
+
+for name in ("model.safetensors", "state.json", "manifest.json.partial"):
+    for ranks in (1, 2):
+        with Scratch() as s:
+            environment = {"ONEBATCH_TEST_FLIP": f".step-4.partial/{name}"}
+            out = run(ranks, "train", s.config, *settings, environment=environment, code=(1, 4))
+            check(f".step-4.partial/{name.removesuffix('.partial')} is not what was written" in out, f"{name}: the altered file is named", out)
+            check("rank 0" in out or ranks == 1, "and the rank that wrote it", out)
+            left = sorted(path.name for path in (s.runs / "run" / "checkpoints").iterdir())
+            check(left == ["latest", "step-2"], f"{name}: the checkpoint before it stands", str(left))
 print("checkpoints are on the disk")

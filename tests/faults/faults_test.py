@@ -69,6 +69,8 @@ def all_cases():
         yield Case("exception in the loader", "a step", ranks, "throw", "loader", 3)
         yield Case("exception in the model", "a step", ranks, "throw", "model", 3)
         yield Case("exception in writing", "a checkpoint", ranks, "throw", "checkpoint", 4)
+        yield Case("exception in writing beside the steps", "a checkpoint", ranks, "throw", "write", 4, guilty=0)
+        yield Case("killed while writing beside the steps", "a checkpoint", ranks, "kill", "write", 4, guilty=0)
         yield Case("disk full", "a checkpoint", ranks, "disk", guilty=0)
         yield Case("parameter shapes differ", "start-up", ranks, "shapes")
         yield Case("configurations differ", "start-up", ranks, "configuration")

@@ -2,6 +2,7 @@
 
 #include "scratch_folder.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/io/durable_file.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -18,8 +19,8 @@ using testing::ScratchFolder;
 using testing::write_bytes;
 
 std::vector<CheckpointFile> files_of(const std::string& content) {
-  return {{"model.safetensors", [=](const fs::path& file) { write_bytes(file, content); }},
-          {"state.json", [](const fs::path& file) { write_bytes(file, "{}"); }}};
+  return {{"model.safetensors", [=](const fs::path& file) { return write_text(file, content); }},
+          {"state.json", [](const fs::path& file) { return write_text(file, "{}"); }}};
 }
 
 std::string refusal(const fs::path& checkpoint) {
@@ -33,7 +34,7 @@ std::string refusal(const fs::path& checkpoint) {
 
 TEST(CheckpointFolderTest, a_checkpoint_is_whole_and_latest_points_at_it) {
   const ScratchFolder folder;
-  const fs::path written = write_checkpoint(folder.path(), 7, files_of("weights"), 0);
+  const fs::path written = write_checkpoint(folder.path(), 7, files_of("weights"), {.keep = 0});
   EXPECT_EQ(written.filename(), "step-7");
   EXPECT_EQ(refusal(written), "accepted");
   EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "weights");
@@ -41,7 +42,7 @@ TEST(CheckpointFolderTest, a_checkpoint_is_whole_and_latest_points_at_it) {
 
 TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
   const ScratchFolder folder;
-  for (const std::int64_t step : {1, 2, 10, 9}) write_checkpoint(folder.path(), step, files_of("w"), 2);
+  for (const std::int64_t step : {1, 2, 10, 9}) write_checkpoint(folder.path(), step, files_of("w"), {.keep = 2});
   EXPECT_TRUE(fs::exists(folder / "step-10"));
   EXPECT_TRUE(fs::exists(folder / "step-9"));
   EXPECT_FALSE(fs::exists(folder / "step-1"));
@@ -50,24 +51,24 @@ TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
 
 TEST(CheckpointFolderTest, the_same_step_is_replaced) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 3, files_of("old"), 0);
-  write_checkpoint(folder.path(), 3, files_of("new"), 0);
+  write_checkpoint(folder.path(), 3, files_of("old"), {.keep = 0});
+  write_checkpoint(folder.path(), 3, files_of("new"), {.keep = 0});
   EXPECT_EQ(read_bytes(folder.path() / "step-3" / "model.safetensors"), "new");
   EXPECT_EQ(refusal(folder / "step-3"), "accepted");
 }
 
 TEST(CheckpointFolderTest, what_made_way_for_the_same_step_and_could_not_be_removed_goes_with_the_next) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 3, files_of("w"), 0);
+  write_checkpoint(folder.path(), 3, files_of("w"), {.keep = 0});
   fs::create_directories(folder.path() / ".step-3.old.partial");
-  write_checkpoint(folder.path(), 4, files_of("w"), 0);
+  write_checkpoint(folder.path(), 4, files_of("w"), {.keep = 0});
   EXPECT_FALSE(fs::exists(folder.path() / ".step-3.old.partial"));
 }
 
 TEST(CheckpointFolderTest, a_latest_that_was_left_behind_is_mended) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("first"), 0);
-  write_checkpoint(folder.path(), 2, files_of("second"), 0);
+  write_checkpoint(folder.path(), 1, files_of("first"), {.keep = 0});
+  write_checkpoint(folder.path(), 2, files_of("second"), {.keep = 0});
   fs::remove(folder / "latest");
   fs::create_directory_symlink("step-1", folder / "latest");  // a run that was killed between the two
   mend_latest(folder / "step-2");
@@ -76,7 +77,7 @@ TEST(CheckpointFolderTest, a_latest_that_was_left_behind_is_mended) {
 
 TEST(CheckpointFolderTest, one_that_is_gone_is_named) {
   const ScratchFolder folder;
-  for (const std::int64_t step : {1, 2}) write_checkpoint(folder.path(), step, files_of("w"), 0);
+  for (const std::int64_t step : {1, 2}) write_checkpoint(folder.path(), step, files_of("w"), {.keep = 0});
   fs::remove_all(folder / "step-2");
   const auto without = find_latest_checkpoint(folder.path()).value();
   EXPECT_EQ(without.step, 1);
@@ -102,10 +103,10 @@ TEST(CheckpointFolderTest, what_is_added_leaves_the_same_step_and_what_another_p
   const ScratchFolder folder;
   const auto nothing = [] {};
   const PartialCheckpoint others(folder.path(), 4, files_of("half"));
-  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("added"), 0, "me", nothing), Added::now);
+  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("added"), {.keep = 0}, "me", nothing), Added::now);
   EXPECT_EQ(read_bytes(folder.path() / ".step-4.partial" / "model.safetensors"), "half");
-  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("again"), 0, "me", nothing), Added::was_there);
-  EXPECT_EQ(add_checkpoint(folder.path(), 3, files_of("older"), 0, "me", nothing), Added::was_there);
+  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("again"), {.keep = 0}, "me", nothing), Added::was_there);
+  EXPECT_EQ(add_checkpoint(folder.path(), 3, files_of("older"), {.keep = 0}, "me", nothing), Added::was_there);
   EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "added");
   EXPECT_EQ(refusal(folder / "step-4"), "accepted");
   EXPECT_FALSE(fs::exists(folder / ".step-4.me.partial"));
@@ -113,34 +114,59 @@ TEST(CheckpointFolderTest, what_is_added_leaves_the_same_step_and_what_another_p
 
 TEST(CheckpointFolderTest, of_two_that_add_at_once_one_does) {
   const ScratchFolder folder;
-  const auto second = [&] { EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("second"), 0, "two", [] {}), Added::by_another); };
-  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("first"), 0, "one", second), Added::now);
+  const auto second = [&] {
+    EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("second"), {.keep = 0}, "two", [] {}), Added::by_another);
+  };
+  EXPECT_EQ(add_checkpoint(folder.path(), 4, files_of("first"), {.keep = 0}, "one", second), Added::now);
   EXPECT_EQ(read_bytes(folder.path() / "step-4" / "model.safetensors"), "first");
 }
 
 TEST(CheckpointFolderTest, what_may_not_be_published_is_not_there) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 3, files_of("old"), 0);
-  EXPECT_THROW(add_checkpoint(folder.path(), 4, files_of("new"), 1, "me", [] { throw std::runtime_error("taken"); }), std::runtime_error);
+  write_checkpoint(folder.path(), 3, files_of("old"), {.keep = 0});
+  EXPECT_THROW(add_checkpoint(folder.path(), 4, files_of("new"), {.keep = 1}, "me", [] { throw std::runtime_error("taken"); }),
+               std::runtime_error);
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 3);
   EXPECT_FALSE(fs::exists(folder / ".step-4.me.partial"));
 }
 
 TEST(CheckpointFolderTest, a_failure_leaves_the_older_ones_and_no_partial) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("old"), 1);
+  write_checkpoint(folder.path(), 1, files_of("old"), {.keep = 1});
   auto files = files_of("new");
-  files[1].write = [](const fs::path&) { throw std::runtime_error("the disk is full"); };
-  EXPECT_THROW(write_checkpoint(folder.path(), 2, files, 1), std::runtime_error);
+  files[1].write = [](const fs::path&) -> Checksum { throw std::runtime_error("the disk is full"); };
+  EXPECT_THROW(write_checkpoint(folder.path(), 2, files, {.keep = 1}), std::runtime_error);
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
   int entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.path())) ++entries;
   EXPECT_EQ(entries, 2) << "step-1 and latest";
 }
 
+TEST(CheckpointFolderTest, what_the_disk_has_altered_never_becomes_a_checkpoint) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 1, files_of("old"), {.keep = 1});
+  auto files = files_of("0123456789");
+  files[0].write = [](const fs::path& file) {
+    const Checksum checksum = write_text(file, "0123456789");
+    write_bytes(file, "0123456798");
+    return checksum;
+  };
+  std::string said;
+  try {
+    write_checkpoint(folder.path(), 2, files, {.keep = 1});
+  } catch (const UserError& error) {
+    said = "the user's mistake";
+  } catch (const std::runtime_error& error) {
+    said = error.what();
+  }
+  EXPECT_THAT(said, HasSubstr("model.safetensors is not what was written"));
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
+  EXPECT_FALSE(fs::exists(folder / ".step-2.partial"));
+}
+
 TEST(CheckpointFolderTest, every_altered_byte_is_found) {
   const ScratchFolder folder;
-  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("0123456789"), 0);
+  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("0123456789"), {.keep = 0});
   const std::string whole = read_bytes(checkpoint / "model.safetensors");
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string altered = whole;
@@ -158,8 +184,8 @@ TEST(CheckpointFolderTest, every_altered_byte_is_found) {
 
 TEST(CheckpointFolderTest, a_torn_newest_gives_way_to_the_one_before) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("one"), 0);
-  const fs::path newest = write_checkpoint(folder.path(), 2, files_of("two"), 0);
+  write_checkpoint(folder.path(), 1, files_of("one"), {.keep = 0});
+  const fs::path newest = write_checkpoint(folder.path(), 2, files_of("two"), {.keep = 0});
   write_bytes(newest / "model.safetensors", "t");
   const FoundCheckpoint found = find_latest_checkpoint(folder.path()).value();
   EXPECT_EQ(found.step, 1);
@@ -179,35 +205,35 @@ TEST(CheckpointFolderTest, none_whole_is_an_error_and_none_at_all_is_not) {
 
 TEST(CheckpointFolderTest, a_manifest_cannot_point_outside) {
   const ScratchFolder folder;
-  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("one"), 0);
+  const fs::path checkpoint = write_checkpoint(folder.path(), 1, files_of("one"), {.keep = 0});
   write_bytes(checkpoint / "manifest.json", R"({"files": {"../secret": {"bytes": 1, "checksum": "0"}}})");
   EXPECT_THAT(refusal(checkpoint), HasSubstr("outside"));
 }
 
 TEST(CheckpointFolderTest, a_copied_latest_makes_way) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("first"), 0);
+  write_checkpoint(folder.path(), 1, files_of("first"), {.keep = 0});
   fs::remove(folder / "latest");
   fs::copy(folder / "step-1", folder / "latest");
-  write_checkpoint(folder.path(), 2, files_of("second"), 0);
+  write_checkpoint(folder.path(), 2, files_of("second"), {.keep = 0});
   EXPECT_EQ(read_bytes(folder.path() / "latest" / "model.safetensors"), "second");
   EXPECT_EQ(read_bytes(folder.path() / "latest.copied" / "model.safetensors"), "first");
 }
 
 TEST(CheckpointFolderTest, links_to_themselves_are_no_checkpoints) {
   const ScratchFolder folder;
-  write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  write_checkpoint(folder.path(), 1, files_of("w"), {.keep = 0});
   fs::create_symlink("step-9", folder / "step-9");
   fs::remove(folder / "latest");
   fs::create_symlink("latest", folder / "latest");
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
-  write_checkpoint(folder.path(), 2, files_of("w"), 0);
+  write_checkpoint(folder.path(), 2, files_of("w"), {.keep = 0});
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-2");
 }
 
 TEST(CheckpointFolderTest, a_pipe_in_the_place_of_a_file_does_not_hang) {
   const ScratchFolder folder;
-  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), {.keep = 0});
   for (const char* name : {"model.safetensors", "manifest.json"}) {
     fs::remove(written / name);
     ASSERT_EQ(mkfifo((written / name).c_str(), 0600), 0);
@@ -217,7 +243,7 @@ TEST(CheckpointFolderTest, a_pipe_in_the_place_of_a_file_does_not_hang) {
 
 TEST(CheckpointFolderTest, a_file_that_the_manifest_does_not_name_is_refused) {
   const ScratchFolder folder;
-  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), 0);
+  const fs::path written = write_checkpoint(folder.path(), 1, files_of("w"), {.keep = 0});
   write_bytes(written / "rank_buffers.safetensors", "forged");
   EXPECT_THAT(refusal(written), HasSubstr("does not name rank_buffers.safetensors"));
 }

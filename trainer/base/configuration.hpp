@@ -170,6 +170,7 @@ struct CheckpointConfiguration {
   double every_minutes = 10.0;   // since the last; 0 = not by time
   std::int64_t keep = 2;
   ResumeMode resume = ResumeMode::never;  // a new training is a new run
+  bool background = true;                 // written from a copy on rank 0's host while training goes on
   std::string resume_path;                // ResumeMode::path: a step-N folder or a run's folder
 };
 

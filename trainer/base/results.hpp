@@ -52,7 +52,10 @@ struct TrainResult {
   std::int64_t reduced_bytes_per_step = 0;  // of the last step; the same whatever the accumulation
   std::int64_t mended_replicas = 0;         // how often some rank's parameters differed and were replaced
   std::string run_dir;
-  bool stopped_by_signal = false;  // saved; --resume goes on
+  bool stopped_by_signal = false;      // saved; --resume goes on
+  std::int64_t checkpoints_saved = 0;  // in this start
+  std::int64_t checkpoint_waits = 0;   // of them, those that had to wait until the one before was written
+  double checkpoint_seconds = 0.0;     // for which training stood still because of all of them
 };
 
 struct ParameterDifference {

@@ -4,19 +4,12 @@
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <fstream>
 #include <memory>
 #include <system_error>
 
@@ -29,38 +22,33 @@ constexpr const char* k_manifest = "manifest.json";
 constexpr const char* k_prefix = "step-";
 constexpr const char* k_latest = "latest";
 
-std::string checksum_of(const fs::path& file) {
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw UserError("cannot read " + file.string());
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  std::vector<char> block(std::size_t{1} << 20);
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
-    XXH3_128bits_update(&state, block.data(), static_cast<std::size_t>(in.gcount()));
-  }
-  // Else the checksum would be that of a part.
-  if (in.bad()) throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot read " + file.string());
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text.data();
+// What a file was to become.
+struct WrittenFile {
+  fs::path path;
+  Checksum checksum;
+};
+
+WrittenFile write_manifest(const fs::path& folder, const std::vector<WrittenFile>& files) {
+  nlohmann::ordered_json manifest = {{"checksum", "XXH3-128"}, {"files", nlohmann::ordered_json::object()}};
+  for (const auto& [path, checksum] : files)
+    manifest["files"][path.filename().string()] = {{"bytes", fs::file_size(path)}, {"checksum", to_text(checksum)}};
+  return {folder / k_manifest, write_text_atomically(folder / k_manifest, manifest.dump(2) + "\n")};
 }
 
-void write_manifest(const fs::path& folder, const std::vector<CheckpointFile>& files) {
-  nlohmann::ordered_json manifest = {{"checksum", "XXH3-128"}, {"files", nlohmann::ordered_json::object()}};
-  for (const CheckpointFile& file : files) {
-    const fs::path path = folder / file.name;
-    manifest["files"][file.name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum_of(path)}};
-  }
-  write_text_atomically(folder / k_manifest, manifest.dump(2) + "\n");
+// Memory, controller and disk can each alter what passes through them: then it is no checkpoint.
+void check_written(const WrittenFile& file) {
+  const Checksum found = checksum_of(file.path, ReadFrom::disk);
+  if (found == file.checksum) return;
+  throw std::runtime_error(file.path.string() + " is not what was written: read back it has the checksum " + to_text(found) + ", not " +
+                           to_text(file.checksum) + "; look at the disk and its file system. The checkpoints before it stand");
 }
 
 void fill(const fs::path& folder, const std::vector<CheckpointFile>& files) {
-  for (const CheckpointFile& file : files) file.write(folder / file.name);
-  write_manifest(folder, files);
+  std::vector<WrittenFile> written;
+  for (const CheckpointFile& file : files) written.push_back({folder / file.name, file.write(folder / file.name)});
+  written.push_back(write_manifest(folder, written));
   sync_folder(folder);
+  for (const WrittenFile& file : written) check_written(file);
 }
 
 // The number of a step-N folder; none for every other name.
@@ -191,11 +179,19 @@ void remove_partial_ones(const fs::path& checkpoints) {
   }
 }
 
-void remove_all_but(const fs::path& checkpoints, std::int64_t keep, std::int64_t newest) {
-  if (keep <= 0) return;
+void remove_all_but(const fs::path& checkpoints, const Retention& retention, std::int64_t newest) {
+  if (retention.keep <= 0) return;
   std::int64_t kept = 0;
   for (const StepFolder& folder : step_folders(checkpoints)) {
-    if (folder.step <= newest && ++kept > keep) fs::remove_all(folder.path);
+    if (folder.step <= newest && ++kept > retention.keep) fs::remove_all(folder.path);
+  }
+}
+
+std::string checksum_text(const fs::path& file) {
+  try {
+    return to_text(checksum_of(file));
+  } catch (const std::system_error& error) {
+    throw UserError(error.what());
   }
 }
 
@@ -206,7 +202,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
   const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
   if (bytes != expected)
     throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
-  if (checksum_of(file) != said.field("checksum").text())
+  if (checksum_text(file) != said.field("checksum").text())
     throw UserError(file.string() + " was altered: its checksum is not the manifest's");
 }
 
@@ -238,19 +234,20 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
 
 PartialCheckpoint::~PartialCheckpoint() = default;
 
-fs::path PartialCheckpoint::publish(std::int64_t keep) {
+fs::path PartialCheckpoint::publish(const Retention& retention) {
   fs::path folder = checkpoints_ / (k_prefix + std::to_string(step_));
   partial_->rename_to(folder);
   point_latest_at(checkpoints_, folder);
-  remove_all_but(checkpoints_, keep, step_);
+  remove_all_but(checkpoints_, retention, step_);
   return folder;
 }
 
-fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep) {
-  return PartialCheckpoint(checkpoints, step, files).publish(keep);
+fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
+                          const Retention& retention) {
+  return PartialCheckpoint(checkpoints, step, files).publish(retention);
 }
 
-Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, std::int64_t keep,
+Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, const Retention& retention,
                      const std::string& by, const std::function<void()>& before_publishing) {
   const std::string name = k_prefix + std::to_string(step);
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
@@ -262,7 +259,7 @@ Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::
   before_publishing();
   if (!partial.rename_where_free(checkpoints / name)) return Added::was_there;
   point_latest_at(checkpoints, checkpoints / name);
-  remove_all_but(checkpoints, keep, step);
+  remove_all_but(checkpoints, retention, step);
   return Added::now;
 }
 

@@ -9,33 +9,31 @@
 
 namespace onebatch {
 
-/// The files of a run's checkpoint.
-constexpr const char* k_model_file = "model.safetensors";
-constexpr const char* k_optimizer_file = "optimizer.safetensors";
-constexpr const char* k_buffers_file = "rank_buffers.safetensors";
-constexpr const char* k_generators_file = "rank_generators.safetensors";
-constexpr const char* k_state_file = "state.json";
-
 /// What one checkpoint folder holds beside its tensors.
 struct CheckpointFile {
-  std::string name;  // "model.safetensors"
-  std::function<void(const std::filesystem::path& file)> write;
+  std::string name;                                                  // "model.safetensors"
+  std::function<Checksum(const std::filesystem::path& file)> write;  // and syncs; the checksum of what it was to write
+};
+
+/// Which checkpoints stay when a newer one is published.
+struct Retention {
+  std::int64_t keep = 2;  // the newest; 0 = all
 };
 
 /// A checkpoint that is written and synced, but not there yet: others may have to agree first.
 class PartialCheckpoint {
  public:
-  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, and syncs files and folder. On
-  /// any error the partial folder is removed and the older checkpoints stand; the error names the file.
+  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, syncs files and folder, and
+  /// reads all files back from the disk: one that is not what was written is an error. On any error the partial folder is removed and the
+  /// older checkpoints stand; the error names the file.
   PartialCheckpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files);
   /// Removes it unless it was published.
   ~PartialCheckpoint();
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at it, then removes all but the newest `keep` (0 = all are kept). Returns the
-  /// folder.
-  std::filesystem::path publish(std::int64_t keep);
+  /// Renames it to checkpoints/step-N, points `latest` at it, then removes the older ones that are not to stay. Returns the folder.
+  std::filesystem::path publish(const Retention& retention);
 
  private:
   std::filesystem::path checkpoints_;
@@ -45,15 +43,15 @@ class PartialCheckpoint {
 
 /// Both at once.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
-                                       const std::vector<CheckpointFile>& files, std::int64_t keep);
+                                       const std::vector<CheckpointFile>& files, const Retention& retention);
 
 enum class Added { now, was_there, by_another };
 
 /// Both at once, from a process beside which others of its run may still write: under a name of its own, which has `by` in it.
-/// `before_publishing` may throw: then nothing is there. Where that step or a later one is there already it stays the newest, and where another process is adding one at
-/// this moment nothing is done.
+/// `before_publishing` may throw: then nothing is there. Where that step or a later one is there already it stays the newest, and where
+/// another process is adding one at this moment nothing is done.
 Added add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
-                     std::int64_t keep, const std::string& by, const std::function<void()>& before_publishing);
+                     const Retention& retention, const std::string& by, const std::function<void()>& before_publishing);
 
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);

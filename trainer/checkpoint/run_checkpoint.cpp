@@ -4,11 +4,13 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
+#include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/io/tensor_file.hpp"
+#include "trainer/replica/replica_state.hpp"
 
 namespace onebatch {
 namespace {
@@ -25,31 +27,6 @@ void check_name(const fs::path& checkpoint, const RunState& state) {
 }
 
 }  // namespace
-
-fs::path save_run(const fs::path& checkpoints, const RunState& state, const Replica& replica, double share, std::int64_t keep,
-                  comm::Communicator& control) {
-  const AveragedStatistics averaged(replica.own_statistics(), share, control);
-  const auto own = gather_by_rank(averaged.own(), control);
-  const auto generators = gather_by_rank(generator_states(replica.device.device()), control);
-  fs::path folder;
-  std::unique_ptr<PartialCheckpoint> partial;
-  agree(control, [&] {
-    fault_point("checkpoint", state.step);
-    if (control.rank() != 0) return;
-    std::vector<CheckpointFile> files = {{k_model_file,
-                                          [&](const fs::path& file) {
-                                            save_tensors(file, replica.model->state_dict(), {{"format", "pt"}});
-                                          }},
-                                         {k_optimizer_file, [&](const fs::path& file) { save_tensors(file, replica.optimizer.state()); }},
-                                         {k_state_file, [&](const fs::path& file) { write_text(file, to_json(state)); }}};
-    if (!own.empty()) files.push_back({k_buffers_file, [&](const fs::path& file) { save_tensors(file, own); }});
-    files.push_back({k_generators_file, [&](const fs::path& file) { save_tensors(file, generators); }});
-    partial = std::make_unique<PartialCheckpoint>(checkpoints, state.step, files);
-  });
-  // All have come this far: it counts. What is left where a rank is lost meanwhile is SurvivorSave's.
-  agree_on_rank_0(control, [&] { folder = partial->publish(keep); });
-  return folder;
-}
 
 fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused,
                            comm::Communicator& control) {

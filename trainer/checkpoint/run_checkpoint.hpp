@@ -1,4 +1,4 @@
-// What a run must remember to go on, on any ranks: saved together, read by rank 0 and sent to all.
+// What a run goes on from, on any ranks: read by rank 0 and sent to all. RunSaver has written it.
 #pragma once
 
 #include "comm/communicator.hpp"
@@ -7,12 +7,6 @@
 #include "trainer/replica/replica.hpp"
 
 namespace onebatch {
-
-/// model.safetensors, optimizer.safetensors, rank_buffers.safetensors (each rank's own running statistics), rank_generators.safetensors
-/// (its random generators' states) and state.json below `checkpoints`/step-N. `share` weighs this rank's running statistics. Only rank 0
-/// writes. Returns the folder on rank 0. Collective.
-std::filesystem::path save_run(const std::filesystem::path& checkpoints, const RunState& state, const Replica& replica, double share,
-                               std::int64_t keep, comm::Communicator& control);
 
 /// Rank 0's choice of the checkpoint to go on from: `path` (a step-N folder or a run's folder; empty: the newest whole one below
 /// `checkpoints`), checked. Empty where there is none. `refused` on rank 0 gets the torn or altered ones that were passed over. Throws

@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/survivor_files.hpp"
 
+#include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
@@ -123,7 +124,7 @@ class SurvivorFiles::Content {
   // As a file.
   static CheckpointFile file(const char* name, std::shared_ptr<Content> content, std::map<std::string, std::string> metadata = {}) {
     return {name, [content = std::move(content), metadata = std::move(metadata)](const fs::path& file) {
-              write_safetensors(file, content->views_, metadata);
+              return write_safetensors(file, content->views_, metadata);
             }};
   }
 
@@ -250,7 +251,7 @@ std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const st
   for (const auto& [name, tensor] : optimizer_) optimizer->add(name, tensor);
   std::vector<CheckpointFile> files = {Content::file(k_model_file, std::move(model), {{"format", "pt"}}),
                                        Content::file(k_optimizer_file, std::move(optimizer)),
-                                       {k_state_file, [&state](const fs::path& file) { write_text(file, to_json(state)); }}};
+                                       {k_state_file, [&state](const fs::path& file) { return write_text(file, to_json(state)); }}};
   if (is_local_) files.push_back(Content::file(k_buffers_file, by_rank(statistics_)));
   if (have_all) files.push_back(Content::file(k_generators_file, by_rank(generators_)));
   return files;

@@ -51,7 +51,6 @@ class SurvivorSave {
   /// After begin_update(), where the step that was done stays the last one: it is whole again.
   void end_of_use();
   void note_plan(const EpochPlan& plan);
-  void note_saved() { saved_step_ = state_.step; }
   /// All ranks know that one has failed, and are about to end: the others save what can be saved first. Collective.
   void failed(bool on_this_rank);
   /// The same where this rank alone knows: an operation with the others has ended in an error.

@@ -1,6 +1,8 @@
 // A file that is either written to the last byte and synced, or not there; and what such a file says.
 #pragma once
 
+#include "trainer/io/checksum.hpp"
+
 #include <filesystem>
 #include <span>
 #include <string>
@@ -19,22 +21,28 @@ class DurableFile {
 
   /// Throws std::system_error naming the file (a full disk).
   void write(std::span<const std::byte> bytes);
-  /// Syncs and closes.
-  void commit();
+  /// Syncs and closes. Returns the checksum of what was written.
+  Checksum commit();
 
  private:
+  void write_block(std::span<const std::byte> bytes);
+  void push_to_disk();
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path file_;
+  ChecksumStream checksum_;
+  std::int64_t written_bytes_ = 0;
+  std::int64_t pushed_bytes_ = 0;  // those before are on their way to the disk
   int descriptor_;
 };
 
 /// Makes a folder's entries (a rename, a new file) survive a power cut. Throws std::system_error.
 void sync_folder(const std::filesystem::path& folder);
-/// `text` under `file`, synced. Throws std::system_error.
-void write_text(const std::filesystem::path& file, std::string_view text);
-/// `text` under `file`, whole or not at all: written beside it, synced, renamed. Throws std::system_error.
-void write_text_atomically(const std::filesystem::path& file, std::string_view text);
+/// `text` under `file`, synced. Returns its checksum. Throws std::system_error.
+Checksum write_text(const std::filesystem::path& file, std::string_view text);
+/// `text` under `file`, whole or not at all: written beside it, synced, renamed. Returns its checksum. Throws
+/// std::system_error.
+Checksum write_text_atomically(const std::filesystem::path& file, std::string_view text);
 /// All of a file. Throws UserError naming one that cannot be read.
 std::string read_text(const std::filesystem::path& file);
 

@@ -163,7 +163,8 @@ std::vector<std::byte> read_safetensors_entry(const fs::path& file, const Safete
   return bytes;
 }
 
-void write_safetensors(const fs::path& file, std::span<const SafetensorsView> tensors, const std::map<std::string, std::string>& metadata) {
+Checksum write_safetensors(const fs::path& file, std::span<const SafetensorsView> tensors,
+                           const std::map<std::string, std::string>& metadata) {
   const std::string text = header_text(tensors, metadata);
   std::array<std::byte, k_length_bytes> length{};
   for (std::size_t i = 0; i < k_length_bytes; ++i) length[i] = static_cast<std::byte>((text.size() >> (8 * i)) & 0xff);
@@ -171,7 +172,7 @@ void write_safetensors(const fs::path& file, std::span<const SafetensorsView> te
   out.write(length);
   out.write(std::as_bytes(std::span(text)));
   for (const SafetensorsView& tensor : tensors) out.write(tensor.bytes);
-  out.commit();
+  return out.commit();
 }
 
 }  // namespace onebatch

@@ -1,6 +1,8 @@
 // The safetensors format (github.com/huggingface/safetensors): a length, a JSON header, raw little-endian tensors. No LibTorch here.
 #pragma once
 
+#include "trainer/io/checksum.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -39,8 +41,9 @@ SafetensorsHeader read_safetensors_header(const std::filesystem::path& file);
 /// The bytes of one entry.
 std::vector<std::byte> read_safetensors_entry(const std::filesystem::path& file, const SafetensorsHeader& header,
                                               const SafetensorsEntry& entry);
-/// Writes and syncs. Throws std::system_error naming the file (a full disk included) and leaves no file behind then.
-void write_safetensors(const std::filesystem::path& file, std::span<const SafetensorsView> tensors,
-                       const std::map<std::string, std::string>& metadata);
+/// Writes and syncs. Returns the file's checksum. Throws std::system_error naming the file (a full disk included) and leaves no file behind
+/// then.
+Checksum write_safetensors(const std::filesystem::path& file, std::span<const SafetensorsView> tensors,
+                           const std::map<std::string, std::string>& metadata);
 
 }  // namespace onebatch

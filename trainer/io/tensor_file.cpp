@@ -75,17 +75,29 @@ bool can_be_saved(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && dtype_of_type(tensor.scalar_type()) != nullptr;
 }
 
-void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
-                  const std::map<std::string, std::string>& metadata) {
-  std::vector<std::vector<std::byte>> bytes;
-  bytes.reserve(tensors.size());
+std::vector<SafetensorsView> views_of(const std::vector<NamedTensor>& tensors) {
   std::vector<SafetensorsView> views;
+  views.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
-    bytes.push_back(host_bytes(tensor));
     if (!can_be_saved(tensor)) throw std::invalid_argument(name + ": a tensor of its type cannot be saved");
-    views.push_back({name, dtype_of_type(tensor.scalar_type()), tensor.sizes().vec(), bytes.back()});
+    if (!tensor.is_cpu() || !tensor.is_contiguous()) throw std::invalid_argument(name + ": not in host memory without gaps");
+    const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+    views.push_back({name, dtype_of_type(tensor.scalar_type()), tensor.sizes().vec(), {begin, tensor.nbytes()}});
   }
-  write_safetensors(file, views, metadata);
+  return views;
+}
+
+std::vector<NamedTensor> on_host(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> host;
+  host.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) host.push_back({name, tensor.detach().cpu().contiguous()});
+  return host;
+}
+
+Checksum save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  const std::vector<NamedTensor> host = on_host(tensors);
+  return write_safetensors(file, views_of(host), metadata);
 }
 
 void load_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, Extra extra) {

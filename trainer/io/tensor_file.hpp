@@ -17,9 +17,16 @@ const char* dtype_of_type(at::ScalarType type);
 /// Whether the format can hold it.
 bool can_be_saved(const at::Tensor& tensor);
 
-/// Writes live tensors, wherever they are, under their names. Throws std::system_error.
-void save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
-                  const std::map<std::string, std::string>& metadata = {});
+/// What safetensors files hold of tensors that lie in host memory without gaps: their bytes are borrowed. Throws std::invalid_argument
+/// naming one that lies elsewhere, or is of a type that no file holds.
+std::vector<SafetensorsView> views_of(const std::vector<NamedTensor>& tensors);
+
+/// The tensors in host memory without gaps: themselves where they lie so.
+std::vector<NamedTensor> on_host(const std::vector<NamedTensor>& tensors);
+
+/// Writes live tensors, wherever they are, under their names. Returns the file's checksum. Throws std::system_error.
+Checksum save_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
 
 enum class Extra { refused, ignored };
 

@@ -6,6 +6,7 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
@@ -33,28 +34,10 @@ double quantile(std::vector<double> values, double q) {
 
 }  // namespace
 
-std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data) {
-  const ModelConfiguration& model = configuration.model;
-  std::map<std::string, std::string> identity = {
-      {"run.seed", std::to_string(configuration.run.seed)},
-      {"data.size", std::to_string(data.size())},
-      {"data.shape", shape_text(data.sample_shape())},
-      {"model.kind", model.kind == ModelKind::mlp ? "mlp" : (model.kind == ModelKind::resnet ? "resnet" : "torchscript")},
-      {"optimizer.kind", std::to_string(static_cast<int>(configuration.optimizer.kind))},
-      {"precision.parameters", c10::toString(scalar_type(configuration.precision.parameters))},
-  };
-  if (model.kind == ModelKind::mlp) {
-    identity["model.hidden"] = shape_text(model.hidden);
-    identity["model.dropout"] = std::to_string(model.dropout);
-  } else if (model.kind == ModelKind::resnet) {
-    identity["model.depth"] = std::to_string(model.depth);
-    identity["model.stem"] = model.stem == ResNetStem::cifar ? "cifar" : "imagenet";
-  }
-  return identity;
-}
-
 TrainingLoop::TrainingLoop(const LoopParts& parts)
-    : parts_(parts), devices_(comm::all_gather_text(parts.control, parts.replica.device.name())) {}
+    : parts_(parts),
+      devices_(comm::all_gather_text(parts.control, parts.replica.device.name())),
+      saver_(parts.options.run_dir / "checkpoints", parts.configuration.checkpoint, parts.control, parts.observer) {}
 
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
@@ -86,6 +69,7 @@ TrainResult TrainingLoop::run() {
       after_step(record, step_ == total_steps_);
     }
     if (!validation_ && !stopping_) validate();
+    saver_.finish();
   } catch (const comm::CommError&) {
     if (survivors_) survivors_->lost();
     throw;
@@ -166,7 +150,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                    .on_failure =
                                                        [this](bool mine) {
                                                          if (survivors_) survivors_->failed(mine);
-                                                       }});
+                                                       },
+                                                   .failure = saver_.look()});
     if (totals.out_of_memory_events == 0) return totals;
     out_of_memory_events_ += totals.out_of_memory_events;
     bool replanned = false;
@@ -193,6 +178,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
   const Configuration& c = parts_.configuration;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, before);
   if (step_ > 0) save();
+  saver_.finish();
   const bool float16 = parts_.replica.loss_scale.is_active();
   throw AgreedError(ExitCode::failed,
                     "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
@@ -263,12 +249,9 @@ void TrainingLoop::save() {
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
   const comm::LongWork saving(parts_.control, "the checkpoint of step " + std::to_string(step_));
   check_other_buffers(parts_.replica, parts_.control);
-  const auto folder = save_run(parts_.options.run_dir / "checkpoints", run_state(), parts_.replica, share(),
-                               parts_.configuration.checkpoint.keep, parts_.control);
+  saver_.save(run_state(), parts_.replica, share());
   saved_step_ = step_;
-  if (survivors_) survivors_->note_saved();
   saved_ = Clock::now();
-  if (parts_.control.rank() == 0) parts_.observer.checkpoint_saved(step_, folder.string());
 }
 
 void TrainingLoop::resume() {
@@ -336,6 +319,9 @@ TrainResult TrainingLoop::result() const {
   result.reduced_bytes_per_step = reduced_bytes_;
   result.out_of_memory_events = out_of_memory_events_;
   result.replans = replans_;
+  result.checkpoints_saved = saver_.totals().saved;
+  result.checkpoint_waits = saver_.totals().waits;
+  result.checkpoint_seconds = saver_.totals().held_up_seconds;
   result.mended_replicas = mended_replicas_;
   result.run_dir = parts_.options.run_dir.string();
   result.stopped_by_signal = stopping_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/checkpoint/run_checkpoint.hpp"
+#include "trainer/checkpoint/run_saver.hpp"
 #include "trainer/checkpoint/survivor_save.hpp"
 #include "trainer/events/step_writer.hpp"
 #include "trainer/run/planning.hpp"
@@ -73,6 +74,7 @@ class TrainingLoop {
   std::int64_t replans_ = 0;
   double last_loss_ = 0.0;
   std::optional<EvaluationResult> validation_;
+  RunSaver saver_;
   std::optional<SurvivorSave> survivors_;  // where there are other ranks, and a folder
 };
 

@@ -5,6 +5,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
 #include "trainer/base/version.hpp"
+#include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/precision.hpp"

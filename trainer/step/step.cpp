@@ -129,6 +129,7 @@ StepTotals TrainingStep::add_up(const StepRequest& request) {
   } catch (...) {
     local.failure = std::current_exception();
   }
+  if (!local.failure) local.failure = request.failure;
 
   const auto start = Clock::now();
   {

@@ -37,6 +37,8 @@ struct StepRequest {
   std::int64_t step = 0;
   bool stop_requested = false;  // on this rank
   bool save_due = false;        // by this rank's clock: all are to save at the same step
+  /// What has failed on this rank beside the step: all ranks are told with the step's sums, and throw.
+  std::exception_ptr failure = {};
   /// Told when the flat gradient is the global batch's, before it is clipped.
   std::function<void()> on_gradient = {};
   /// Told when this rank's micro-batches are done, before it tells the others; before the first write to parameters, optimizer or loss

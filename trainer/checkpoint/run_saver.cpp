@@ -1,0 +1,141 @@
+#include "trainer/checkpoint/run_saver.hpp"
+
+#include "comm/long_work.hpp"
+#include "comm/watchdog.hpp"
+#include "trainer/base/fault_point.hpp"
+#include "trainer/base/formatted.hpp"
+#include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/by_rank.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/generators.hpp"
+#include "trainer/io/durable_file.hpp"
+#include "trainer/io/tensor_file.hpp"
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr double k_spare_share = 0.25;              // of a copy's memory, which has to be free beside it
+constexpr double k_longest_wait_seconds = 86400.0;  // whatever comm.timeout_seconds is
+constexpr double k_gibibyte = 1024.0 * 1024.0 * 1024.0;
+
+CheckpointFile tensors_file(const char* name, const std::vector<NamedTensor>& tensors,
+                            const std::map<std::string, std::string>& metadata = {}) {
+  return {name, [&tensors, metadata](const fs::path& file) { return save_tensors(file, tensors, metadata); }};
+}
+
+// Straight from where they are trained: a copy of a GPU's is one file's at a time.
+std::vector<CheckpointFile> files_of(const RunState& state, const LiveState& live) {
+  std::vector<CheckpointFile> files = {
+      tensors_file(k_model_file, live.model, {{"format", "pt"}}),
+      tensors_file(k_optimizer_file, live.optimizer),
+      {k_state_file, [&state](const fs::path& file) { return write_text(file, to_json(state)); }},
+  };
+  if (!live.buffers.empty()) files.push_back(tensors_file(k_buffers_file, live.buffers));
+  if (!live.generators.empty()) files.push_back(tensors_file(k_generators_file, live.generators));
+  return files;
+}
+
+std::string gibibytes(double bytes) {
+  return formatted("%.2f GiB", bytes / k_gibibyte);
+}
+
+}  // namespace
+
+RunSaver::RunSaver(fs::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control, Observer& observer)
+    : checkpoints_(std::move(checkpoints)), configuration_(configuration), control_(control), observer_(observer) {
+  if (control_.watchdog() != nullptr) control_.watchdog()->put_off_end_while([this] { return background_.is_writing(); });
+}
+
+RunSaver::~RunSaver() {
+  comm::Watchdog* watchdog = control_.watchdog();
+  if (watchdog != nullptr) watchdog->put_off_end_while({});
+  if (!background_.is_under_way()) return;
+  try {
+    const comm::LongWork writing(control_, "writing a checkpoint to its end");
+    const double timeout = watchdog != nullptr ? watchdog->timeout_seconds() : k_longest_wait_seconds;
+    if (!background_.wait_for(std::chrono::duration<double>(std::min(timeout, k_longest_wait_seconds)))) return;
+    if (look()) std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    observer_.warn(error.what());  // what the process ends of is something else
+  }
+}
+
+void RunSaver::save(const RunState& state, const Replica& replica, double share) {
+  const auto begin = Clock::now();
+  timeline_ = replica.timeline;
+  totals_.waits += background_.is_writing() ? 1 : 0;
+  finish();
+  const AveragedStatistics averaged(replica.own_statistics(), share, control_);
+  LiveState live;
+  live.buffers = gather_by_rank(averaged.own(), control_);
+  live.generators = gather_by_rank(generator_states(replica.device.device()), control_);
+  Write write;
+  agree(control_, [&] {
+    fault_point("checkpoint", state.step);
+    if (control_.rank() != 0) return;
+    live.model = replica.model->state_dict();
+    live.optimizer = replica.optimizer.state();
+    write = prepare(state, live);
+  });
+  // All have come this far: it counts, whatever becomes of them. A rank that has lost another begins no checkpoint.
+  agree_on_rank_0(control_, [&] {
+    background_.start(state.step, write.files);
+    if (!write.from_copy) take();
+  });
+  totals_.held_up_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) {
+  const Retention retention{.keep = configuration_.keep};
+  if (!configuration_.background || !has_room_for(HostCopy::bytes_needed(live)))
+    return {false,
+            [this, retention, &state, &live] { return write_checkpoint(checkpoints_, state.step, files_of(state, live), retention); }};
+  return {true, [copy = copy_, contents = copy_->take(state, live), checkpoints = checkpoints_, retention] {
+            fault_point("write", contents.state.step);
+            return write_contents(checkpoints, contents, retention);
+          }};
+}
+
+bool RunSaver::has_room_for(std::size_t bytes) const {
+  if (bytes <= copy_->capacity_bytes()) return true;
+  const double needed = (1.0 + k_spare_share) * static_cast<double>(bytes - copy_->capacity_bytes());
+  const auto available = static_cast<double>(available_host_memory_bytes());
+  if (needed <= available) return true;
+  observer_.fallback("saving while training goes on (checkpoint.background = true)",
+                     "saving while training waits: a copy takes " + gibibytes(static_cast<double>(bytes)) +
+                         " of rank 0's host memory, of " + gibibytes(available) + " that are free");
+  return false;
+}
+
+void RunSaver::take() {
+  const SavedCheckpoint saved = background_.take();
+  ++totals_.saved;
+  if (timeline_ != nullptr) timeline_->add("write", "checkpoint", saved.begin, saved.end);
+  observer_.checkpoint_saved(saved.step, saved.folder.string());
+}
+
+std::exception_ptr RunSaver::look() {
+  if (!background_.is_under_way() || background_.is_writing()) return failure_;
+  try {
+    take();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  return failure_;
+}
+
+void RunSaver::finish() {
+  agree_on_rank_0(control_, [&] {
+    if (failure_) std::rethrow_exception(failure_);
+    if (!background_.is_under_way()) return;
+    const comm::LongWork writing(control_, "writing a checkpoint to its end");
+    take();
+  });
+}
+
+}  // namespace onebatch

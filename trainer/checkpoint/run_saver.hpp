@@ -1,0 +1,57 @@
+// Saves a run while it trains: all ranks agree on a copy, and a thread of rank 0 makes files of it. See Note [Nothing is lost].
+#pragma once
+
+#include "trainer/checkpoint/background_save.hpp"
+#include "trainer/checkpoint/host_copy.hpp"
+#include "trainer/events/observer.hpp"
+#include "trainer/replica/replica.hpp"
+
+namespace onebatch {
+
+/// Of one start. Only rank 0's says anything.
+struct SaveTotals {
+  std::int64_t saved = 0;
+  std::int64_t waits = 0;      // saves that had to wait until the one before was written
+  double held_up_seconds = 0;  // for which training stood still because of all of them
+};
+
+class RunSaver {
+ public:
+  RunSaver(std::filesystem::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control,
+           Observer& observer);
+  /// What is under way is brought to an end, for which a rank that leaves because of another's failure takes comm.timeout_seconds at most.
+  ~RunSaver();
+  RunSaver(const RunSaver&) = delete;
+  RunSaver& operator=(const RunSaver&) = delete;
+
+  /// Copies on rank 0 what is trained, and begins to write it, as soon as the save before is done. `share` weighs this rank's running
+  /// statistics. Throws AgreedError. Collective.
+  void save(const RunState& state, const Replica& replica, double share);
+  /// Says what has been saved since. What a save has failed of since, which all ranks are to be told. Not collective.
+  std::exception_ptr look();
+  /// Waits for the save under way. Throws AgreedError. Collective.
+  void finish();
+  [[nodiscard]] const SaveTotals& totals() const { return totals_; }
+
+ private:
+  struct Write {
+    bool from_copy = false;  // training may go on meanwhile
+    std::function<std::filesystem::path()> files;
+  };
+  [[nodiscard]] Write prepare(const RunState& state, const LiveState& live);
+  [[nodiscard]] bool has_room_for(std::size_t bytes) const;
+  // Waits for the end of what is under way, and says what was saved.
+  void take();
+
+  std::filesystem::path checkpoints_;
+  CheckpointConfiguration configuration_;
+  comm::Communicator& control_;
+  Observer& observer_;
+  Timeline* timeline_ = nullptr;
+  std::shared_ptr<HostCopy> copy_ = std::make_shared<HostCopy>();
+  BackgroundSave background_;
+  std::exception_ptr failure_;
+  SaveTotals totals_;
+};
+
+}  // namespace onebatch
