@@ -20,7 +20,7 @@ set_tests_properties(faults.stages PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "r
 # Preloaded into the program: the file operations of a rank, counted, and one of them made to fail.
 add_library(file_operation_faults MODULE faults/file_operation_faults.cpp faults/prestarted.cpp)
 target_link_libraries(file_operation_faults PRIVATE onebatch_settings ${CMAKE_DL_LIBS})
-add_test(NAME faults.file_operations COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/file_operations.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 1.5)
+add_test(NAME faults.file_operations COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/file_operations.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 1.4)
 set_tests_properties(faults.file_operations PROPERTIES TIMEOUT 400 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.forged_checkpoints COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/forged_checkpoints.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 0.75)
 set_tests_properties(faults.forged_checkpoints PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS faults)

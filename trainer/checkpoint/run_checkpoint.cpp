@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 void check_name(const fs::path& checkpoint, const RunState& state) {
   const std::string name = checkpoint.filename().string();
   const std::string right = "step-" + std::to_string(state.step);
-  if (name.starts_with("step-") && name != right)
+  const bool has_number = name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (has_number && name != right)
     throw UserError(checkpoint.string() + " holds step " + std::to_string(state.step) + ": it was renamed or copied; name it " + right +
                     ", or move it away");
 }
