@@ -181,6 +181,7 @@ std::vector<ConfigKey> service_keys() {
       integer_key("checkpoint.every_steps", 0, k_any, ONEBATCH_FIELD(checkpoint.every_steps)),
       number_key("checkpoint.every_minutes", {0.0, 1e6, false}, ONEBATCH_FIELD(checkpoint.every_minutes)),
       integer_key("checkpoint.keep", 0, k_any, ONEBATCH_FIELD(checkpoint.keep)),
+      integer_key("checkpoint.keep_every", 0, k_any, ONEBATCH_FIELD(checkpoint.keep_every)),
       boolean_key("checkpoint.background", ONEBATCH_FIELD(checkpoint.background)),
       resume_key(),
       boolean_key("verify.at_start", ONEBATCH_FIELD(verify.at_start)),

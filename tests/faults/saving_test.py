@@ -90,6 +90,13 @@ with Scratch(CONFIG) as s, Scratch(CONFIG) as t:
             check(whole[0][name] == whole[1][name], f"{name} of step {step} is that of a run that waits")
     print("ok: the copies are those of their steps")
 
+# What stays: the newest, and every fourth step's.
+with Scratch(CONFIG) as s:
+    folder = filled(s, steps=9, every=2)
+    run(1, "train", s.config, "--set", "checkpoint.keep=1", "--set", "checkpoint.keep_every=4")
+    check(saved(folder) == [4, 8, 9], "checkpoint.keep_every", str(saved(folder)))
+    print("ok: every fourth step's checkpoint stays")
+
 # A rank fails in the steps after: what was agreed on before is finished, and the failure is told as ever.
 with Scratch(CONFIG) as s:
     folder = filled(s, steps=9, every=4)

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <set>
 #include <stdexcept>
 
 namespace onebatch {
@@ -47,6 +48,16 @@ TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
   EXPECT_TRUE(fs::exists(folder / "step-9"));
   EXPECT_FALSE(fs::exists(folder / "step-1"));
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 10);
+}
+
+TEST(CheckpointFolderTest, multiples_of_keep_every_stay_besides_the_newest) {
+  const ScratchFolder folder;
+  for (std::int64_t step = 2; step <= 16; step += 2) write_checkpoint(folder.path(), step, files_of("w"), {.keep = 2, .keep_every = 6});
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder.path())) left.insert(entry.path().filename().string());
+  EXPECT_THAT(left, ::testing::ElementsAre("latest", "step-12", "step-14", "step-16", "step-6"));
+  write_checkpoint(folder.path(), 18, files_of("w"), {.keep = 1});
+  EXPECT_FALSE(fs::exists(folder / "step-6")) << "without it they go as the others do";
 }
 
 TEST(CheckpointFolderTest, the_same_step_is_replaced) {

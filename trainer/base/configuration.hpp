@@ -169,6 +169,7 @@ struct CheckpointConfiguration {
   std::int64_t every_steps = 0;  // 0 = not by steps; at the end and on a signal in any case
   double every_minutes = 10.0;   // since the last; 0 = not by time
   std::int64_t keep = 2;
+  std::int64_t keep_every = 0;            // besides those of a step that is a multiple of it; 0 = none
   ResumeMode resume = ResumeMode::never;  // a new training is a new run
   bool background = true;                 // written from a copy on rank 0's host while training goes on
   std::string resume_path;                // ResumeMode::path: a step-N folder or a run's folder

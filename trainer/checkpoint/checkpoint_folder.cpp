@@ -183,7 +183,8 @@ void remove_all_but(const fs::path& checkpoints, const Retention& retention, std
   if (retention.keep <= 0) return;
   std::int64_t kept = 0;
   for (const StepFolder& folder : step_folders(checkpoints)) {
-    if (folder.step <= newest && ++kept > retention.keep) fs::remove_all(folder.path);
+    const bool stays = retention.keep_every > 0 && folder.step % retention.keep_every == 0;
+    if (folder.step <= newest && ++kept > retention.keep && !stays) fs::remove_all(folder.path);
   }
 }
 

@@ -17,7 +17,8 @@ struct CheckpointFile {
 
 /// Which checkpoints stay when a newer one is published.
 struct Retention {
-  std::int64_t keep = 2;  // the newest; 0 = all
+  std::int64_t keep = 2;        // the newest; 0 = all
+  std::int64_t keep_every = 0;  // besides them, those of a step that is a multiple of it; 0 = none
 };
 
 /// A checkpoint that is written and synced, but not there yet: others may have to agree first.

@@ -91,7 +91,7 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
 }
 
 RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) {
-  const Retention retention{.keep = configuration_.keep};
+  const Retention retention{.keep = configuration_.keep, .keep_every = configuration_.keep_every};
   if (!configuration_.background || !has_room_for(HostCopy::bytes_needed(live)))
     return {false,
             [this, retention, &state, &live] { return write_checkpoint(checkpoints_, state.step, files_of(state, live), retention); }};
