@@ -225,7 +225,7 @@ std::string SurvivorSave::save(const comm::Decision& decision, const std::string
   };
   take_the_folder();
   const int rank = parts_.world.rank();
-  switch (add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, {.keep = parts_.keep}, "rank" + std::to_string(rank),
+  switch (add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, parts_.retention, "rank" + std::to_string(rank),
                          take_the_folder)) {
     case Added::by_another: return {};  // which says so
     case Added::was_there: return "nothing to save after " + after + ": " + step + " or a later one is there already";

@@ -29,7 +29,7 @@ class SurvivorSave {
     const SessionOptions& options;  // where the run's folder is, who may write there, who tells
     comm::World& world;
     RunState state;  // at the start: the step from which the run goes on is saved, or is the first
-    std::int64_t keep = 0;
+    Retention retention;
     comm::Replicas replicas = comm::Replicas::compared;
     bool draws = false;  // forwards draw from the rank's own generators
   };

@@ -32,7 +32,7 @@ void TrainingLoop::watch_for_losses() {
                                          .options = parts_.options,
                                          .world = parts_.world,
                                          .state = run_state(),
-                                         .keep = parts_.configuration.checkpoint.keep,
+                                         .retention = {parts_.configuration.checkpoint.keep, parts_.configuration.checkpoint.keep_every},
                                          .replicas = compared ? comm::Replicas::compared : comm::Replicas::never_compared,
                                          .draws = parts_.draws_unkeyed});
 }
