@@ -13,7 +13,7 @@ add_test(NAME faults.neighbour COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOU
 set_tests_properties(faults.neighbour PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.incidents COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/incidents_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.incidents PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
-add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/random_faults.py $<TARGET_FILE:onebatch> --cases 100 --minutes 3 --jobs 2 --again)
+add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/random_faults.py $<TARGET_FILE:onebatch> --cases 100 --minutes 2 --jobs 2 --again)
 set_tests_properties(faults.random PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.stages COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/stages_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.stages PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
