@@ -1,2 +1,2 @@
-target_sources(onebatch_pure PRIVATE models/zip_file.cpp models/pickled_tensors.cpp models/source_places.cpp models/script_archive.cpp)
+target_sources(onebatch_pure PRIVATE models/zip_file.cpp models/pickled_tensors.cpp models/source_places.cpp models/checked_files.cpp models/script_archive.cpp)
 target_sources(onebatch_trainer PRIVATE models/trainable_module.cpp models/layout.cpp models/single_values.cpp models/sample_dropout.cpp models/keyed_randomness.cpp models/keyed_recurrent.cpp models/script_graph.cpp models/script_tensors.cpp models/torchscript.cpp models/torchscript_state.cpp models/mlp.cpp models/resnet.cpp models/registry.cpp)

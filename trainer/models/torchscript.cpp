@@ -1,6 +1,7 @@
 // Modules saved from Python by torch.jit.script or torch.jit.trace, as models.
 #include "trainer/device/compute_device.hpp"
 #include "trainer/error.hpp"
+#include "trainer/models/checked_files.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/script_archive.hpp"
 #include "trainer/models/script_graph.hpp"
@@ -174,7 +175,7 @@ void check_reader_agrees(const std::string& file, const std::vector<ZipRecord>& 
 Loaded load(const std::string& file) {
   if (!std::filesystem::is_regular_file(file))
     throw UserError("model.path = \"" + file + "\" is no file: write the path of a module saved by torch.jit.script(model).save(path)");
-  check_reader_agrees(file, check_script_archive(file));
+  check_once(file, [&] { check_reader_agrees(file, check_script_archive(file)); });
   torch::jit::ExtraFilesMap extra = {{k_non_persistent_file, ""}};
   Loaded loaded{torch::jit::load(file, c10::Device(c10::kCPU), extra), {}};
   std::istringstream lines(extra.at(k_non_persistent_file));
