@@ -139,6 +139,7 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                    .step = step_ + fault_point("step", step_),
                                                    .stop_requested = stop != nullptr && stop->load() != 0,
                                                    .save_due = is_time_to_save(),
+                                                   .failure = saver_.look(),
                                                    .before_sums =
                                                        [this] {
                                                          if (survivors_) survivors_->keep_own();
@@ -150,8 +151,7 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                    .on_failure =
                                                        [this](bool mine) {
                                                          if (survivors_) survivors_->failed(mine);
-                                                       },
-                                                   .failure = saver_.look()});
+                                                       }});
     if (totals.out_of_memory_events == 0) return totals;
     out_of_memory_events_ += totals.out_of_memory_events;
     bool replanned = false;
