@@ -154,8 +154,9 @@ def check(case, done, seconds, timed, own, runs, left):
     if not re.search(rf"rank {case.guilty}\b|\],{case.guilty}\]", first_message(output)):
         problems.append("the first message does not name the guilty rank")
     checkpoints = sorted(path.name for path in (runs / "run" / "checkpoints").glob("[!.]*")) if (runs / "run" / "checkpoints").exists() else []
-    # What the others had done is saved, but where writing itself has failed or the ranks are not one run.
-    saved_by_others = {"a step": 3, "a checkpoint": 4}.get(case.where) if case.kind in ("kill", "stop") or (case.kind, case.where) == ("throw", "a step") else None
+    # What the others had done is saved, but where all wait for a save that fails, or the ranks are not one run.
+    steps_go_on = case.kind in ("kill", "stop") or (case.kind == "throw" and (case.where == "a step" or case.place == "write"))
+    saved_by_others = {"a step": 3, "a checkpoint": 4}.get(case.where) if steps_go_on else None
     allowed = {"step-2", "latest"} if case.where in ("a step", "a checkpoint") else set()
     if saved_by_others:
         allowed.add(f"step-{saved_by_others}")

@@ -45,6 +45,7 @@ void check_written(const WrittenFile& file) {
 
 void fill(const fs::path& folder, const std::vector<CheckpointFile>& files) {
   std::vector<WrittenFile> written;
+  written.reserve(files.size() + 1);
   for (const CheckpointFile& file : files) written.push_back({folder / file.name, file.write(folder / file.name)});
   written.push_back(write_manifest(folder, written));
   sync_folder(folder);

@@ -50,6 +50,8 @@ class SurvivorSave {
   void end_step(RunState progress, bool restored);
   /// After begin_update(), where the step that was done stays the last one: it is whole again.
   void end_of_use();
+  /// Between begin_update() and the end.
+  [[nodiscard]] bool in_use() const { return updating_; }
   void note_plan(const EpochPlan& plan);
   /// All ranks know that one has failed, and are about to end: the others save what can be saved first. Collective.
   void failed(bool on_this_rank);

@@ -38,9 +38,10 @@ void TrainingLoop::watch_for_losses() {
 }
 
 void TrainingLoop::measuring(const std::function<void()>& work) {
-  if (survivors_) survivors_->begin_update("the ranks were being measured anew");
+  if (!survivors_ || survivors_->in_use()) return work();  // of a step whose update is done already, and which ends later
+  survivors_->begin_update("the ranks were being measured anew");
   work();
-  if (survivors_) survivors_->end_of_use();
+  survivors_->end_of_use();
 }
 
 }  // namespace onebatch
