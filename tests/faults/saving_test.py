@@ -81,7 +81,7 @@ with Scratch(CONFIG) as s, Scratch(CONFIG) as t:
     files = []
     for scratch, background in ((s, "true"), (t, "false")):
         folder = filled(scratch, steps=9, every=1)
-        run(2, "train", scratch.config, "--set", f"checkpoint.background={background}", "--set", "run.deterministic=true")
+        run(2, "train", scratch.config, "--set", f"checkpoint.background={background}", "--set", "run.deterministic=bitwise")
         check(saved(folder) == list(range(1, 10)), f"background = {background}: every step", str(saved(folder)))
         files.append({step: (folder / "checkpoints" / f"step-{step}" / "manifest.json").read_text() for step in range(1, 10)})
     for step in range(1, 10):
@@ -102,7 +102,7 @@ with Scratch(CONFIG) as s:
     folder = filled(s, steps=9, every=4)
     out = run(2, "train", s.config, environment=slowly(3, f"1 model 5 throw {s.path}/moment"), code=(1, 4))
     check("this was planned by a test (model)" in out and "rank 1" in out, "the failure is told", out)
-    check(saved(folder) == [4] and partial(folder) == [], "the checkpoint of before is finished", out)
+    check(saved(folder) in ([4], [4, 5]) and partial(folder) == [], "the checkpoint of before is finished, and what the other rank had done may be saved", out + str(saved(folder)))
     check_whole(folder, 4)
     print("ok: a failing step does not cost the checkpoint that is being written")
 
@@ -111,7 +111,7 @@ with Scratch(CONFIG) as s:
     folder = filled(s, steps=9, every=4, timeout=4)
     out = run(2, "train", s.config, environment=slowly(7.3, f"1 step 5 stop {s.path}/moment"), code=4)
     check("its process is stopped" in out, "who is missing is told", out)
-    check(saved(folder) == [4], "the checkpoint of before is finished", out)
+    check(saved(folder) in ([4], [4, 5]), "the checkpoint of before is finished", out + str(saved(folder)))
     print("ok: nor does a rank that is stopped")
 
 # What fails beside the steps is told to all in the next one: none of the later steps counts.
@@ -119,7 +119,8 @@ with Scratch(CONFIG) as s:
     folder = filled(s, steps=400, every=4)
     out = run(2, "train", s.config, environment={"ONEBATCH_FAULT": f"0 write 8 throw {s.path}/moment"}, code=(1, 4))
     check("rank 0" in out and "this was planned by a test (write)" in out, "the failure is told", out)
-    check(saved(folder) == [4] and partial(folder) == [], "the older checkpoint stands", str(saved(folder)))
+    check(saved(folder)[0] == 4 and partial(folder) == [], "the older checkpoint stands", str(saved(folder)))
+    check(all(8 <= step < 13 for step in saved(folder)[1:]), "of what the other rank has saved", str(saved(folder)))
     steps = len(read_json_lines(folder / "metrics.jsonl"))
     check(8 <= steps < 13, f"it is told before the next save: {steps} steps")
     print("ok: a failure in writing ends the run in the step after")
