@@ -130,11 +130,11 @@ class Reference:
                 if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "is_batch_norm", False):
                     part.eval()
 
-    def sums(self, data, rows):
-        """The summed loss of these samples, and what it is to be divided by."""
+    def sums(self, data, rows, padded_to=0):
+        """The summed loss of these samples, padded to their longest or to that of the batch that they are of, and what it is to be divided by."""
         part = {name: tensor[rows] for name, tensor in data.items()}
         if "lengths" in part:
-            longest, full = int(part["lengths"].max()), part["x"].size(1)
+            longest, full = max(padded_to, int(part["lengths"].max())), part["x"].size(1)
             part = {name: tensor[:, :longest] if tensor.dim() > 1 and tensor.size(1) == full else tensor for name, tensor in part.items()}
         arguments = [part[name] for name in self.case.sections["data"]["inputs"]]
         own = self.case.sections["loss"].get("kind") == "model"
@@ -169,11 +169,13 @@ class Reference:
         """Leaves the mean loss's gradient in the parameters; returns the mean loss, or None where nothing counts."""
         self.optimizer.zero_grad(set_to_none=True)
         total, weight = 0.0, 0.0
+        batch = torch.cat([rows for _, rows in groups])
+        longest = int(self.train_data["lengths"][batch].max()) if "lengths" in self.train_data else 0
         for owner, rows in groups:
             if self.of_ranks is not None:
                 self.load_buffers(self.of_ranks[owner])
             with RoundedOtherwise(self.generator) if self.variant == ROUNDED_OTHERWISE else contextlib.nullcontext():
-                loss, count, _, _ = self.sums(self.train_data, rows)
+                loss, count, _, _ = self.sums(self.train_data, rows, longest)
                 (loss * (scale / self.divisor)).backward()
             total, weight = total + loss.detach().double(), weight + count.detach().double()
             if self.of_ranks is not None:
