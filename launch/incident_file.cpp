@@ -2,13 +2,12 @@
 
 #include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
+#include "launch/utc_time.hpp"
 #include "trainer/io/durable_file.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
 #include <fstream>
 #include <iterator>
 
@@ -17,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+constexpr const char* k_moment = "%Y%m%dT%H%M%S";  // fit for a file's name
 
 const char* name_of(comm::Incident::Kind kind) {
   switch (kind) {
@@ -35,12 +36,6 @@ std::int64_t bytes_of(std::string_view key) {
     if (line.starts_with(key)) return std::atoll(line.c_str() + key.size() + 1) * 1024;
   }
   return 0;
-}
-
-std::string moment() {
-  const auto now = std::chrono::system_clock::now();
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  return fmt::format("{:%Y%m%dT%H%M%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)), milliseconds);
 }
 
 std::string read_all(const fs::path& file) {
@@ -107,7 +102,7 @@ std::string incident_text(const comm::Incident& incident) {
 std::string incident_json(const comm::Incident& incident, const std::string& plan) {
   Json document = {{"kind", name_of(incident.kind)},
                    {"reason", incident.reason},
-                   {"time", moment()},
+                   {"time", utc_time(k_moment)},
                    {"rank", incident.rank},
                    {"host", incident.host},
                    {"memory", {{"resident_bytes", bytes_of("VmRSS:")}, {"peak_resident_bytes", bytes_of("VmHWM:")}}},
@@ -119,28 +114,36 @@ std::string incident_json(const comm::Incident& incident, const std::string& pla
   return document.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
+namespace {
+
+// Returns that for people.
+fs::path write_files(const comm::Incident& incident, const std::string& text, const fs::path& run_dir) {
+  const std::string name = fmt::format("incident-{}-rank{}", utc_time(k_moment), incident.rank);
+  write_text_atomically(run_dir / (name + ".json"), incident_json(incident, read_all(run_dir / "plan.json")) + "\n");
+  write_text_atomically(run_dir / (name + ".txt"), text);
+  return run_dir / (name + ".txt");
+}
+
+}  // namespace
+
 void write_incident(const comm::Incident& incident, const fs::path& run_dir) {
   const std::string text = incident_text(incident);
   std::error_code error;
   if (run_dir.empty() || !fs::is_directory(run_dir, error)) return comm::say_failure(incident.rank, text);
-  const std::string name = fmt::format("incident-{}-rank{}", moment(), incident.rank);
-  write_text_atomically(run_dir / (name + ".json"), incident_json(incident, read_all(run_dir / "plan.json")) + "\n");
-  write_text_atomically(run_dir / (name + ".txt"), text);
-  comm::say_failure(incident.rank, fmt::format("what it did, and where its threads were, is in {}", (run_dir / (name + ".txt")).string()));
+  const fs::path file = write_files(incident, text, run_dir);
+  comm::say_failure(incident.rank, fmt::format("what it did, and where its threads were, is in {}", file.string()));
 }
 
 void write_loss(int rank, const std::string& line, const fs::path& run_dir) {
   comm::say_failure(rank, line);
   std::error_code error;
   if (!fs::is_directory(run_dir, error)) return;
-  const std::string name = fmt::format("incident-{}-rank{}", moment(), rank);
   comm::Incident incident;
   incident.kind = comm::Incident::Kind::loss;
   incident.reason = line;
   incident.rank = rank;
   incident.host = comm::host_name();
-  write_text_atomically(run_dir / (name + ".json"), incident_json(incident, read_all(run_dir / "plan.json")) + "\n");
-  write_text_atomically(run_dir / (name + ".txt"), fmt::format("loss, rank {} on {}: {}\n", rank, incident.host, line));
+  write_files(incident, fmt::format("loss, rank {} on {}: {}\n", rank, incident.host, line), run_dir);
 }
 
 }  // namespace onebatch::launch

@@ -1,16 +1,15 @@
 #include "launch/standard_streams.hpp"
 
 #include "comm/visible_text.hpp"
+#include "launch/utc_time.hpp"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -65,13 +64,6 @@ void write_or_lose(Stream& stream, Stream& other, std::string_view text) {
   write_all(other.descriptor, note);
 }
 
-// "2026-02-28T09:30:00.123Z "
-std::string time_stamp() {
-  const auto now = std::chrono::system_clock::now();
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z ", fmt::gmtime(std::chrono::system_clock::to_time_t(now)), milliseconds);
-}
-
 void print(Stream& stream, Stream& other, std::string_view text) {
   write_or_lose(stream, other, comm::visible_text(text));
   print_to_log(text);
@@ -95,7 +87,7 @@ void print_error(std::string_view text) {
 
 void print_to_log(std::string_view text) {
   if (log_file.descriptor < 0) return;
-  const std::string stamp = time_stamp();
+  const std::string stamp = utc_time("%Y-%m-%dT%H:%M:%S") + " ";
   std::istringstream lines(comm::visible_text(text));
   std::string stamped;
   for (std::string line; std::getline(lines, line);) {

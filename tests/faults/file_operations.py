@@ -10,7 +10,6 @@ import argparse
 import collections
 import concurrent.futures
 import json
-import os
 import pathlib
 import queue
 import random
@@ -22,36 +21,18 @@ import tempfile
 import time
 
 from prestarted import Pool
+from small_runs import ENVIRONMENT, TRACES, configuration
 
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
 STEPS = 4
-CONFIG = """
-[run]
-max_steps = {steps}
-output_dir = "{folder}/runs"
-name = "run"
-deterministic = "bitwise"
-[batch]
-global_batch_size = 12
-micro_batch_size = 6
-[data]
-kind = "synthetic"
-shape = [8]
-size = 48
-[data.validation]
+MORE = """[data.validation]
 kind = "synthetic"
 shape = [8]
 size = 12
-[model]
-kind = "mlp"
-hidden = [2]
 [checkpoint]
 every_steps = 2
 keep = 1
 [log]
 samples = true
-[probe]
-steps_per_trial = 1
 [comm]
 timeout_seconds = 4
 """
@@ -60,7 +41,6 @@ NAMED = re.compile(r"config\.toml|metrics\.jsonl|samples\.jsonl|profile\.json|pl
                    r"checkpoints/step-\d+(/(model|optimizer|rank_generators|rank_buffers)\.safetensors|/state\.json|/manifest\.json)?|"
                    r"(checkpoints/)?\S+\.partial(/\S+)?|incident-[0-9TZ.]+-rank\d\.(json|txt)")  # fmt: skip
 CODES = {1, 2, 3, 4, 137}  # besides 0; a request to stop is none of these faults
-TRACES = ("terminate called", "Exception raised from", "what():", "Traceback", "Aborted", "SIGABRT", "SIGSEGV", "basic_string", "bad_alloc")
 WRITES = {"write"}
 READS = {"read"}
 MAKES = {"create", "fsync", "close", "rename", "mkdir", "link", "truncate"}  # a full disk is seen here, too
@@ -94,7 +74,7 @@ class Bench:
         self.program, self.library, self.pool, self.folder = program, library, pool, folder
         folder.mkdir()
         self.config = folder / "c.toml"
-        self.config.write_text(CONFIG.format(folder=folder, steps=STEPS))
+        self.config.write_text(configuration(folder, STEPS, MORE, width=8))
         self.log = folder / "operations"
         self.runs = folder / "runs"
         self.run_folder = self.runs / "run"

@@ -22,8 +22,8 @@ import sys
 import tempfile
 import time
 
-from file_operations import ENVIRONMENT, TRACES
 from prestarted import Pool
+from small_runs import ENVIRONMENT, TRACES, configuration
 
 
 class Hash(ctypes.Structure):
@@ -40,29 +40,11 @@ def checksum(content):
     return f"{digest.high:016x}{digest.low:016x}"
 
 
-CONFIG = """
-[run]
-max_steps = {steps}
-output_dir = "{folder}/runs"
-name = "run"
-deterministic = "bitwise"
-[batch]
-global_batch_size = 12
-micro_batch_size = 6
-[data]
-kind = "synthetic"
-shape = [4]
-size = 48
-[model]
-kind = "mlp"
-hidden = [2]
-[optimizer]
+MORE = """[optimizer]
 kind = "{optimizer}"
 [checkpoint]
 every_steps = 2
 keep = 10
-[probe]
-steps_per_trial = 1
 """
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "rank_generators.safetensors")
 NUMBERS = (-1, 0, 1, 3, 7, 1.5, 1e300, -1e300, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, float("nan"), float("inf"))
@@ -349,7 +331,7 @@ class Bench:
 
     def start(self, steps, optimizer, *more):
         config = self.folder / "c.toml"
-        config.write_text(CONFIG.format(folder=self.folder, steps=steps, optimizer=optimizer))
+        config.write_text(configuration(self.folder, steps, MORE.format(optimizer=optimizer)))
         return self.pool.run(["train", str(config), *more], self.environment, self.folder / "said", timeout=60)
 
     def restore(self):

@@ -18,32 +18,14 @@ import sys
 import tempfile
 import time
 
-from file_operations import ENVIRONMENT, TRACES
 from prestarted import Prestarted
+from small_runs import ENVIRONMENT, TRACES, configuration
 
 MOST = 5
 STEPS = 30
-CONFIG = """
-[run]
-max_steps = {steps}
-output_dir = "{folder}/runs"
-name = "run"
-deterministic = "bitwise"
-[batch]
-global_batch_size = 12
-micro_batch_size = 6
-[data]
-kind = "synthetic"
-shape = [4]
-size = 48
-[model]
-kind = "mlp"
-hidden = [2]
-[checkpoint]
+MORE = """[checkpoint]
 every_steps = 10
 keep = 1
-[probe]
-steps_per_trial = 1
 """
 CHANGES = {"create", "write", "rename", "truncate", "link", "remove", "mkdir"}
 
@@ -56,7 +38,7 @@ class Bench:
     def __init__(self, program, library, folder):
         self.folder, self.runs = folder, folder / "runs"
         self.config = folder / "c.toml"
-        self.config.write_text(CONFIG.format(folder=folder, steps=STEPS))
+        self.config.write_text(configuration(folder, STEPS, MORE))
         self.starters = [Prestarted(program, library, ENVIRONMENT) for _ in range(MOST)]
         self.prepare()
 

@@ -2,31 +2,38 @@
 
 #include "trainer/io/durable_file.hpp"
 
+#include <utility>
+
 namespace onebatch {
 namespace {
 
 namespace fs = std::filesystem;
 
-CheckpointFile tensors_file(const char* name, const std::vector<SafetensorsView>& tensors,
-                            const std::map<std::string, std::string>& metadata = {}) {
-  return {name, [&tensors, metadata](const fs::path& file) { return write_safetensors(file, tensors, metadata); }};
+TensorsWriter writer_of(const std::vector<SafetensorsView>& tensors) {
+  return [&tensors](const fs::path& file, const Metadata& metadata) { return write_safetensors(file, tensors, metadata); };
 }
 
 }  // namespace
 
-std::vector<CheckpointFile> files_of(const CheckpointContents& contents) {
-  std::vector<CheckpointFile> files = {
-      tensors_file(k_model_file, contents.model, {{"format", "pt"}}),
-      tensors_file(k_optimizer_file, contents.optimizer),
-      {k_state_file, [&contents](const fs::path& file) { return write_text(file, to_json(contents.state)); }},
+std::vector<CheckpointFile> checkpoint_files(const RunState& state, CheckpointWriters writers) {
+  const auto tensors = [](const char* name, TensorsWriter write, const Metadata& metadata = {}) {
+    return CheckpointFile{name, [write = std::move(write), metadata](const fs::path& file) { return write(file, metadata); }};
   };
-  if (!contents.buffers.empty()) files.push_back(tensors_file(k_buffers_file, contents.buffers));
-  if (!contents.generators.empty()) files.push_back(tensors_file(k_generators_file, contents.generators));
+  std::vector<CheckpointFile> files = {
+      tensors(k_model_file, std::move(writers.model), {{"format", "pt"}}),
+      tensors(k_optimizer_file, std::move(writers.optimizer)),
+      {k_state_file, [&state](const fs::path& file) { return write_text(file, to_json(state)); }},
+  };
+  if (writers.buffers) files.push_back(tensors(k_buffers_file, std::move(writers.buffers)));
+  if (writers.generators) files.push_back(tensors(k_generators_file, std::move(writers.generators)));
   return files;
 }
 
 fs::path write_contents(const fs::path& checkpoints, const CheckpointContents& contents, const Retention& retention) {
-  return write_checkpoint(checkpoints, contents.state.step, files_of(contents), retention);
+  CheckpointWriters writers = {.model = writer_of(contents.model), .optimizer = writer_of(contents.optimizer)};
+  if (!contents.buffers.empty()) writers.buffers = writer_of(contents.buffers);
+  if (!contents.generators.empty()) writers.generators = writer_of(contents.generators);
+  return write_checkpoint(checkpoints, contents.state.step, checkpoint_files(contents.state, std::move(writers)), retention);
 }
 
 }  // namespace onebatch

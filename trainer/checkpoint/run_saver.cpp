@@ -23,21 +23,16 @@ constexpr double k_spare_share = 0.25;              // of a copy's memory, which
 constexpr double k_longest_wait_seconds = 86400.0;  // whatever comm.timeout_seconds is
 constexpr double k_gibibyte = 1024.0 * 1024.0 * 1024.0;
 
-CheckpointFile tensors_file(const char* name, const std::vector<NamedTensor>& tensors,
-                            const std::map<std::string, std::string>& metadata = {}) {
-  return {name, [&tensors, metadata](const fs::path& file) { return save_tensors(file, tensors, metadata); }};
+TensorsWriter writer_of(const std::vector<NamedTensor>& tensors) {
+  return [&tensors](const fs::path& file, const Metadata& metadata) { return save_tensors(file, tensors, metadata); };
 }
 
 // Straight from where they are trained: a copy of a GPU's is one file's at a time.
 std::vector<CheckpointFile> files_of(const RunState& state, const LiveState& live) {
-  std::vector<CheckpointFile> files = {
-      tensors_file(k_model_file, live.model, {{"format", "pt"}}),
-      tensors_file(k_optimizer_file, live.optimizer),
-      {k_state_file, [&state](const fs::path& file) { return write_text(file, to_json(state)); }},
-  };
-  if (!live.buffers.empty()) files.push_back(tensors_file(k_buffers_file, live.buffers));
-  if (!live.generators.empty()) files.push_back(tensors_file(k_generators_file, live.generators));
-  return files;
+  CheckpointWriters writers = {.model = writer_of(live.model), .optimizer = writer_of(live.optimizer)};
+  if (!live.buffers.empty()) writers.buffers = writer_of(live.buffers);
+  if (!live.generators.empty()) writers.generators = writer_of(live.generators);
+  return checkpoint_files(state, std::move(writers));
 }
 
 std::string gibibytes(double bytes) {

@@ -2,11 +2,8 @@
 
 #include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/device/generators.hpp"
-#include "trainer/io/durable_file.hpp"
+#include "trainer/io/checksum.hpp"
 #include "trainer/io/tensor_file.hpp"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -115,17 +112,16 @@ class SurvivorFiles::Content {
     add(name, like, made_.emplace_back(std::move(bytes)));
   }
 
-  void update(XXH3_state_t& hash) const {
+  void add_to(ChecksumStream& stream) const {
     for (const SafetensorsView& view : views_) {
-      XXH3_128bits_update(&hash, view.name.data(), view.name.size());
-      XXH3_128bits_update(&hash, view.bytes.data(), view.bytes.size());
+      stream.update(std::as_bytes(std::span(view.name)));
+      stream.update(view.bytes);
     }
   }
-  // As a file.
-  static CheckpointFile file(const char* name, std::shared_ptr<Content> content, std::map<std::string, std::string> metadata = {}) {
-    return {name, [content = std::move(content), metadata = std::move(metadata)](const fs::path& file) {
-              return write_safetensors(file, content->views_, metadata);
-            }};
+  static TensorsWriter writer(std::shared_ptr<Content> content) {
+    return [content = std::move(content)](const fs::path& file, const Metadata& metadata) {
+      return write_safetensors(file, content->views_, metadata);
+    };
   }
 
  private:
@@ -190,8 +186,6 @@ const SurvivorFiles::Piece* SurvivorFiles::statistic(const at::Tensor& tensor) c
 }
 
 Digest SurvivorFiles::digest(RunState state, OwnBytes own) const {
-  XXH3_state_t hash;
-  XXH3_128bits_reset(&hash);
   Content content;
   for (const auto& [name, tensor] : model_) {
     if (const Piece* piece = statistic(tensor); piece == nullptr)
@@ -200,12 +194,13 @@ Digest SurvivorFiles::digest(RunState state, OwnBytes own) const {
       content.add(name, tensor, own.subspan(piece->begin, piece->bytes));
   }
   for (const auto& [name, tensor] : optimizer_) content.add(name, tensor);
-  content.update(hash);
+  ChecksumStream stream;
+  content.add_to(stream);
   state.plan.reset();  // a new one is made on all ranks, but not in the same moment, and either is right
   const std::string text = to_json(state);
-  XXH3_128bits_update(&hash, text.data(), text.size());
-  const XXH128_hash_t digest = XXH3_128bits_digest(&hash);
-  return {digest.high64, digest.low64};
+  stream.update(std::as_bytes(std::span(text)));
+  const Checksum checksum = stream.value();
+  return {checksum.high, checksum.low};
 }
 
 void SurvivorFiles::require_statistics(const std::vector<std::optional<OwnBytes>>& own) const {
@@ -249,12 +244,10 @@ std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const st
   add_model(*model, state, own, rank);
   auto optimizer = std::make_shared<Content>();
   for (const auto& [name, tensor] : optimizer_) optimizer->add(name, tensor);
-  std::vector<CheckpointFile> files = {Content::file(k_model_file, std::move(model), {{"format", "pt"}}),
-                                       Content::file(k_optimizer_file, std::move(optimizer)),
-                                       {k_state_file, [&state](const fs::path& file) { return write_text(file, to_json(state)); }}};
-  if (is_local_) files.push_back(Content::file(k_buffers_file, by_rank(statistics_)));
-  if (have_all) files.push_back(Content::file(k_generators_file, by_rank(generators_)));
-  return files;
+  CheckpointWriters writers = {.model = Content::writer(std::move(model)), .optimizer = Content::writer(std::move(optimizer))};
+  if (is_local_) writers.buffers = Content::writer(by_rank(statistics_));
+  if (have_all) writers.generators = Content::writer(by_rank(generators_));
+  return checkpoint_files(state, std::move(writers));
 }
 
 }  // namespace onebatch

@@ -1,12 +1,10 @@
 #include "trainer/io/named_tensors.hpp"
 
+#include "trainer/io/checksum.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -14,22 +12,10 @@
 namespace onebatch {
 namespace {
 
-void update(XXH3_state_t& state, const void* data, std::size_t bytes) {
-  XXH3_128bits_update(&state, data, bytes);
-}
-
-void update_with_bits(XXH3_state_t& state, const at::Tensor& tensor) {
-  if (tensor.is_cpu() && tensor.is_contiguous()) return update(state, tensor.const_data_ptr(), tensor.nbytes());
-  const auto bytes = host_bytes(tensor);
-  update(state, bytes.data(), bytes.size());
-}
-
-void update(XXH3_state_t& state, const std::vector<NamedTensor>& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    update(state, name.data(), name.size());
-    update(state, tensor.sizes().data(), tensor.sizes().size() * sizeof(std::int64_t));
-    update_with_bits(state, tensor);
-  }
+void add_bits(ChecksumStream& stream, const at::Tensor& tensor) {
+  if (tensor.is_cpu() && tensor.is_contiguous())
+    return stream.update({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+  stream.update(host_bytes(tensor));
 }
 
 }  // namespace
@@ -79,19 +65,19 @@ void SavedTensors::restore() const {
 }
 
 Digest digest_of(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& more) {
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  update(state, tensors);
-  for (const auto& [name, tensor] : more) update_with_bits(state, tensor);
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  return {hash.high64, hash.low64};
+  ChecksumStream stream;
+  for (const auto& [name, tensor] : tensors) {
+    stream.update(std::as_bytes(std::span(name)));
+    stream.update(std::as_bytes(std::span(tensor.sizes().data(), tensor.sizes().size())));
+    add_bits(stream, tensor);
+  }
+  for (const auto& [name, tensor] : more) add_bits(stream, tensor);
+  const Checksum checksum = stream.value();
+  return {checksum.high, checksum.low};
 }
 
 std::string to_text(const Digest& digest) {
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(digest[0]),
-                static_cast<unsigned long long>(digest[1]));
-  return text.data();
+  return to_text(Checksum{digest[0], digest[1]});
 }
 
 }  // namespace onebatch

@@ -150,10 +150,7 @@ void check_in(const Tolerance& tolerance, const Configuration& given, const Data
   const Configuration configuration = in_precision(tolerance.precision, without_optimizer(given));
   Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
-  const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
-  auto runner = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::recorded});
-  GraphStep& graph = *runner;
-  replica.runner = std::move(runner);
+  GraphStep& graph = run_by_graph(configuration, replica, AutogradGraph::recorded);
   // Statistics of one sample are none.
   const std::int64_t least = replica.has_batch_statistics ? 2 : 1;
   std::vector<SampleList> watched;

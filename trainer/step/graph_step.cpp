@@ -153,10 +153,16 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
   return shortest;
 }
 
-void choose_runner(const Configuration& configuration, Replica& replica) {
-  if (!replica.needs_runner) return;
+GraphStep& run_by_graph(const Configuration& configuration, Replica& replica, AutogradGraph graph) {
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
-  replica.runner = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, AutogradGraph::left_out});
+  auto runner = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, graph});
+  GraphStep& made = *runner;
+  replica.runner = std::move(runner);
+  return made;
+}
+
+void choose_runner(const Configuration& configuration, Replica& replica) {
+  if (replica.needs_runner) run_by_graph(configuration, replica, AutogradGraph::left_out);
 }
 
 bool recompute(Replica& replica) {

@@ -62,6 +62,9 @@ class GraphStep : public StepRunner {
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
 
+/// Gives the replica a GraphStep for the configuration's BatchNorm mode, whatever else it asks for. Returns it.
+GraphStep& run_by_graph(const Configuration& configuration, Replica& replica, AutogradGraph graph);
+
 /// Gives the replica what runs its steps where the configuration asks for more than one micro-batch after the other: shared statistics, or
 /// recomputation. To be called once, after its constructor.
 void choose_runner(const Configuration& configuration, Replica& replica);
