@@ -27,7 +27,7 @@ class Verdict:
     facts: str = ""
     precision: str = ""
     honest: bool = True
-    noticed: bool = None  # whether a result that was spoilt on purpose is found to be wrong
+    noticed: float = None  # the least part by which a result spoilt on purpose is found to be wrong
     verify: str = ""  # what the program's own verify says of it
 
 
@@ -300,19 +300,21 @@ def judge(case, program, options):
 
 
 def notices(case, folder, document, start, reference):
-    """Spoils what training added to the weights by a part of SPOILT and judges again: a test that cannot fail proves nothing."""
-    spoilt = SPOILT[case.precision]
+    """Spoils what training added to the weights by a part of itself, SPOILT at first and ten times as much each time, and judges again: a test that
+    cannot fail proves nothing. Returns the least part that is found to be wrong; inf where none is, which a judge that cannot fail would say."""
     ours, _, _ = from_program(case, folder, document, reference[0])
-    for name in reference[0].trained:
-        ours.state[name] = start[name] + (ours.state[name] - start[name]) * (1 + spoilt)
     if not case.family.judge_validation:
         ours.validation_loss = None
     truth, variants = without_local(reference[0]), [without_local(variant) for variant in reference[1]]
-    try:
-        compare(case, dataclasses.replace(ours, state={name: tensor for name, tensor in ours.state.items() if name in truth.state}), (truth, variants), start)
-    except Stopped as stopped:
-        return stopped.kind == "WRONG"
-    return False
+    for power in range(12):
+        spoilt = SPOILT[case.precision] * 10**power
+        state = {name: start[name] + (tensor - start[name]) * (1 + spoilt) if name in reference[0].trained else tensor for name, tensor in ours.state.items() if name in truth.state}
+        try:
+            compare(case, dataclasses.replace(ours, state=state), (truth, variants), start)
+        except Stopped as stopped:
+            if stopped.kind == "WRONG":
+                return spoilt
+    return math.inf
 
 
 def judge_base(case, program, changes, strict, reference):
