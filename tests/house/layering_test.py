@@ -10,7 +10,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 OURS_ALLOWED = {"comm": ("comm/",), "trainer": ("trainer/", "comm/"), "launch": ("launch/", "trainer/", "comm/")}
 # The folders of trainer/ from the top floor down: one includes only those of lower floors. Beside them lies trainer.hpp, for library users.
 FLOORS = (("run",), ("verify",), ("probe", "checkpoint"), ("step",), ("replica",), ("graph", "optim", "batch_norm"), ("gradients",), ("models",), ("data",), ("events",),
-          ("documents",), ("device", "plan"), ("io",), ("base",))
+          ("documents", "plan/elsewhere"), ("device", "plan"), ("io",), ("base",))
 OTHER_PROGRAMS = {"comm/stacks_main.cpp"}  # whose only words are their answer
 SPEAKS = re.compile(r"\bfmt::print\b|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|fprintf|puts|fputs|perror)\(")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -51,6 +51,12 @@ def closure(path, seen=None):
     return seen
 
 
+def folder_of(file):
+    """The folder of a file below trainer/ that has a floor of its own: plan/elsewhere is not a part of plan."""
+    inside = file.split("/")[1:-1]
+    return "/".join(inside) if "/".join(inside) in sum(FLOORS, ()) else inside[0]
+
+
 def floor_problems(includes_of):
     """includes_of: {file: [what it includes]}, all below trainer/."""
     height = {folder: -number for number, floor in enumerate(FLOORS) for folder in floor}
@@ -58,12 +64,12 @@ def floor_problems(includes_of):
     for file, names in includes_of.items():
         if file == "trainer/trainer.hpp":
             continue
-        folder = file.split("/")[1]
+        folder = folder_of(file)
         if folder not in height:
             problems.append(f"{file}: trainer/{folder} is on no floor")
             continue
         for name in names:
-            other = name.split("/")[1] if name.startswith("trainer/") else folder
+            other = folder_of(name) if name.startswith("trainer/") else folder
             if other != folder and height.get(other, 1) >= height[folder]:
                 problems.append(f"{file} includes {name}: trainer/{folder} stands on the floor of trainer/{other} or below it")
     return problems
@@ -89,6 +95,7 @@ def check_the_checks():
     sound = {"trainer/run/a.hpp": ["trainer/base/b.hpp"], "trainer/base/b.hpp": []}
     assert not floor_problems(sound) and not circles(sound)
     assert floor_problems({"trainer/base/b.hpp": ["trainer/run/a.hpp"]}) and floor_problems({"trainer/plan/b.hpp": ["trainer/device/a.hpp"]})
+    assert floor_problems({"trainer/plan/b.hpp": ["trainer/plan/elsewhere/a.hpp"]}) and not floor_problems({"trainer/plan/elsewhere/a.hpp": ["trainer/plan/b.hpp"]})
     assert floor_problems({"trainer/attic/b.hpp": []}) and circles({**sound, "trainer/base/b.hpp": ["trainer/run/a.hpp"]})
 
 
