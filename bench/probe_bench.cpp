@@ -187,7 +187,7 @@ struct Found {
   std::string tried;
 };
 
-Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t most = k_most) {
+Found search(const Case& c, ComputeDevice& device, ProbeMode mode, std::int64_t most = k_most) {
   const auto start = std::chrono::steady_clock::now();
   const SearchResult result =
       search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, k_most, most, /*num_iterations=*/1, mode}, device);
@@ -204,7 +204,7 @@ Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t
 bool fits(const Case& c, ComputeDevice& device, std::int64_t size) {
   try {
     const SearchResult result =
-        search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, SearchMode::power, size}, device);
+        search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, ProbeMode::power, size}, device);
     return result.largest_micro_batch == size;
   } catch (const DoesNotFitError&) {
     return false;
@@ -269,8 +269,8 @@ struct Tally {
 
 std::string compared(const Case& c, ComputeDevice& device, const Found& found, Tally& tally) {
   const std::int64_t largest = truth(c, device, found.size);
-  const Found power = search(c, device, SearchMode::power);
-  const Found binsearch = search(c, device, SearchMode::binsearch);
+  const Found power = search(c, device, ProbeMode::power);
+  const Found binsearch = search(c, device, ProbeMode::binsearch);
   tally.above += found.size > largest ? 1 : 0;
   tally.of_power.push_back(power.seconds / found.seconds);
   tally.of_binsearch.push_back(binsearch.seconds / found.seconds);
@@ -294,7 +294,7 @@ int run(int argc, char** argv) {
     DeviceRequest request;
     request.simulate = {SimulatedDevice{budget.current_bytes() + c.budget, 1.0, {}, {}}};
     const auto device = bind_device(request);
-    const Found found = search(c, *device, SearchMode::model);
+    const Found found = search(c, *device, ProbeMode::model);
     const bool is_near = too_much_more(found.size) > k_most || !fits(c, *device, too_much_more(found.size));
     tally.add(found, is_near);
     const std::string beside = i % compare_every == 0 ? compared(c, *device, found, tally) : "";

@@ -42,15 +42,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-SearchMode search_mode(ProbeMode mode) {
-  switch (mode) {
-    case ProbeMode::model: return SearchMode::model;
-    case ProbeMode::power: return SearchMode::power;
-    case ProbeMode::binsearch: return SearchMode::binsearch;
-  }
-  return SearchMode::model;
-}
-
 struct Times {
   TimesOfSizes micro_steps;
   std::vector<double> updates;
@@ -156,7 +147,7 @@ class RankProbe {
   void find_sizes(RankProfile& profile) {
     const std::int64_t cap = request_.fixed_micro_batch.value_or(std::min(request_.max_size, request_.probe.max_val));
     SearchOptions options = sizes_.search_options();
-    options.mode = search_mode(request_.probe.mode);
+    options.mode = request_.probe.mode;
     options.max_size = std::max<std::int64_t>(1, cap);
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
