@@ -133,7 +133,7 @@ TEST(OptimizerTest, a_group_has_its_own_rate_and_decay) {
 
 TEST(OptimizerTest, a_pattern_of_many_stars_takes_no_time) {
   const std::string name(60, 'a');
-  FlatGradients gradients({{name, at::ones({1}).requires_grad_(true)}});
+  FlatGradients gradients(std::vector<NamedTensor>{{name, at::full({1}, 1.0).requires_grad_(true)}});
   OptimizerConfiguration configuration = of(OptimizerKind::sgd, 0.0);
   std::string stars;
   for (int i = 0; i < 20; ++i) stars += "*a";
@@ -144,7 +144,7 @@ TEST(OptimizerTest, a_pattern_of_many_stars_takes_no_time) {
 }
 
 TEST(OptimizerTest, a_name_that_looks_like_a_pattern_is_itself) {
-  FlatGradients gradients({{"a[0].weight", at::ones({1}).requires_grad_(true)}});
+  FlatGradients gradients(std::vector<NamedTensor>{{"a[0].weight", at::full({1}, 1.0).requires_grad_(true)}});
   OptimizerConfiguration configuration = of(OptimizerKind::sgd, 0.0);
   configuration.groups = {{"a[0].weight", 0.1, {}}};
   EXPECT_NO_THROW(Optimizer(configuration, gradients));
