@@ -6,16 +6,14 @@ set_target_properties(faulty_onebatch PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY
 add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 2 LABELS "ranks;faults")
 onebatch_add_pytest(faults.saving faults/saving_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 2 ARGUMENTS --faulty-program $<TARGET_FILE:faulty_onebatch>)
-add_test(NAME faults.memory COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/memory_test.py $<TARGET_FILE:faulty_onebatch>)
-set_tests_properties(faults.memory PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
-add_test(NAME faults.neighbour COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/neighbour_test.py $<TARGET_FILE:onebatch>)
-set_tests_properties(faults.neighbour PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
-add_test(NAME faults.incidents COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/incidents_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
-set_tests_properties(faults.incidents PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
+onebatch_add_pytest(faults.memory faults/memory_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 2 ARGUMENTS --faulty-program $<TARGET_FILE:faulty_onebatch>)
+onebatch_add_pytest(faults.neighbour faults/neighbour_test.py LABELS ranks faults TIMEOUT 600 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
+onebatch_add_pytest(faults.incidents faults/incidents_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 2
+  ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
 add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/random_faults.py $<TARGET_FILE:onebatch> --cases 100 --minutes 2 --jobs 2 --again)
 set_tests_properties(faults.random PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
-add_test(NAME faults.stages COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/stages_test.py $<TARGET_FILE:onebatch> $<TARGET_FILE:faulty_onebatch>)
-set_tests_properties(faults.stages PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
+onebatch_add_pytest(faults.stages faults/stages_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 2
+  ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
 # Preloaded into the program: the file operations of a rank, counted, and one of them made to fail.
 add_library(file_operation_faults MODULE faults/file_operation_faults.cpp faults/prestarted.cpp)
 target_link_libraries(file_operation_faults PRIVATE onebatch_settings ${CMAKE_DL_LIBS})
