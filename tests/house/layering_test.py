@@ -90,43 +90,83 @@ def circles(includes_of):
     return problems
 
 
-def check_the_checks():
-    """Each must find what is put there."""
-    sound = {"trainer/run/a.hpp": ["trainer/base/b.hpp"], "trainer/base/b.hpp": []}
-    assert not floor_problems(sound) and not circles(sound)
-    assert floor_problems({"trainer/base/b.hpp": ["trainer/run/a.hpp"]}) and floor_problems({"trainer/plan/b.hpp": ["trainer/device/a.hpp"]})
-    assert floor_problems({"trainer/plan/b.hpp": ["trainer/plan/elsewhere/a.hpp"]}) and not floor_problems({"trainer/plan/elsewhere/a.hpp": ["trainer/plan/b.hpp"]})
-    assert floor_problems({"trainer/attic/b.hpp": []}) and circles({**sound, "trainer/base/b.hpp": ["trainer/run/a.hpp"]})
-
-
-def check():
-    check_the_checks()
+def storey_problems():
+    """Includes that point up, and libraries that are not where they belong."""
     problems = []
-    includes_of = {str(path.relative_to(ROOT)): includes(path) for path in sources("trainer")}
-    problems += floor_problems(includes_of)
-    problems += circles({str(path.relative_to(ROOT)): includes(path) for folder in OURS_ALLOWED for path in sources(folder)})
     for folder, allowed in OURS_ALLOWED.items():
         for path in sources(folder):
             place = path.relative_to(ROOT)
-            if str(place) not in OTHER_PROGRAMS and SPEAKS.search(path.read_text()):
-                problems.append(f"{place} writes to people itself: launch/standard_streams.hpp does that for all")
             for name in includes(path):
                 if name.split("/")[0] in OURS_ALLOWED and not name.startswith(allowed):
                     problems.append(f"{place} includes {name}: {folder}/ may include {', '.join(allowed)} alone")
                 for pattern, places in ONLY_UNDER:
                     if pattern.search(name) and folder not in places:
                         problems.append(f"{place} includes {name}, which belongs under {', '.join(places)}/")
-    free = pure_sources() + [ROOT / "trainer/trainer.hpp", ROOT / "trainer/run/session.hpp"]
-    if len(free) < 10:
-        problems.append("the list of pure sources was not found")
-    for path in free + sources("launch"):
-        for name in closure(path):
-            if LIBTORCH.search(name):
-                problems.append(f"{path.relative_to(ROOT)} reaches {name}: it must not see LibTorch")
     return problems
 
 
-if __name__ == "__main__":
-    found = check()
+def speaking_problems():
+    speaking = [path for folder in OURS_ALLOWED for path in sources(folder) if SPEAKS.search(path.read_text())]
+    places = {str(path.relative_to(ROOT)) for path in speaking} - OTHER_PROGRAMS
+    return [f"{place} writes to people itself: launch/standard_streams.hpp does that for all" for place in sorted(places)]
+
+
+def pure_problems():
+    free = pure_sources() + [ROOT / "trainer/trainer.hpp", ROOT / "trainer/run/session.hpp"]
+    if len(free) < 10:
+        return ["the list of pure sources was not found"]
+    return [f"{path.relative_to(ROOT)} reaches {name}: it must not see LibTorch" for path in free + sources("launch") for name in closure(path) if LIBTORCH.search(name)]
+
+
+def includes_below(*folders):
+    return {str(path.relative_to(ROOT)): includes(path) for folder in folders for path in sources(folder)}
+
+
+# Each check finds what is put there.
+SOUND = {"trainer/run/a.hpp": ["trainer/base/b.hpp"], "trainer/base/b.hpp": []}
+
+
+def test_a_sound_house_has_no_problems():
+    assert floor_problems(SOUND) == []
+    assert floor_problems({"trainer/plan/elsewhere/a.hpp": ["trainer/plan/b.hpp"]}) == []
+    assert circles(SOUND) == []
+
+
+def test_an_include_upward_is_found():
+    assert floor_problems({"trainer/base/b.hpp": ["trainer/run/a.hpp"]})
+    assert floor_problems({"trainer/plan/b.hpp": ["trainer/device/a.hpp"]})
+    assert floor_problems({"trainer/plan/b.hpp": ["trainer/plan/elsewhere/a.hpp"]})
+
+
+def test_a_folder_without_a_floor_is_found():
+    assert floor_problems({"trainer/attic/b.hpp": []})
+
+
+def test_a_circle_is_found():
+    assert circles({**SOUND, "trainer/base/b.hpp": ["trainer/run/a.hpp"]})
+
+
+def test_floors_hold():
+    assert floor_problems(includes_below("trainer")) == []
+
+
+def test_no_files_include_each_other():
+    assert circles(includes_below(*OURS_ALLOWED)) == []
+
+
+def test_storeys_hold_and_libraries_are_where_they_belong():
+    assert storey_problems() == []
+
+
+def test_one_place_writes_to_people():
+    assert speaking_problems() == []
+
+
+def test_what_decides_does_not_see_libtorch():
+    assert pure_problems() == []
+
+
+if __name__ == "__main__":  # ./dev lint and people, without pytest
+    found = floor_problems(includes_below("trainer")) + circles(includes_below(*OURS_ALLOWED)) + storey_problems() + speaking_problems() + pure_problems()
     print("\n".join(found) if found else "layers hold")
     sys.exit(1 if found else 0)
