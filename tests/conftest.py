@@ -1,4 +1,5 @@
 """What all tests in Python share. ctest gives each file the programs; by hand: .deps/python/bin/python -m pytest tests/cli"""
+import os
 import pathlib
 import shutil
 
@@ -18,6 +19,11 @@ def pytest_addoption(parser):
     parser.addoption("--cmake", default=shutil.which("cmake"))
     parser.addoption("--compiler", default=shutil.which("c++"))
     parser.addoption("--full", action="store_true", help="minutes more, of what takes long")
+
+
+def pytest_configure(config):
+    """mpirun refuses root unless told twice, and ranks that wait must not keep the cores from those that work."""
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -56,7 +56,7 @@ class Program:
 
     def __init__(self, path, cache):
         self.path = str(pathlib.Path(path).resolve())
-        self.environment = dict(os.environ, XDG_CACHE_HOME=str(cache), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
+        self.environment = dict(os.environ, XDG_CACHE_HOME=str(cache))
 
     def command_line(self, ranks, *arguments):
         command = [self.path, *map(str, arguments)]
