@@ -101,6 +101,9 @@ class Program {
     std::vector<AgreedItem> items = {{"the command", arguments_.command}};
     for (const ConfigKey& key : config_keys()) items.push_back({key.path, key.show(loaded_.configuration)});
     check_same(world_.control(), items);
+    for (const ConfigMistake& key : loaded_.left_over) {
+      if (first()) print_error(fmt::format("{}: {}\n", key.place, key.message));
+    }
     return true;
   }
 

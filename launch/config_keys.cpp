@@ -59,9 +59,7 @@ std::vector<ConfigKey> dataset_keys(const std::string& prefix, Section section) 
           integer_key(
               prefix + "num_classes", 1, std::int64_t{1} << 31, [=](auto& c) -> auto& { return section(c).num_classes; }),
           integer_key(
-              prefix + "size", 1, std::int64_t{1} << 40, [=](auto& c) -> auto& { return section(c).size; }),
-          integer_key(
-              prefix + "workers", 0, 0, [=](auto& c) -> auto& { return section(c).workers; })};
+              prefix + "size", 1, std::int64_t{1} << 40, [=](auto& c) -> auto& { return section(c).size; })};
 }
 
 // A value that is read makes the section. Where there is none nothing is shown, and showing makes none.

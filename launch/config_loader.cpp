@@ -118,6 +118,7 @@ class Loader {
     const auto begin = node.source().begin;
     const std::string where = from_command_line ? "--set " + path : place(begin);
     const unsigned line = from_command_line ? 0 : begin.line;
+    if (path == "data.workers" || path == "data.validation.workers") return workers(path, node, where, line);
     const auto& future = future_keys();
     const bool section = std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key.starts_with(path + "."); });
     if (section && node.is_table()) return walk(*node.as_table(), path + ".", from_command_line);
@@ -128,6 +129,15 @@ class Loader {
     for (const ConfigKey& key : config_keys()) known.push_back(key.path);
     const auto meant = nearest(path, known);
     complain(where, path + ": no such key" + (meant ? "; did you mean " + *meant + "?" : ""), line);
+  }
+
+  // Earlier versions had this key, and 0 was all that it could be.
+  void workers(const std::string& path, const toml::node& node, const std::string& where, unsigned line) {
+    const std::string message = path + ": there are no workers: the training thread reads the samples; leave the key out";
+    if (node.value_exact<std::int64_t>() == 0)
+      loaded_.left_over.push_back({where, message, line});
+    else
+      complain(where, message, line);
   }
 
   static std::vector<std::string> sections() {

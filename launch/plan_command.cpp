@@ -3,7 +3,8 @@
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/io/durable_file.hpp"
-#include "trainer/plan/all_reduce_model.hpp"
+#include "trainer/plan/elsewhere/all_reduce_model.hpp"
+#include "trainer/plan/elsewhere/sweep_svg.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 

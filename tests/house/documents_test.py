@@ -66,7 +66,23 @@ def check_exit_codes():
     return differences("exit code", documented, set(re.findall(r"= (\d+)", block)))
 
 
-if __name__ == "__main__":
+def test_the_keys_of_the_documents_are_those_of_the_code():
+    assert check_keys() == []
+
+
+def test_every_note_that_is_cited_is_written():
+    assert check_notes() == []
+
+
+def test_every_place_that_is_named_is_there():
+    assert check_places() == []
+
+
+def test_the_exit_codes_of_the_documents_are_those_of_the_code():
+    assert check_exit_codes() == []
+
+
+if __name__ == "__main__":  # ./dev lint and people, without pytest
     found = check_keys() + check_notes() + check_places() + check_exit_codes()
     print("\n".join(found) if found else "the documents hold")
     sys.exit(1 if found else 0)

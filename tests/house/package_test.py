@@ -1,62 +1,73 @@
-#!/usr/bin/env python3
 """Installs and packs the build, then uses both as a stranger would: a program of its own against the library, the archive's program from where it was unpacked."""
-import argparse
 import pathlib
 import subprocess
-import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import pytest
+
+from program import ROOT
+
 DEADLINE_SECONDS = 240
 
 
 def run(*command, **options):
-    print("+", *command, flush=True)
-    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          timeout=DEADLINE_SECONDS, **options)
+    __tracebackhide__ = True
+    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_SECONDS, **options)
     if done.returncode != 0:
-        print(done.stdout)
-        sys.exit(f"failed with {done.returncode}")
+        pytest.fail(f"{' '.join(map(str, command))} returned {done.returncode}\n{done.stdout}")
     return done.stdout
 
 
-def check_library(cmake, prefix, scratch):
-    """find_package(onebatch), #include <onebatch/trainer.hpp>, and the program trains."""
-    built = scratch / "example"
+@pytest.fixture(scope="module")
+def cmake(request):
+    return request.config.getoption("--cmake")
+
+
+@pytest.fixture(scope="module")
+def build(request):
+    return pathlib.Path(request.config.getoption("--build")).resolve()
+
+
+@pytest.fixture(scope="module")
+def trained_by_the_library(cmake, build, tmp_path_factory):
+    """find_package(onebatch), #include <onebatch/trainer.hpp>: what the program says that trains, and the folder that it trains in."""
+    prefix, built, scratch = (tmp_path_factory.mktemp(name) for name in ("prefix", "example", "scratch"))
+    run(cmake, "--install", build, "--prefix", prefix)
     run(cmake, "-G", "Ninja", "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     run(cmake, "--build", built)
-    said = run(built / "train_digits", ROOT / "data/digits", cwd=scratch)
-    assert "epoch 2: validation loss" in said and "30 steps" in said, said
-    left_behind = {path.name for path in scratch.iterdir()} - {"example", "prefix"}
-    assert not left_behind, f"a session without a run folder wrote {left_behind}"
+    return run(built / "train_digits", ROOT / "data/digits", cwd=scratch), scratch
 
 
-def check_archive(cmake, build, scratch):
+def test_a_program_with_the_library_trains(trained_by_the_library):
+    said, _ = trained_by_the_library
+    assert "epoch 2: validation loss" in said
+    assert "30 steps" in said
+
+
+def test_a_session_without_a_run_folder_writes_nothing(trained_by_the_library):
+    _, scratch = trained_by_the_library
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def unpacked(cmake, build, tmp_path_factory):
     """The archive is whole: nothing but its own place and the system's libraries is needed."""
-    cpack = pathlib.Path(cmake).with_name("cpack")
-    run(cpack, "--config", build / "CPackConfig.cmake", "-G", "TZST", "-B", scratch / "pack")
+    scratch = tmp_path_factory.mktemp("archive")
+    run(pathlib.Path(cmake).with_name("cpack"), "--config", build / "CPackConfig.cmake", "-G", "TZST", "-B", scratch / "pack")
     (archive,) = (scratch / "pack").glob("*.tar.zst")
     run(cmake, "-E", "tar", "xf", archive, cwd=scratch)
-    unpacked = scratch / archive.name.removesuffix(".tar.zst")
-    bare = {"PATH": "/usr/bin:/bin", "HOME": str(scratch)}
+    return scratch / archive.name.removesuffix(".tar.zst")
+
+
+@pytest.fixture
+def bare(tmp_path):
+    return {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+
+
+def test_the_archives_program_runs_from_where_it_was_unpacked(unpacked, bare):
     assert "libtorch:" in run(unpacked / "bin/onebatch", "info", env=bare)
-    said = run(unpacked / "bin/onebatch", "train", "configs/demo.toml", "--set", "run.epochs=1", "--set", f"run.output_dir={scratch}/runs",
+
+
+def test_the_archives_program_trains(unpacked, bare, tmp_path):
+    said = run(unpacked / "bin/onebatch", "train", "configs/demo.toml", "--set", "run.epochs=1", "--set", f"run.output_dir={tmp_path}/runs",
                cwd=unpacked / "share/onebatch", env=bare)
-    assert "validation accuracy" in said, said
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cmake", required=True)
-    parser.add_argument("--build", required=True, type=pathlib.Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="onebatch-package-") as folder:
-        scratch = pathlib.Path(folder)
-        run(arguments.cmake, "--install", arguments.build, "--prefix", scratch / "prefix")
-        check_library(arguments.cmake, scratch / "prefix", scratch)
-        check_archive(arguments.cmake, arguments.build, scratch)
-    print("the library and the archive work")
-
-
-if __name__ == "__main__":
-    main()
+    assert "validation accuracy" in said

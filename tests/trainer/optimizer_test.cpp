@@ -140,6 +140,25 @@ TEST(OptimizerTest, a_group_has_its_own_rate_and_decay) {
   EXPECT_THROW(Optimizer(configuration, gradients), UserError);
 }
 
+TEST(OptimizerTest, a_pattern_of_many_stars_takes_no_time) {
+  const std::string name(60, 'a');
+  FlatGradients gradients(std::vector<NamedTensor>{{name, at::full({1}, 1.0).requires_grad_(true)}});
+  OptimizerConfiguration configuration = of(OptimizerKind::sgd, 0.0);
+  std::string stars;
+  for (int i = 0; i < 20; ++i) stars += "*a";
+  configuration.groups = {{stars, 0.1, {}}};
+  EXPECT_NO_THROW(Optimizer(configuration, gradients));
+  configuration.groups = {{stars + "b", 0.1, {}}};
+  EXPECT_THROW(Optimizer(configuration, gradients), UserError) << "there are 4e15 ways in which it does not match";
+}
+
+TEST(OptimizerTest, a_name_that_looks_like_a_pattern_is_itself) {
+  FlatGradients gradients(std::vector<NamedTensor>{{"a[0].weight", at::full({1}, 1.0).requires_grad_(true)}});
+  OptimizerConfiguration configuration = of(OptimizerKind::sgd, 0.0);
+  configuration.groups = {{"a[0].weight", 0.1, {}}};
+  EXPECT_NO_THROW(Optimizer(configuration, gradients));
+}
+
 TEST(OptimizerTest, short_parameters_follow_masters) {
   const at::Tensor weight = at::full({3}, 1.0, at::kHalf).requires_grad_(true);
   FlatGradients gradients({{"w", weight}}, {.type = at::kFloat});

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/run_saver.hpp"
 
 #include "comm/long_work.hpp"
+#include "comm/stopwatch.hpp"
 #include "comm/watchdog.hpp"
 #include "trainer/base/fault_point.hpp"
 #include "trainer/base/formatted.hpp"
@@ -17,7 +18,6 @@ namespace onebatch {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr double k_spare_share = 0.25;              // of a copy's memory, which has to be free beside it
 constexpr double k_longest_wait_seconds = 86400.0;  // whatever comm.timeout_seconds is
@@ -61,7 +61,7 @@ RunSaver::~RunSaver() {
 }
 
 void RunSaver::save(const RunState& state, const Replica& replica, double share) {
-  const auto begin = Clock::now();
+  const comm::Stopwatch watch;
   timeline_ = replica.timeline;
   totals_.waits += background_.is_writing() ? 1 : 0;
   finish();
@@ -82,7 +82,7 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
     background_.start(state.step, write.files);
     if (!write.from_copy) take();
   });
-  totals_.held_up_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  totals_.held_up_seconds += watch.seconds();
 }
 
 RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) {

@@ -1,7 +1,7 @@
 // Plans over several global batches and clusters, side by side.
 #pragma once
 
-#include "trainer/plan/device_list.hpp"
+#include "trainer/plan/elsewhere/device_list.hpp"
 #include "trainer/plan/planner.hpp"
 
 namespace onebatch {

@@ -1,4 +1,4 @@
-#include "trainer/plan/sweep.hpp"
+#include "trainer/plan/elsewhere/sweep.hpp"
 
 #include "trainer/base/formatted.hpp"
 

@@ -1,4 +1,4 @@
-#include "trainer/plan/all_reduce_model.hpp"
+#include "trainer/plan/elsewhere/all_reduce_model.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "trainer/plan/device_list.hpp"
+#include "trainer/plan/elsewhere/device_list.hpp"
 
 #include "trainer/base/error.hpp"
 
