@@ -4,6 +4,7 @@
 #include "trainer/base/formatted.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/events/own_fallback.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/probe_cache.hpp"
@@ -68,8 +69,8 @@ std::string identity_of_probe(const Configuration& c, const Dataset& data) {
 }  // namespace
 
 RunPlans::RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer,
-                   comm::Communicator& control, Observer& observer)
-    : configuration_(configuration), replica_(replica), data_(data), reducer_(reducer), control_(control), observer_(observer) {}
+                   comm::Communicator& control, EventStream& events)
+    : configuration_(configuration), replica_(replica), data_(data), reducer_(reducer), control_(control), events_(events) {}
 
 ProbeRequest RunPlans::probe_request() const {
   const BatchConfiguration& batch = configuration_.batch;
@@ -88,15 +89,13 @@ const ClusterProfile& RunPlans::profile() {
   ProbeAnswer answer = probe_cluster(probe_request(), replica_, data_, reducer_, control_);
   profile_ = answer.profile;
   if (configuration_.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
-  if (!answer.not_kept.empty() && control_.rank() == 0) observer_.fallback("probe.cache", "keep nothing: " + answer.not_kept);
-  if (control_.rank() == 0) {
-    for (const RankProfile& rank : profile_->ranks) {
-      if (rank.recomputes)
-        observer_.info("rank " + std::to_string(rank.rank) +
-                       " computes activations again instead of keeping them: not even the least micro-batch fits otherwise");
-    }
-    observer_.profile_measured(*profile_);
+  own_fallback(events_, control_, "probe.cache", answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
+  for (const RankProfile& rank : profile_->ranks) {
+    if (rank.recomputes)
+      events_.info("rank " + std::to_string(rank.rank) +
+                   " computes activations again instead of keeping them: not even the least micro-batch fits otherwise");
   }
+  events_.send(event::ProfileMeasured{*profile_});
   if (plan_) keep_as_planned();
   return *profile_;
 }
@@ -119,8 +118,7 @@ const EpochPlan& RunPlans::epoch_plan() {
     plan_ = make_epoch_plan();
     rehearse();
   }
-  if (control_.rank() != 0) return *plan_;
-  observer_.plan_made(*plan_);
+  events_.send(event::PlanMade{*plan_});
   say_statistics();
   return *plan_;
 }
@@ -162,7 +160,8 @@ void RunPlans::watch() {
   std::vector<double> predicted(static_cast<std::size_t>(control_.size()));
   for (std::size_t r = 0; r < predicted.size(); ++r) predicted[r] = plan_->full.ranks[r].predicted_seconds;
   // A plan that was kept while its tables were measured anew predicts something else than it says.
-  if (retimed_ && control_.rank() == 0) predicted = rank_seconds_under(plan_->full, rank_costs(*profile_, configuration_.batch));
+  if (retimed_)
+    agree_on_rank_0(control_, [&] { predicted = rank_seconds_under(plan_->full, rank_costs(*profile_, configuration_.batch)); });
   control_.broadcast(predicted.data(), predicted.size() * sizeof(double), 0);
   watch_.begin(std::move(predicted));
 }
@@ -206,12 +205,10 @@ bool RunPlans::may_follow_drift(const Gain& gain) {
   const bool exact = configuration_.batch_norm.mode == BatchNormMode::exact;
   if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !replica_.has_batch_statistics))) return true;
   drift_said_ = true;
-  if (control_.rank() != 0) return false;
-  observer_.warn(
-      formatted("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
-                gain.factor) +
-      (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
-      ": write batch.replan = \"always\" for a new one");
+  events_.warn(formatted("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ",
+                         gain.rank, gain.factor) +
+               (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
+               ": write batch.replan = \"always\" for a new one");
   return false;
 }
 
@@ -233,21 +230,20 @@ bool RunPlans::replan_for_drift(const DriftSign& sign, bool measured, std::int64
   if (lowered) return plan_for_lower_limits();
   EpochPlan then = make_epoch_plan();
   double seconds[2] = {};  // now, then
-  if (control_.rank() == 0) {
+  agree_on_rank_0(control_, [&] {
     const auto costs = rank_costs(*profile_, configuration_.batch);
     seconds[0] = seconds_under(plan_->full, costs);
     seconds[1] = seconds_under(then.full, costs);
-  }
+  });
   control_.broadcast(seconds, sizeof(seconds), 0);
   watch_.stop();
   if (!worth_a_new_plan(seconds[0], seconds[1], sign.recent, sign.window)) return false;
   forget_plans();
   plan_ = std::move(then);
-  if (control_.rank() != 0) return true;
-  observer_.fallback(
+  events_.fallback(
       "the plan as it was",
       formatted("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s", seconds[0], seconds[1]));
-  observer_.plan_made(*plan_);
+  events_.send(event::PlanMade{*plan_});
   return true;
 }
 

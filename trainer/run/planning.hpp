@@ -1,7 +1,7 @@
 // The plans of a run: made on rank 0 from the profile, sent to all, rehearsed once.
 #pragma once
 
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 #include "trainer/plan/drift.hpp"
 #include "trainer/probe/rank_probe.hpp"
 #include "trainer/step/step.hpp"
@@ -13,7 +13,7 @@ namespace onebatch {
 class RunPlans {
  public:
   RunPlans(const Configuration& configuration, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-           Observer& observer);
+           EventStream& events);
 
   /// Measures the cluster unless that was done or given. Collective.
   const ClusterProfile& profile();
@@ -94,7 +94,7 @@ class RunPlans {
   const Dataset& data_;
   GradientReducer& reducer_;
   comm::Communicator& control_;
-  Observer& observer_;
+  EventStream& events_;
   std::optional<ClusterProfile> profile_;
   std::optional<EpochPlan> plan_;
   std::map<std::int64_t, Plan> other_plans_;

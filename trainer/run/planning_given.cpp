@@ -48,7 +48,7 @@ void RunPlans::adopt() {
       if (plan_->full.ranks[r].device != devices[r])
         others += "; rank " + std::to_string(r) + " was " + plan_->full.ranks[r].device + " and is " + devices[r];
     }
-    if (control_.rank() == 0) observer_.info("the plan is that of " + given_->origin + others);
+    events_.info("the plan is that of " + given_->origin + others);
     rehearse_given();
   }
   given_.reset();
@@ -70,10 +70,9 @@ void RunPlans::say_statistics() const {
   if (!takes_local_statistics() || count < 2) return;
   const std::int64_t least = least_statistics(plan_->full, Statistics::each_micro_batch).value_or(0);
   const std::string sizes = least == largest ? std::to_string(largest) : std::to_string(least) + " to " + std::to_string(largest);
-  observer_.info(
-      "BatchNorm takes its statistics from each micro-batch (of " + sizes +
-      " samples), so this plan is part of the result: --plan with the run's plan.json repeats it; batch_norm.mode = \"exact\" has "
-      "those of the whole batch");
+  events_.info("BatchNorm takes its statistics from each micro-batch (of " + sizes +
+               " samples), so this plan is part of the result: --plan with the run's plan.json repeats it; batch_norm.mode = \"exact\" has "
+               "those of the whole batch");
 }
 
 void RunPlans::correct_cache(const StepTotals& totals, std::int64_t step) {
@@ -86,9 +85,8 @@ void RunPlans::correct_cache(const StepTotals& totals, std::int64_t step) {
   const auto off = [](double ratio) { return std::abs(std::log(ratio)); };
   const auto worst = std::ranges::max_element(seen->typical, {}, off) - seen->typical.begin();
   cached_->cache.forget();
-  if (control_.rank() == 0)
-    observer_.info(formatted("rank %td takes %.2f times what the probe's cache says: the next run measures anew", worst,
-                             seen->typical[static_cast<std::size_t>(worst)]));
+  events_.info(formatted("rank %td takes %.2f times what the probe's cache says: the next run measures anew", worst,
+                         seen->typical[static_cast<std::size_t>(worst)]));
   cached_.reset();
 }
 
@@ -97,8 +95,7 @@ void RunPlans::renew_cache() {
   const auto rank = static_cast<std::size_t>(control_.rank());
   cached_->profile.ranks.at(rank).step_seconds = profile_->ranks.at(rank).step_seconds;
   const std::string not_kept = cached_->cache.store(cached_->profile.ranks.at(rank));
-  if (control_.rank() == 0)
-    observer_.info(not_kept.empty() ? "the probe's cache has the new times" : "the probe's cache keeps nothing: " + not_kept);
+  events_.info(not_kept.empty() ? "the probe's cache has the new times" : "the probe's cache keeps nothing: " + not_kept);
   cached_.reset();
 }
 

@@ -56,7 +56,7 @@ bool RunPlans::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
 void RunPlans::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
   if (!may_keep_in_host() || profile_->ranks[rank].kept_in_host) return lower_limit(rank, failed_size, factor, why);
   keep_in_host(rank, true);
-  if (control_.rank() == 0) say_kept_in_host(rank, why);
+  say_kept_in_host(rank, why);
 }
 
 bool RunPlans::may_keep_in_host() const {
@@ -77,8 +77,8 @@ void RunPlans::keep_as_planned() {
 }
 
 void RunPlans::say_kept_in_host(std::size_t rank, const std::string& why) {
-  observer_.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
-                     "in host memory, since " + why);
+  events_.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
+                   "in host memory, since " + why);
 }
 
 void RunPlans::choose_where_to_keep() {
@@ -157,9 +157,8 @@ void RunPlans::lower_limit(std::size_t rank, std::int64_t failed_size, double fa
 }
 
 void RunPlans::say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why) {
-  if (control_.rank() == 0)
-    observer_.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
-                       "at most " + std::to_string(profile_->ranks[rank].max_micro_batch) + ", since " + why);
+  events_.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
+                   "at most " + std::to_string(profile_->ranks[rank].max_micro_batch) + ", since " + why);
 }
 
 void RunPlans::rehearse() {
