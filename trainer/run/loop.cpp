@@ -52,7 +52,7 @@ TrainResult TrainingLoop::run() {
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
   });
   if (step_ < total_steps_) {
-    const EpochPlan& plan = parts_.plans.epoch_plan();
+    const EpochPlan& plan = parts_.plans.book.epoch_plan();
     check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.events, plan}, SampleOrder(*order_).next(), step_);
   }
   training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
@@ -78,7 +78,7 @@ void TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
   std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
-  measuring([&] { parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())); });
+  measuring([&] { parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())); });
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
@@ -100,9 +100,9 @@ void TrainingLoop::run_step() {
   record.plan = replans_;
   if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
     measuring([&] {
-      if (parts_.plans.follow_drift(totals, step_)) note_new_plan(event::Replanned::Cause::drift);
+      if (parts_.plans.drift.follow(totals, step_)) note_new_plan(event::Replanned::Cause::drift);
     });
-  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.epoch_plan());
+  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.book.epoch_plan());
   record.step = step_;
   record.epoch = order_->position().epoch;
   record.consumed_samples = order_->position().consumed_samples;
@@ -127,7 +127,7 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
   const auto* stop = parts_.options.stop_requested;
   for (int attempt = 1;; ++attempt) {
     const StepTotals totals = training_step_->run({.global_batch = batch,
-                                                   .plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())),
+                                                   .plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())),
                                                    .lr = lr,
                                                    .step = step_ + fault_point("step", step_),
                                                    .stop_requested = stop != nullptr && stop->load() != 0,
@@ -149,8 +149,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
     note_out_of_memory(totals);
     bool replanned = false;
     measuring([&] {
-      replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
-      if (replanned) parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+      replanned = attempt < k_most_attempts && parts_.plans.book.lower_limits(totals.failed_sizes);
+      if (replanned) parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
     });
     if (replanned) note_new_plan(event::Replanned::Cause::out_of_memory);
     if (!totals.discarded) return totals;
@@ -175,7 +175,7 @@ void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
 
 // The weights are still those of the last good step: they are saved before the run ends.
 void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before) {
-  const Plan& plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+  const Plan& plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
   const int rank = parts_.control.rank();
   const std::string where = first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
                                              plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
@@ -227,7 +227,8 @@ void TrainingLoop::validate() {
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
   if (weight > 0.0)
-    micro_batch_size = parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
+    micro_batch_size =
+        parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
   check_other_buffers(parts_.replica, parts_.control);
   const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
   validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
@@ -237,7 +238,7 @@ void TrainingLoop::validate() {
 // Of this rank in the full plan: 0 for all where nothing was planned, since the run was complete.
 double TrainingLoop::share() const {
   if (step_seconds_.empty()) return 0.0;
-  return static_cast<double>(parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
+  return static_cast<double>(parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
 }
 
 // By rank 0's clock.
@@ -302,7 +303,7 @@ TrainResult TrainingLoop::result() const {
   const double total_seconds = std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0);
   if (total_seconds > 0.0) {
     result.samples_per_second = static_cast<double>(timed_samples_) / total_seconds;
-    result.predicted_step_seconds = parts_.plans.epoch_plan().full.predicted_step_seconds;
+    result.predicted_step_seconds = parts_.plans.book.epoch_plan().full.predicted_step_seconds;
   }
   result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};
   result.reduced_bytes_per_step = reduced_bytes_;

@@ -48,7 +48,7 @@ struct Session::State {
     if (replica->runner || may_recompute)
       agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
-    plans.emplace(configuration, *replica, *opened->data, *reducer, talk->control(), events);
+    plans.emplace(PlanningParts{configuration, *replica, *opened->data, *reducer, talk->control(), events});
   }
 
   ~State() {
@@ -239,19 +239,19 @@ Session::Session(Configuration configuration, comm::World& world, std::vector<Li
 Session::~Session() = default;
 
 const ClusterProfile& Session::probe() {
-  return telling_of_failure(events_, [this]() -> decltype(auto) { return state_->plans->profile(); });
+  return telling_of_failure(events_, [this]() -> decltype(auto) { return state_->plans->book.profile(); });
 }
 
 const EpochPlan& Session::plan() {
-  return telling_of_failure(events_, [this]() -> decltype(auto) { return state_->plans->epoch_plan(); });
+  return telling_of_failure(events_, [this]() -> decltype(auto) { return state_->plans->book.epoch_plan(); });
 }
 
 void Session::use_profile(ClusterProfile profile) {
-  telling_of_failure(events_, [&] { state_->plans->use_profile(std::move(profile)); });
+  telling_of_failure(events_, [&] { state_->plans->tables.use(std::move(profile)); });
 }
 
 void Session::use_plan(EpochPlan plan, const std::string& origin) {
-  telling_of_failure(events_, [&] { state_->plans->repeat_plan(std::move(plan), origin); });
+  telling_of_failure(events_, [&] { state_->plans->book.repeat_plan(std::move(plan), origin); });
 }
 
 TrainResult Session::train() {
