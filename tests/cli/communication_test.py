@@ -69,10 +69,12 @@ def test_the_timeline_has_every_rank(spans, rank):
     assert {"load", "micro-batch", "bucket", "gradient", "sums", "optimizer", "validation", "checkpoint"} <= {event["name"] for event in spans if event["pid"] == rank}
 
 
-def test_ranks_leave_a_reduction_together(spans):
-    ends = [[event["ts"] + event["dur"] for event in spans if event["pid"] == rank and event["name"] == "sums"] for rank in (0, 1)]
-    assert len(ends[0]) == len(ends[1]) > 5
-    assert sorted(abs(a - b) for a, b in zip(*ends))[len(ends[0]) // 2] < 2000
+def test_ranks_share_a_clock(spans):
+    """None has a sum before the other has come to it."""
+    sums = [[event for event in spans if event["pid"] == rank and event["name"] == "sums"] for rank in (0, 1)]
+    assert len(sums[0]) == len(sums[1]) > 5
+    early = [max(a["ts"], b["ts"]) - min(a["ts"] + a["dur"], b["ts"] + b["dur"]) for a, b in zip(*sums)]
+    assert sorted(early)[len(early) // 2] < 1000
 
 
 def test_the_benchmark_measures_each_size(onebatch, tmp_path):
