@@ -53,7 +53,7 @@ void to_host(Stream& stream, void* to, const void* from, std::size_t bytes) {
 enum class Return { when_done, at_once };
 
 cudaError_t stop(Stream& stream) {
-  ++counts().host_stops;
+  count_host_stop();
   if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   synchronize(stream);
   return cudaSuccess;

@@ -2,19 +2,30 @@
 
 #include "settings.hpp"
 
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace null_gpu {
 namespace {
 
+constexpr int k_frames = 40;
+
 bool asked = false;  // by a CUDA function
+
+void write_stops();
 
 void write_counts() {
   static bool written = false;
@@ -46,6 +57,49 @@ void write_counts() {
   add("peak_bytes", c.peak_bytes);
   std::fprintf(file, "%s}\n", line.c_str());
   std::fclose(file);
+  write_stops();
+}
+
+using Place = std::vector<void*>;  // return addresses, innermost first
+
+std::mutex& mutex_of_stops() {
+  static std::mutex* const mutex = new std::mutex();
+  return *mutex;
+}
+
+std::map<Place, long>& stops_by_place() {
+  static auto* const stops = new std::map<Place, long>();
+  return *stops;
+}
+
+std::string name_of(void* address) {
+  Dl_info found{};
+  if (dladdr(address, &found) == 0 || found.dli_fname == nullptr) return "?";
+  if (found.dli_sname == nullptr) {
+    std::array<char, 32> offset{};
+    std::snprintf(offset.data(), offset.size(), "+%#tx", static_cast<char*>(address) - static_cast<char*>(found.dli_fbase));
+    return found.dli_fname + std::string(offset.data());
+  }
+  int status = 0;
+  char* const plain = abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status);
+  std::string name = status == 0 ? plain : found.dli_sname;
+  std::free(plain);
+  return name.substr(0, name.find('('));
+}
+
+void write_stops() {
+  if (settings().stops.empty()) return;
+  const std::scoped_lock lock(mutex_of_stops());
+  std::vector<std::pair<long, Place>> sorted;
+  for (const auto& [place, count] : stops_by_place()) sorted.emplace_back(count, place);
+  std::sort(sorted.rbegin(), sorted.rend());
+  std::FILE* file = std::fopen(settings().stops.c_str(), "a");
+  if (file == nullptr) return;
+  for (const auto& [count, place] : sorted) {
+    std::fprintf(file, "%ld times\n", count);
+    for (void* address : place) std::fprintf(file, "    %s\n", name_of(address).c_str());
+  }
+  std::fclose(file);
 }
 
 struct AtExit {
@@ -61,6 +115,15 @@ Counts& counts() {
   static Counts* const all = new Counts();
   static const AtExit at_exit;
   return *all;
+}
+
+void count_host_stop() {
+  ++counts().host_stops;
+  if (settings().stops.empty()) return;
+  Place place(k_frames);
+  place.resize(static_cast<std::size_t>(backtrace(place.data(), k_frames)));
+  const std::scoped_lock lock(mutex_of_stops());
+  ++stops_by_place()[std::move(place)];
 }
 
 void report(const std::string& defect) {

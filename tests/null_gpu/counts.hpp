@@ -28,6 +28,9 @@ struct Counts {
 
 Counts& counts();
 
+/// The host waits for a device here.
+void count_host_stop();
+
 /// To standard error, once per word: a defect that the stand-in has seen.
 void report(const std::string& defect);
 

@@ -130,7 +130,7 @@ cudaError_t cudaFree(void* address) {
   const std::optional<Place> place = place_of(address);
   if (!place || place->begin != address) return fail(cudaErrorInvalidValue);
   if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
-  ++counts().host_stops;
+  count_host_stop();
   ++counts().frees;
   synchronize_device(place->device);
   const std::scoped_lock lock(all().mutex);

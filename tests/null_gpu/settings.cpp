@@ -69,6 +69,8 @@ void read_key(Settings& settings, const std::string& key, const Json& value) {
     settings.session = value;
   } else if (key == "counts") {
     settings.counts = value;
+  } else if (key == "stops") {
+    settings.stops = value;
   } else if (key == "nccl") {
     settings.nccl = read_nccl(value);
   } else {

@@ -8,6 +8,7 @@
 //    "session": "/dev/shm/x",        a file by which processes share devices' memory and meet in collectives; it is made where it is not
 //    "nccl": {"memory": 0, "from_bytes": 0, "in_progress": 3, "hang_at": 0, "fail_at": 0},
 //    "counts": "/tmp/counts",        a line of JSON at the end of each process
+//    "stops": "/tmp/stops",          where the host has waited, the most frequent place first, at the end of each process
 //    "ranks": {"1": {...}}}          what differs for a rank of Open MPI
 #pragma once
 
@@ -42,6 +43,7 @@ struct Settings {
   std::int64_t host_memory = 0;
   std::string session;
   std::string counts;
+  std::string stops;
   NcclSettings nccl;
 };
 

@@ -19,7 +19,7 @@ std::shared_ptr<Event>& event_of(cudaEvent_t handle) {
 }
 
 cudaError_t waits() {
-  ++counts().host_stops;
+  count_host_stop();
   return breaks_capture() ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <array>
@@ -195,30 +196,31 @@ bool take(const at::Tensor& inputs) {
 Moments moments(const at::Tensor& inputs) {
   constexpr double k_most_cancelled = 1e4;
   const Dense dense(inputs, {});
-  Moments moments;
-  moments.count = static_cast<double>(dense.extent.outer * dense.extent.inner);
+  const auto count = static_cast<double>(dense.extent.outer * dense.extent.inner);
+  Channels mean;
+  Channels squares;
   Channels centre = dense.x.scalar_type() == at::kDouble ? first_elements<double>(dense) : first_elements<float>(dense);
   for (int pass = 0; pass < 2; ++pass) {
     const TwoSums sums = sum_of(dense, centre);
-    moments.mean = centre;
-    moments.squares = sums.second;
+    mean = centre;
+    squares = sums.second;
     bool cancelled = false;
     for (std::size_t c = 0; c < centre.size(); ++c) {
-      const double beside = sums.first[c] / moments.count;
-      moments.mean[c] += beside;
-      moments.squares[c] = std::max(0.0, moments.squares[c] - beside * sums.first[c]);
-      cancelled = cancelled || sums.second[c] > k_most_cancelled * moments.squares[c];
+      const double beside = sums.first[c] / count;
+      mean[c] += beside;
+      squares[c] = std::max(0.0, squares[c] - beside * sums.first[c]);
+      cancelled = cancelled || sums.second[c] > k_most_cancelled * squares[c];
     }
     if (!cancelled) break;
-    centre = moments.mean;
+    centre = mean;
   }
-  return moments;
+  return {count, at::tensor(mean, at::kDouble), at::tensor(squares, at::kDouble)};
 }
 
 OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Channels& mean, const Channels& scale) {
   TwoSums sums = sum_of(Dense(inputs, gradient), mean);
   std::ranges::transform(sums.second, scale, sums.second.begin(), std::multiplies<>());
-  return {sums.first, sums.second};
+  return {at::tensor(sums.first, at::kDouble), at::tensor(sums.second, at::kDouble)};
 }
 
 at::Tensor applied(const Affine& affine, const at::Tensor& inputs, const at::Tensor& gradient) {

@@ -19,7 +19,7 @@ OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, con
 
 /// What is done to each element of a channel: (x − mean) · slope + offset + g · factor. Without a gradient the last is left out.
 struct Affine {
-  const Channels& mean;
+  Channels mean;
   Channels slope;
   Channels offset;
   Channels factor = {};

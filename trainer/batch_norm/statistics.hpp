@@ -7,15 +7,14 @@
 
 namespace onebatch {
 
-/// Count, mean and sum of squares around the mean, per channel, in float64 on the host.
+/// Count, mean and sum of squares around the mean, per channel: float64 [C], where the inputs lie, so that nobody waits for a device.
 struct Moments {
   double count = 0.0;
-  std::vector<double> mean;
-  std::vector<double> squares;
+  at::Tensor mean = {};  // undefined where the count is 0
+  at::Tensor squares = {};
 
   /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979, formula 2.1.
   void add(const Moments& more);
-  [[nodiscard]] std::vector<double> variance() const;  // divided by the count
 };
 
 /// Of `inputs` [N, C, ...] over all dimensions but the second.
@@ -24,13 +23,12 @@ Moments moments_of(const at::Tensor& inputs);
 /// What normalises, per channel. On a device, and for short types, ATen's kernels do it, with a mean that is rounded: what the rounding has
 /// left out goes into their offset.
 struct Normaliser {
-  std::vector<double> mean;
-  std::vector<double> invstd;  // 1 / sqrt(variance + eps)
-  std::vector<double> left;    // (mean - rounded mean) * invstd
+  at::Tensor mean;
+  at::Tensor invstd;  // 1 / sqrt(variance + eps)
+  at::Tensor left;    // (mean - rounded mean) * invstd
   double eps = 0.0;
   double count = 0.0;
-  at::Tensor rounded_mean = {};  // in the type of BatchNorm's parameters, on the inputs' device
-  at::Tensor variance = {}, left_on_device = {};
+  at::Tensor rounded_mean, rounded_variance, rounded_left;  // in the type of BatchNorm's parameters
 };
 
 Normaliser make_normaliser(const Moments& moments, double eps, const at::TensorOptions& options);
@@ -40,8 +38,8 @@ at::Tensor normalised(const at::Tensor& inputs, const at::Tensor& weight, const 
 
 /// Σ g and Σ g·x̂ per channel, where g is the gradient at the outputs: also the gradients of bias and weight.
 struct OutputSums {
-  std::vector<double> gradient;
-  std::vector<double> gradient_times_normalised;
+  at::Tensor gradient = {};  // float64 [C]; undefined: of no inputs
+  at::Tensor gradient_times_normalised = {};
   void add(const OutputSums& more);
 };
 
@@ -54,5 +52,11 @@ at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& inputs, 
 /// running = (1 − momentum) · running + momentum · statistic, with the variance divided by count − 1, as one batch of all would. Undefined
 /// tensors are left out.
 void update_running(const at::Tensor& running_mean, const at::Tensor& running_var, const Moments& moments, double momentum);
+
+/// What ranks send each other: float64, for each slot count, mean and squares, or both sums; zeros where a slot has nothing.
+std::vector<double> packed(const std::vector<Moments>& slots, std::int64_t channels);
+std::vector<double> packed(const std::vector<OutputSums>& slots, std::int64_t channels);
+std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, std::int64_t channels, c10::Device device);
+std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels, c10::Device device);
 
 }  // namespace onebatch

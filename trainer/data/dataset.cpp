@@ -1,6 +1,7 @@
 #include "trainer/data/dataset.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/base/transfer.hpp"
 #include "trainer/data/datasets.hpp"
 
 namespace onebatch {
@@ -15,9 +16,9 @@ std::vector<at::Tensor> Batch::tensors() const {
 
 Batch Batch::on(c10::Device device) const {
   Batch moved = *this;
-  for (at::Tensor& input : moved.inputs) input = input.to(device);
-  if (targets.defined()) moved.targets = targets.to(device);
-  if (weights.defined()) moved.weights = weights.to(device);
+  for (at::Tensor& input : moved.inputs) input = upload(input, device);
+  if (targets.defined()) moved.targets = upload(targets, device);
+  if (weights.defined()) moved.weights = upload(weights, device);
   return moved;
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/gradients/clipping.hpp"
 
+#include "trainer/base/transfer.hpp"
+
 #include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -17,7 +19,7 @@ double norm_by_rows(const at::Tensor& flat) {
   const std::int64_t whole = flat.numel() / k_row * k_row;
   const at::Tensor rows = at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, k_row}), 2, at::IntArrayRef{1});
   const at::Tensor rest = at::linalg_vector_norm(flat.narrow(0, whole, flat.numel() - whole));
-  return at::linalg_vector_norm(at::cat({rows, rest.view({1})}).to(at::kDouble)).item<double>();
+  return read_numbers(at::linalg_vector_norm(at::cat({rows, rest.view({1})}).to(at::kDouble)).view({1})).front();
 }
 
 }  // namespace

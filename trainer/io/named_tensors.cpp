@@ -3,7 +3,9 @@
 #include "trainer/io/checksum.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -62,6 +64,28 @@ SavedTensors::SavedTensors(std::vector<NamedTensor> live) : live_(std::move(live
 
 void SavedTensors::restore() const {
   for (std::size_t i = 0; i < live_.size(); ++i) copy_from_bytes(live_[i].tensor, bytes_[i]);
+}
+
+void KeptTensors::keep(const std::vector<NamedTensor>& live) {
+  const at::NoGradGuard no_grad;
+  for (auto& [type, of_type] : kept_) of_type.live.clear();
+  for (const auto& [name, tensor] : live) kept_[tensor.scalar_type()].live.push_back(tensor.detach());
+  for (auto& [type, of_type] : kept_) {
+    for (std::size_t i = 0; i < of_type.live.size(); ++i) {
+      if (i == of_type.copies.size()) of_type.copies.emplace_back();
+      if (!of_type.copies[i].defined() || of_type.copies[i].sizes() != of_type.live[i].sizes())
+        of_type.copies[i] = at::empty_like(of_type.live[i]);
+    }
+    of_type.copies.resize(of_type.live.size());
+    if (!of_type.live.empty()) at::_foreach_copy_(of_type.copies, of_type.live);
+  }
+}
+
+void KeptTensors::restore() const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [type, of_type] : kept_) {
+    if (!of_type.live.empty()) at::_foreach_copy_(of_type.live, of_type.copies);
+  }
 }
 
 Digest digest_of(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& more) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,6 +41,21 @@ class SavedTensors {
  private:
   std::vector<NamedTensor> live_;
   std::vector<std::vector<std::byte>> bytes_;
+};
+
+/// Copies where the tensors lie, in memory that is taken once.
+class KeptTensors {
+ public:
+  void keep(const std::vector<NamedTensor>& live);
+  /// Puts what was kept last back.
+  void restore() const;
+
+ private:
+  struct OfOneType {
+    std::vector<at::Tensor> live;
+    std::vector<at::Tensor> copies;
+  };
+  std::map<at::ScalarType, OfOneType> kept_;
 };
 
 using Digest = std::array<std::uint64_t, 2>;

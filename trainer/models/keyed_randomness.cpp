@@ -1,6 +1,7 @@
 #include "trainer/models/keyed_randomness.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/base/transfer.hpp"
 #include "trainer/models/keyed_recurrent.hpp"
 #include "trainer/models/sample_dropout.hpp"
 
@@ -33,7 +34,7 @@ at::Tensor noise_for(const at::Tensor& inputs, double probability, Spread spread
   if (spread == Spread::channels) {
     for (std::size_t i = 2; i < sizes.size(); ++i) sizes[i] = 1;
   }
-  return keyed_noise(sizes, probability).to(inputs.device(), inputs.scalar_type());
+  return upload(keyed_noise(sizes, probability), inputs.device()).to(inputs.scalar_type());
 }
 
 // What to multiply with and what to add.

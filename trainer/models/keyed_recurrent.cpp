@@ -1,5 +1,6 @@
 #include "trainer/models/keyed_recurrent.hpp"
 
+#include "trainer/base/transfer.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/ops/cat.h>
@@ -36,7 +37,7 @@ at::Tensor dropped(const at::Tensor& outputs, const Layers& layers) {
   at::Tensor noise = keyed_noise(sizes, layers.dropout);
   if (!layers.batch_first) noise = noise.transpose(0, 1);
   if (layers.dropout < 1.0) noise = noise.mul(1.0 / (1.0 - layers.dropout));
-  return outputs.mul(noise.to(outputs.device(), outputs.scalar_type()));
+  return outputs.mul(upload(noise, outputs.device()).to(outputs.scalar_type()));
 }
 
 Made layer_by_layer(const at::Tensor& inputs, at::TensorList state, at::TensorList weights, const Layers& layers, const OneLayer& one) {

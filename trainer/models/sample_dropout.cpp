@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
+#include "trainer/base/transfer.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
@@ -48,7 +49,7 @@ at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t 
 
 at::Tensor sample_dropout(const at::Tensor& inputs, double probability, std::int64_t layer, const ForwardContext& context) {
   const at::Tensor noise = sample_noise(inputs.sizes(), probability, layer, context);
-  return at::mul(inputs, noise.mul_(static_cast<float>(1.0 / (1.0 - probability))).to(inputs.device(), inputs.scalar_type()));
+  return at::mul(inputs, upload(noise.mul_(static_cast<float>(1.0 / (1.0 - probability))), inputs.device()).to(inputs.scalar_type()));
 }
 
 }  // namespace onebatch

@@ -3,6 +3,7 @@
 #include "comm/local_communicator.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
+#include "trainer/base/transfer.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
@@ -10,6 +11,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -45,9 +47,11 @@ class Accumulator {
     run(samples, std::nullopt);
   }
 
+  // When the device has done all of it.
   LocalSums finish() {
-    sums_.loss = loss_sum_.item<double>();
-    if (replica_.loss.is_the_models()) sums_.weight = weight_sum_.item<double>();
+    const std::vector<double> numbers = read_numbers(at::stack({loss_sum_, weight_sum_}));
+    sums_.loss = numbers[0];
+    if (replica_.loss.is_the_models()) sums_.weight = numbers[1];
     return sums_;
   }
 
@@ -163,7 +167,6 @@ LocalSums accumulate_gradient(Replica& replica, const Dataset& all, std::span<co
   for (const Indices part : micro_batches_of(samples, micro_batches))
     accumulator.micro_batch(part, part.data() + part.size() == samples.data() + samples.size());
   LocalSums sums = accumulator.finish();
-  replica.device.synchronize();
   {
     const Span span(replica.timeline, "pace", "compute");
     replica.device.pace(seconds_since(start), micro_batches);

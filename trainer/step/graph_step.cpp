@@ -24,9 +24,10 @@ std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExcha
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
   const auto total = static_cast<double>(std::accumulate(schedule.begin(), schedule.end(), std::size_t{0}));
   std::size_t most = 0;
-  for (const auto& numbers : start.gather({static_cast<double>(mine), total})) {
-    most = std::max(most, static_cast<std::size_t>(numbers[0]));
-    if (numbers[1] != total) throw std::logic_error("the ranks' models have other BatchNorms");
+  const std::vector<double> numbers = start.gather({static_cast<double>(mine), total});
+  for (std::size_t i = 0; i < numbers.size(); i += 2) {
+    most = std::max(most, static_cast<std::size_t>(numbers[i]));
+    if (numbers[i + 1] != total) throw std::logic_error("the ranks' models have other BatchNorms");
   }
   return most;
 }

@@ -1,11 +1,11 @@
 #include "trainer/step/rounds.hpp"
 
+#include "trainer/base/transfer.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -40,7 +40,7 @@ Norm::Norm(const Tape& tape, const Segment& segment)
       bias(live_argument(tape, call, 2)),
       running_mean(live_argument(tape, call, 3)),
       running_var(live_argument(tape, call, 4)),
-      channels(static_cast<std::size_t>(tape.values[static_cast<std::size_t>(segment.input)].channels)),
+      channels(tape.values[static_cast<std::size_t>(segment.input)].channels),
       has_gradient(tape.values[static_cast<std::size_t>(segment.output)].requires_grad) {}
 
 Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks)
@@ -96,24 +96,25 @@ void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
 std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
   std::vector<std::size_t> counts;
   for (const auto& norm : norms_) {
-    if (norm) counts.push_back(slots_ * (1 + 2 * norm->channels));
+    if (norm) counts.push_back(slots_ * (1 + 2 * static_cast<std::size_t>(norm->channels)));
   }
   for (auto norm = norms_.rbegin(); norm != norms_.rend(); ++norm) {
-    if (*norm && (*norm)->has_gradient) counts.push_back(slots_ * 2 * (*norm)->channels);
+    if (*norm && (*norm)->has_gradient) counts.push_back(slots_ * 2 * static_cast<std::size_t>((*norm)->channels));
   }
   return counts;
 }
 
 void Rounds::finish(LocalSums& sums) {
-  sums.loss = loss_sum_[0].item<double>();
-  if (replica_.loss.is_the_models()) sums.weight = loss_sum_[1].item<double>();
+  const std::vector<double> numbers = read_numbers(loss_sum_);
+  sums.loss = numbers[0];
+  if (replica_.loss.is_the_models()) sums.weight = numbers[1];
   stop_clock();
   sums.compute_seconds = compute_seconds_;
 }
 
+// When the device has done all of it.
 void Rounds::stop_clock() {
   const auto since = [this] { return std::chrono::duration<double>(Clock::now() - begun_).count(); };
-  replica_.device.synchronize();
   replica_.device.pace(since(), std::exchange(completed_, {}));
   compute_seconds_ += since();
   begun_ = Clock::now();
@@ -133,26 +134,23 @@ void Rounds::forward(std::vector<MicroBatch>& micro_batches) {
   }
 }
 
+// In the order of the ranks. One that is alone asks nothing of its device.
+std::vector<Moments> Rounds::of_all_ranks(const std::vector<Moments>& mine, const Norm& norm) {
+  if (exchange_.is_alone()) return mine;
+  return unpacked_moments(exchange_.gather(packed(mine, norm.channels)), norm.channels, replica_.device.device());
+}
+
+std::vector<OutputSums> Rounds::of_all_ranks(const std::vector<OutputSums>& mine, const Norm& norm) {
+  if (exchange_.is_alone()) return mine;
+  return unpacked_output_sums(exchange_.gather(packed(mine, norm.channels)), norm.channels, replica_.device.device());
+}
+
 void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index) {
   Norm& norm = *norms_[index];
   std::vector<Moments> mine(slots_);
   for (std::size_t k = 0; k < micro_batches.size(); ++k) mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batches[k], index)));
-  std::vector<double> numbers;
-  for (Moments& moments : mine) {
-    numbers.push_back(moments.count);
-    for (auto* part : {&moments.mean, &moments.squares}) {
-      part->resize(norm.channels, 0.0);
-      numbers.insert(numbers.end(), part->begin(), part->end());
-    }
-  }
   norm.moments = Moments();
-  const auto channels = static_cast<std::ptrdiff_t>(norm.channels);
-  for (const auto& theirs : exchange_.gather(numbers)) {
-    for (auto slot = theirs.begin(); slot != theirs.end(); slot += 1 + 2 * channels) {
-      const auto middle = slot + 1 + channels;
-      norm.moments.add({*slot, {slot + 1, middle}, {middle, middle + channels}});
-    }
-  }
+  for (const Moments& moments : of_all_ranks(mine, norm)) norm.moments.add(moments);
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
   if (norm.moments.count == 1.0 && refuses_single_values_)
     throw UserError(
@@ -260,26 +258,17 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   }
 }
 
-void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, std::vector<OutputSums>& mine) {
+void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, const std::vector<OutputSums>& mine) {
   const at::NoGradGuard no_grad;
   const Norm& norm = *norms_[index];
-  std::vector<double> numbers;
-  for (std::size_t slot = 0; slot < slots_; ++slot) {
-    OutputSums& own = mine[slot];
-    own.add({std::vector<double>(norm.channels, 0.0), std::vector<double>(norm.channels, 0.0)});
-    // Each rank adds its own part: the ranks' gradients are summed at the step's end.
-    const bool has_any = slot < micro_batches.size();
-    if (has_any && norm.weight.defined()) replica_.gradients.add(norm.weight, at::tensor(own.gradient_times_normalised, at::kDouble));
-    if (has_any && norm.bias.defined()) replica_.gradients.add(norm.bias, at::tensor(own.gradient, at::kDouble));
-    numbers.insert(numbers.end(), own.gradient.begin(), own.gradient.end());
-    numbers.insert(numbers.end(), own.gradient_times_normalised.begin(), own.gradient_times_normalised.end());
+  // Each rank adds its own part: the ranks' gradients are summed at the step's end.
+  for (const OutputSums& own : mine) {
+    if (!own.gradient.defined()) continue;
+    if (norm.weight.defined()) replica_.gradients.add(norm.weight, own.gradient_times_normalised);
+    if (norm.bias.defined()) replica_.gradients.add(norm.bias, own.gradient);
   }
   OutputSums total;
-  const auto channels = static_cast<std::ptrdiff_t>(norm.channels);
-  for (const auto& theirs : exchange_.gather(numbers)) {
-    for (auto slot = theirs.begin(); slot != theirs.end(); slot += 2 * channels)
-      total.add({{slot, slot + channels}, {slot + channels, slot + 2 * channels}});
-  }
+  for (const OutputSums& sums : of_all_ranks(mine, norm)) total.add(sums);
   for (MicroBatch& micro_batch : micro_batches) {
     const Segment& segment = micro_batch.segment(index);
     const at::Tensor gradient = micro_batch.gradients.take(segment.output);

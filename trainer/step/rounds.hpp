@@ -43,7 +43,7 @@ struct Norm {
 
   const TapeCall& call;
   at::Tensor weight, bias, running_mean, running_var;
-  std::size_t channels;
+  std::int64_t channels;
   bool has_gradient;
   Moments moments;
   Normaliser by;
@@ -92,7 +92,9 @@ class Rounds {
   void backward(std::vector<MicroBatch>& micro_batches, std::size_t index);
   void backward_of(MicroBatch& micro_batch, std::size_t index, Run& run);
   // The gradient at the BatchNorm's output, which each micro-batch has put by, becomes that at its input.
-  void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, std::vector<OutputSums>& mine);
+  void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, const std::vector<OutputSums>& mine);
+  std::vector<Moments> of_all_ranks(const std::vector<Moments>& mine, const Norm& norm);
+  std::vector<OutputSums> of_all_ranks(const std::vector<OutputSums>& mine, const Norm& norm);
   void count_kept(const std::vector<MicroBatch>& micro_batches);
   void add_shared_gradients(MicroBatch& micro_batch);
   // As one batch of the whole round would leave the buffers.

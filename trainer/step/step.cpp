@@ -26,10 +26,6 @@ void check_steps(const std::vector<std::int64_t>& steps) {
   }
 }
 
-SavedTensors running_statistics(const Replica& replica) {
-  return SavedTensors(replica.has_batch_statistics ? replica.model->buffers() : std::vector<NamedTensor>());
-}
-
 StepTotals totals_of(const StepSums& sums) {
   StepTotals totals;
   totals.loss_sum = sums.loss;
@@ -68,14 +64,14 @@ TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReduce
 StepTotals TrainingStep::run(const StepRequest& request) {
   begin(request);
   // What forwards change besides the gradient: a pass that is made again, or is of no use, changes nothing.
-  const SavedTensors before = running_statistics(replica_);
+  buffers_before_.keep(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   StepTotals totals;
   for (bool again = true; again;) {
     Part mine = forward_and_backward(request);
     reduce(mine);
     totals = agree(mine, request);
     again = !totals.discarded && !is_reproducible();
-    if (again || totals.discarded) before.restore();
+    if (again || totals.discarded) buffers_before_.restore();
   }
   if (totals.discarded) return totals;
   divide_once(totals, request);
@@ -86,7 +82,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   if (request.before_update) request.before_update();
   totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
   if (totals.overflowed) {
-    before.restore();
+    buffers_before_.restore();
     return totals;
   }
   clip_gradient(replica_.gradients.flat(), totals.grad_norm, clipping_);
@@ -134,7 +130,7 @@ void TrainingStep::reduce(Part& mine) {
   const auto start = Clock::now();
   const Span span(replica_.timeline, "gradient", "wait");
   reducer_.finish();
-  replica_.device.synchronize();
+  if (control_.size() > 1) replica_.device.synchronize();
   mine.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }
 

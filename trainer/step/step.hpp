@@ -86,6 +86,7 @@ class TrainingStep {
   GradientReducer& reducer_;
   comm::Communicator& control_;
   Clipping clipping_;
+  KeptTensors buffers_before_;   // the step
   std::vector<double> touched_;  // by any rank in this step, one per parameter
 };
 

@@ -17,22 +17,21 @@ std::vector<double> StepExchange::all(std::vector<double> mine, double failed) {
   return received;
 }
 
-std::vector<std::vector<double>> StepExchange::gather(const std::vector<double>& mine) {
-  if (ranks_.size() == 1) return {mine};
+std::vector<double> StepExchange::gather(const std::vector<double>& mine) {
+  if (is_alone()) return mine;
   if (mine.size() != expected_.at(next_)) throw std::logic_error("an exchange of other numbers than the ranks expect");
   before_();
   const std::vector<double> received = all(mine, 0.0);
   after_();
-  const std::size_t width = mine.size() + 1;
-  std::vector<std::vector<double>> by_rank;
+  const auto width = static_cast<std::ptrdiff_t>(mine.size());
+  std::vector<double> numbers;
   bool failed = false;
-  for (std::size_t begin = 0; begin < received.size(); begin += width) {
-    failed |= received[begin + width - 1] != 0.0;
-    const auto first = received.begin() + static_cast<std::ptrdiff_t>(begin);
-    by_rank.emplace_back(first, first + static_cast<std::ptrdiff_t>(width - 1));
+  for (auto rank = received.begin(); rank != received.end(); rank += width + 1) {
+    failed |= rank[width] != 0.0;
+    numbers.insert(numbers.end(), rank, rank + width);
   }
   if (failed) throw StepAbandoned();
-  return by_rank;
+  return numbers;
 }
 
 void StepExchange::report_failure() {

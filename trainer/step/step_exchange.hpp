@@ -24,8 +24,9 @@ class StepExchange {
 
   /// How many numbers the exchanges to come will have.
   void expect(const std::vector<std::size_t>& counts);
-  /// Everyone's numbers, in the order of the ranks. Collective.
-  std::vector<std::vector<double>> gather(const std::vector<double>& mine);
+  [[nodiscard]] bool is_alone() const { return ranks_.size() == 1; }
+  /// Everyone's numbers, one rank's after the other. Collective.
+  std::vector<double> gather(const std::vector<double>& mine);
   /// For a rank that has failed: tells the others in the next exchange, if there is one. Collective.
   void report_failure();
 

@@ -1,0 +1,16 @@
+// Between host and device, with as little waiting as there can be.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace onebatch {
+
+/// `host` on a device; itself where it lies there. A GPU copies it from pinned memory when its stream comes to it: the host goes on.
+at::Tensor upload(const at::Tensor& host, c10::Device device);
+
+/// The elements of a float64 tensor, when the device's current stream has come that far: one wait for all of them.
+std::vector<double> read_numbers(const at::Tensor& numbers);
+
+}  // namespace onebatch
