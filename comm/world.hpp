@@ -84,8 +84,14 @@ std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclO
 [[nodiscard]] std::string nccl_version();
 [[nodiscard]] std::string mpi_version();
 
-/// Which GPU this rank takes. `visible` GPUs on this node, one rank each by node-local rank.
-/// Throws LaunchError (two ranks on one GPU, more ranks than GPUs) unless `allow_shared`.
-[[nodiscard]] int choose_cuda_device(int node_local_rank, int node_local_size, int visible_devices, bool allow_shared);
+struct GpuChoice {
+  int index = 0;    // as this rank numbers those that it sees
+  int sharing = 1;  // ranks that take it
+};
+
+/// Which GPU a rank takes. `visible`: for every rank the identifiers of those that it sees, so that ranks which see one each (a scheduler's
+/// doing) are told from ranks that would share. Rank by rank the first that is free, another where that leaves one for everybody.
+/// Throws LaunchError (no GPU, more ranks than GPUs) unless `allow_shared`.
+[[nodiscard]] GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::string>>& visible, bool allow_shared);
 
 }  // namespace onebatch::comm

@@ -25,14 +25,14 @@ const Device* device_at(int number) {
   return number < 0 || static_cast<std::size_t>(number) >= devices.size() ? nullptr : &devices[static_cast<std::size_t>(number)];
 }
 
-void fill(cudaDeviceProp& p, const Device& device, int number) {
+void fill(cudaDeviceProp& p, const Device& device) {
   std::memset(&p, 0, sizeof(p));
   std::snprintf(p.name, sizeof(p.name), "%s", device.name.c_str());
-  std::memset(p.uuid.bytes, number + 1, sizeof(p.uuid.bytes));
+  std::memset(p.uuid.bytes, device.slot + 1, sizeof(p.uuid.bytes));
   p.totalGlobalMem = static_cast<std::size_t>(device.memory);
   p.major = device.major;
   p.minor = device.minor;
-  p.pciBusID = number;
+  p.pciBusID = device.slot;
   p.sharedMemPerBlock = k_shared_bytes;
   p.sharedMemPerBlockOptin = k_most_shared_bytes;
   p.sharedMemPerMultiprocessor = k_most_shared_bytes + 1024;
@@ -97,6 +97,10 @@ int current_device() {
   return current;
 }
 
+int slot_of(int device) {
+  return settings().devices.at(static_cast<std::size_t>(device)).slot;
+}
+
 cudaError_t fail(cudaError_t error) {
   last = error;
   return error;
@@ -140,7 +144,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
   const Device* device = device_at(number);
   if (device == nullptr) return fail(cudaErrorInvalidDevice);
-  fill(*properties, *device, number);
+  fill(*properties, *device);
   return cudaSuccess;
 }
 
@@ -148,7 +152,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr name, int number) 
   const Device* device = device_at(number);
   if (device == nullptr) return fail(cudaErrorInvalidDevice);
   cudaDeviceProp properties;
-  fill(properties, *device, number);
+  fill(properties, *device);
   *value = attribute(name, properties);
   return cudaSuccess;
 }
@@ -160,7 +164,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int number) {
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", number);
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", slot_of(number));
   return cudaSuccess;
 }
 

@@ -6,6 +6,8 @@
 namespace null_gpu {
 
 int current_device();
+/// Of a device that there is.
+int slot_of(int device);
 /// Keeps the error as the thread's last, as the real runtime does, and returns it.
 cudaError_t fail(cudaError_t error);
 

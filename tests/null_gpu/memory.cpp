@@ -45,14 +45,14 @@ std::size_t whole_pages(std::size_t bytes) {
 }
 
 void give_back(int device, std::int64_t bytes) {
-  session().used[device] -= bytes;
-  all().own[device] -= bytes;
+  session().used[slot_of(device)] -= bytes;
+  all().own[slot_of(device)] -= bytes;
 }
 
 // Of a process that ends: another may go on.
 struct AtExit {
   ~AtExit() {
-    for (int device = 0; device < k_most_devices; ++device) session().used[device] -= all().own[device];
+    for (int slot = 0; slot < k_most_devices; ++slot) session().used[slot] -= all().own[slot];
   }
 } at_exit;
 
@@ -67,13 +67,13 @@ auto containing(Map& map, const void* address) {
 
 bool take(int device, std::int64_t bytes) {
   const Device& played = settings().devices[static_cast<std::size_t>(device)];
-  std::atomic<std::int64_t>& used = session().used[device];
+  std::atomic<std::int64_t>& used = session().used[slot_of(device)];
   const std::int64_t before = used.fetch_add(bytes);
   if (before + bytes + played.reserved > played.memory) {
     used -= bytes;
     return false;
   }
-  all().own[device] += bytes;
+  all().own[slot_of(device)] += bytes;
   long peak = counts().peak_bytes.load();
   while (peak < before + bytes && !counts().peak_bytes.compare_exchange_weak(peak, static_cast<long>(before + bytes))) {
   }
@@ -142,7 +142,7 @@ cudaError_t cudaFree(void* address) {
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const Device& played = settings().devices[static_cast<std::size_t>(current_device())];
-  const std::int64_t left = played.memory - played.reserved - session().used[current_device()].load();
+  const std::int64_t left = played.memory - played.reserved - session().used[slot_of(current_device())].load();
   *free = static_cast<std::size_t>(left < 0 ? 0 : left);
   *total = static_cast<std::size_t>(played.memory);
   return cudaSuccess;

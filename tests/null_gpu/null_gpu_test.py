@@ -206,6 +206,15 @@ def test_a_driver_or_card_that_is_too_old_is_named(null_gpu, tmp_path, device, s
     assert all(word in done.words for word in words), done.words
 
 
+@pytest.mark.parametrize("of_rank, code", [({"0": {"devices": [{"slot": 0}]}, "1": {"devices": [{"slot": 3}]}}, 0),
+                                           ({"0": {"devices": [{"slot": 1}, {"slot": 2}]}, "1": {"devices": [{"slot": 1}]}}, 0),
+                                           ({"0": {"devices": [{"slot": 3}]}, "1": {"devices": [{"slot": 3}]}}, 2)])
+def test_ranks_that_see_devices_of_their_own_are_not_taken_to_share(null_gpu, tmp_path, of_rank, code):
+    done = null_gpu.run(2, "train", configuration(tmp_path), of_rank=of_rank)
+    assert done.code == code, done.words
+    assert ("two ranks would share one" in done.words) == (code == 2), done.words
+
+
 def each_step(null_gpu, folder, name, ranks, model, batch_norm):
     """How often something was counted a step, on each rank: of runs of 10 and of 20 steps under one plan, apart in nothing else."""
     more = "[verify]\nat_start = false\n" + batch_norm

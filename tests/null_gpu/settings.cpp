@@ -20,6 +20,8 @@ Device read_device(const Json& document) {
       device.memory = value;
     } else if (key == "reserved") {
       device.reserved = value;
+    } else if (key == "slot") {
+      device.slot = value;
     } else if (key == "compute_capability") {
       const std::string text = value;
       device.major = std::stoi(text.substr(0, text.find('.')));
@@ -89,6 +91,9 @@ Settings read() {
     document.erase("ranks");
     if (rank != nullptr && ranks.contains(rank)) document.merge_patch(ranks[rank]);
     for (const auto& [key, value] : document.items()) read_key(settings, key, value);
+    for (std::size_t i = 0; i < settings.devices.size(); ++i) {
+      if (settings.devices[i].slot < 0) settings.devices[i].slot = static_cast<int>(i);
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "NULL_GPU: %s\n", error.what());
     std::_Exit(70);

@@ -22,6 +22,7 @@ struct Device {
   std::string name = "null GPU";
   std::int64_t memory = std::int64_t{8} << 30;      // bytes
   std::int64_t reserved = std::int64_t{400} << 20;  // bytes that the context takes
+  int slot = -1;  // in the node: one that other processes number otherwise is the same device; -1: its number here
   int major = 9;
   int minor = 0;
 };

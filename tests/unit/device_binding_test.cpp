@@ -6,29 +6,61 @@
 namespace onebatch::comm {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+using Seen = std::vector<std::vector<std::string>>;
+
+std::vector<int> indices(const Seen& visible, bool allow_shared = false) {
+  std::vector<int> chosen;
+  for (int rank = 0; rank < static_cast<int>(visible.size()); ++rank)
+    chosen.push_back(choose_cuda_device(rank, visible, allow_shared).index);
+  return chosen;
+}
+
 TEST(DeviceBindingTest, each_rank_has_its_own_gpu) {
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(choose_cuda_device(rank, 3, 4, false), rank);
+  const std::vector<std::string> node = {"a", "b", "c", "d"};
+  EXPECT_THAT(indices({node, node, node}), ElementsAre(0, 1, 2));
+}
+
+TEST(DeviceBindingTest, ranks_that_see_one_gpu_each_take_it) {
+  EXPECT_THAT(indices({{"a"}, {"b"}, {"c"}}), ElementsAre(0, 0, 0));
+  EXPECT_EQ(choose_cuda_device(1, {{"a"}, {"b"}}, false).sharing, 1);
+}
+
+TEST(DeviceBindingTest, who_sees_more_leaves_others_theirs) {
+  EXPECT_THAT(indices({{"a", "b"}, {"a"}, {"c", "b"}}), ElementsAre(1, 0, 0));
+}
+
+TEST(DeviceBindingTest, nodes_do_not_stand_in_each_others_way) {
+  const std::vector<std::string> one = {"a", "b"}, other = {"c", "d"};
+  EXPECT_THAT(indices({one, one, other, other}), ElementsAre(0, 1, 0, 1));
 }
 
 TEST(DeviceBindingTest, more_ranks_than_gpus_are_refused_with_the_mending_command) {
-  try {
-    static_cast<void>(choose_cuda_device(0, 3, 2, false));
-    FAIL();
-  } catch (const LaunchError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("mpirun -np 2"));
-    EXPECT_THAT(error.what(), HasSubstr("comm.allow_shared_device = true"));
+  const std::vector<std::string> node = {"a", "b"};
+  for (const int rank : {0, 1, 2}) {
+    try {
+      static_cast<void>(choose_cuda_device(rank, {node, node, node, {"other node"}}, false));
+      FAIL();
+    } catch (const LaunchError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("3 ranks on"));
+      EXPECT_THAT(error.what(), HasSubstr("mpirun -np 2"));
+      EXPECT_THAT(error.what(), HasSubstr("comm.allow_shared_device = true"));
+    }
   }
+  EXPECT_EQ(choose_cuda_device(3, {node, node, node, {"other node"}}, false).index, 0);
 }
 
 TEST(DeviceBindingTest, sharing_goes_round) {
-  EXPECT_EQ(choose_cuda_device(2, 3, 2, true), 0);
-  EXPECT_EQ(choose_cuda_device(1, 3, 2, true), 1);
+  const std::vector<std::string> node = {"a", "b"};
+  EXPECT_THAT(indices({node, node, node}, true), ElementsAre(0, 1, 0));
+  EXPECT_EQ(choose_cuda_device(0, {node, node, node}, true).sharing, 2);
+  EXPECT_EQ(choose_cuda_device(1, {node, node, node}, true).sharing, 1);
 }
 
 TEST(DeviceBindingTest, no_gpu_is_refused) {
-  EXPECT_THROW(static_cast<void>(choose_cuda_device(0, 1, 0, true)), LaunchError);
+  EXPECT_THROW(static_cast<void>(choose_cuda_device(0, {{}, {"a"}}, true)), LaunchError);
 }
 
 }  // namespace

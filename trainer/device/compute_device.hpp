@@ -54,6 +54,7 @@ struct DeviceRequest {
   int node_local_rank = 0;
   int node_local_size = 1;
   bool allow_shared_device = false;
+  std::vector<std::vector<std::string>> gpus_of_ranks = {};  // visible_gpus() of every rank; empty: there is one rank
   std::vector<SimulatedDevice> simulate;
 };
 
@@ -62,6 +63,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 
 /// Number of CUDA GPUs that this process sees; 0 without CUDA.
 [[nodiscard]] int cuda_device_count();
+/// What identifies them wherever they are seen, in this process's order; empty without CUDA.
+[[nodiscard]] std::vector<std::string> visible_gpus();
 /// Whether there is a CUDA driver, and it is older than LibTorch needs: then no GPU is counted.
 [[nodiscard]] bool has_cuda_driver_too_old();
 /// "NVIDIA GeForce RTX 3090, 24576 MiB, PCI 0000:3b:00.0, near processors 0-7", for each of them.

@@ -1,6 +1,7 @@
 // A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
 #include "comm/world.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/device/compute_device.hpp"
 
 #include <ATen/ops/ones.h>
@@ -108,6 +109,18 @@ int cuda_device_count() {
   return c10::cuda::device_count();
 }
 
+std::vector<std::string> visible_gpus() {
+  std::vector<std::string> gpus;
+  for (int index = 0; index < cuda_device_count(); ++index) {
+    cudaDeviceProp properties{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+    std::string text;
+    for (const char byte : properties.uuid.bytes) text += formatted("%02x", static_cast<unsigned char>(byte));
+    gpus.push_back(std::move(text));
+  }
+  return gpus;
+}
+
 bool has_cuda_driver_too_old() {
   return cuda_device_count() == 0 && !why_the_driver_does_not_do().empty();
 }
@@ -131,8 +144,10 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   if (visible == 0)
     throw UserError(
         "run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");
-  const int index = comm::choose_cuda_device(request.node_local_rank, request.node_local_size, visible, request.allow_shared_device);
-  const int sharing = (request.node_local_size + visible - 1) / visible;
+  std::vector<std::vector<std::string>> gpus = request.gpus_of_ranks;
+  const int rank = gpus.empty() ? 0 : request.rank;
+  if (gpus.empty()) gpus.push_back(visible_gpus());
+  const auto [index, sharing] = comm::choose_cuda_device(rank, gpus, request.allow_shared_device);
   return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing);
 }
 

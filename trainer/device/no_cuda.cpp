@@ -8,6 +8,10 @@ int cuda_device_count() {
   return 0;
 }
 
+std::vector<std::string> visible_gpus() {
+  return {};
+}
+
 bool has_cuda_driver_too_old() {
   return false;
 }

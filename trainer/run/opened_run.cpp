@@ -10,6 +10,9 @@
 
 #include <torch/version.h>
 
+#include <iterator>
+#include <sstream>
+
 namespace onebatch {
 namespace {
 
@@ -40,7 +43,21 @@ void check_timeline_folder(const std::filesystem::path& file) {
 
 }  // namespace
 
-OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events)
+std::vector<std::vector<std::string>> gpus_of_ranks(const Configuration& configuration, comm::Communicator& control) {
+  std::string own;
+  if (configuration.run.device != DeviceChoice::cpu && configuration.simulate.empty()) {
+    for (const std::string& gpu : visible_gpus()) own += gpu + '\n';
+  }
+  std::vector<std::vector<std::string>> all;
+  for (const std::string& text : all_gather_text(control, own)) {
+    std::istringstream lines(text);
+    all.emplace_back(std::istream_iterator<std::string>(lines), std::istream_iterator<std::string>());
+  }
+  return all;
+}
+
+OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events,
+                     const std::vector<std::vector<std::string>>& gpus)
     : configuration_(configuration) {
   fault_point("start", 0);
   open_data();
@@ -50,6 +67,7 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
                         .node_local_rank = world.node_local_rank(),
                         .node_local_size = world.node_local_size(),
                         .allow_shared_device = configuration.comm.allow_shared_device,
+                        .gpus_of_ranks = gpus,
                         .simulate = configuration.simulate});
   set_up_arithmetic(configuration);
   if (configuration.model.kind == ModelKind::torchscript)

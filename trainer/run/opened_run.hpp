@@ -13,9 +13,13 @@
 
 namespace onebatch {
 
+/// What identifies the GPUs that each rank sees; none where it asks for none. Collective.
+std::vector<std::vector<std::string>> gpus_of_ranks(const Configuration& configuration, comm::Communicator& control);
+
 struct OpenedRun {
   /// Checks that data, model and configuration fit together. `configuration` is referred to. Not collective.
-  OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events);
+  OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events,
+            const std::vector<std::vector<std::string>>& gpus);
 
   /// What must be the same everywhere before ranks may compute together.
   [[nodiscard]] std::vector<AgreedItem> common_ground() const;

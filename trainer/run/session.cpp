@@ -64,9 +64,10 @@ struct Session::State {
 
   // Each rank by itself, until all have what they need to compute together.
   void open() {
+    const auto gpus = gpus_of_ranks(configuration, world.control());
     agree(world.control(), [&] {
       const comm::LongWork reading(world.control(), "opening data and device");
-      opened.emplace(configuration, world, options, events);
+      opened.emplace(configuration, world, options, events, gpus);
     });
     check_same(world.control(), opened->common_ground());
     place_threads(configuration, *opened->device, world.control());
