@@ -217,12 +217,12 @@ def test_ranks_that_see_devices_of_their_own_are_not_taken_to_share(null_gpu, tm
 
 def each_step(null_gpu, folder, name, ranks, model, batch_norm):
     """How often something was counted a step, on each rank: of runs of 10 and of 20 steps under one plan, apart in nothing else."""
-    more = "[verify]\nat_start = false\n" + batch_norm
-    planned = null_gpu.run(ranks, "train", configuration(folder, model, steps=1, batch="micro_batch_size = 6", more=more))
+    more, batch = "[verify]\nat_start = false\n" + batch_norm, 'micro_batch_size = 6\nreplan = "never"'
+    planned = null_gpu.run(ranks, "train", configuration(folder, model, steps=1, batch=batch, more=more))
     assert planned.code == 0, planned.words
     counts = []
     for steps in (10, 20):
-        config = configuration(folder, model, steps=steps, batch="micro_batch_size = 6", more=more)
+        config = configuration(folder, model, steps=steps, batch=batch, more=more)
         done = null_gpu.run(ranks, "train", config, "--plan", folder / "runs/run/plan.json", "--set", f'run.name="of-{steps}"')
         assert done.code == 0, done.words
         counts.append({process["rank"]: process[name] for process in done.counts})
