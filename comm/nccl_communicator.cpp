@@ -106,6 +106,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void finish_on(void* stream) override {
+    const Watchdog::Guard guard(watchdog_, "ncclAllReduce", 0);
     check_cuda(cudaEventRecord(all_done_, stream_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), all_done_, 0), "cudaStreamWaitEvent");
     wait_for_stream("ncclAllReduce");
@@ -183,6 +184,7 @@ class NcclCommunicator final : public Communicator {
     const Stopwatch watch;
     for (cudaError_t state = cudaStreamQuery(stream_); state != cudaSuccess; state = cudaStreamQuery(stream_)) {
       if (state != cudaErrorNotReady) check_cuda(state, call);
+      static_cast<void>(cudaGetLastError());  // else the next kernel's launch takes it for its own
       check_asynchronous(call);
       check_deadline(watch, call);
       std::this_thread::sleep_for(k_poll);

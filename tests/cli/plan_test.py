@@ -81,10 +81,6 @@ def test_there_is_no_small_micro_batch_beside_large_ones(trained):
     assert 15 <= min(flat) <= max(flat) <= 30
 
 
-def test_micro_batches_of_a_rank_are_alike(trained):
-    assert [rank for rank in sizes(trained.plan) if max(size for size, _ in rank) - min(size for size, _ in rank) > 1] == []
-
-
 def test_that_the_plan_is_part_of_the_result_is_said_once(trained):
     assert len(re.findall(r"BatchNorm takes its statistics from each micro-batch \(of \d+ to \d+ samples\).*--plan", trained.out)) == 1
 

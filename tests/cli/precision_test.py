@@ -42,14 +42,14 @@ def endless(tmp_path):
 # Not so far that a plan decides whether a micro-batch overflows.
 def test_a_resumed_run_has_the_loss_scales_of_the_uninterrupted_one(onebatch, endless):
     sequences = []
-    for name, parts in (("whole", [10]), ("parts", [5, 10])):
+    for name, parts in (("whole", [8]), ("parts", [5, 8])):
         for steps in parts:
             onebatch.run(2, "train", endless.config, "--quiet", "--resume", *HALF, *settings(f"run.name={name}", f"run.max_steps={steps}"))
         sequences.append([(line["loss_scale"], line["skipped"]) for line in read_json_lines(endless.runs / name / "metrics.jsonl")])
     whole, parts = sequences
-    assert len(whole) == 10
+    assert len(whole) == 8
     assert whole == parts
-    assert max(scale for scale, _ in whole) >= 65536 * 16, "the scale grows"
+    assert max(scale for scale, _ in whole) >= 65536 * 8, "the scale grows"
 
 
 def test_short_parameters_without_masters_are_warned_of(onebatch, endless):

@@ -107,7 +107,8 @@ std::int64_t read_number(const char* file) {
 
 std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
   if (!request.simulate.empty()) return bind_simulated_device(request);
-  const bool want_cuda = request.choice == DeviceChoice::cuda || (request.choice == DeviceChoice::automatic && cuda_device_count() > 0);
+  const bool want_cuda = request.choice == DeviceChoice::cuda ||
+                         (request.choice == DeviceChoice::automatic && (cuda_device_count() > 0 || has_cuda_driver_too_old()));
   return want_cuda ? bind_cuda_device(request) : bind_cpu(request);
 }
 

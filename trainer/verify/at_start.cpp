@@ -99,12 +99,12 @@ class AtStart {
 void answer(const AtStartParts& parts, const Separation& found) {
   if (found.outcome == Separation::Outcome::same) return;
   if (found.outcome == Separation::Outcome::not_judged)
-    return parts.observer.info("the model's gradient in parts was not checked at the start (verify.at_start): " + found.reason);
+    return parts.events.info("the model's gradient in parts was not checked at the start (verify.at_start): " + found.reason);
   // A model that is to be noisy has no gradient of its own to be equal to.
-  if (found.cause == "noise") return parts.observer.fallback("the large batch's gradient whatever the plan", found.reason);
+  if (found.cause == "noise") return parts.events.fallback("the large batch's gradient whatever the plan", found.reason);
   const bool harmless_at_once = found.cause == "mixes_samples" || found.cause == "loss_weight";
   if (harmless_at_once && !is_split(parts.plan))
-    return parts.observer.warn(found.reason + "; this plan computes every batch at once, and only such a plan trains this model truly");
+    return parts.events.warn(found.reason + "; this plan computes every batch at once, and only such a plan trains this model truly");
   throw UserError("a few samples at once and in parts give two gradients, " +
                   formatted("%.2g apart (relative L2, %.1g is allowed): ", found.relative_l2, found.tolerance) + found.reason +
                   ". Mend the model; verify.at_start = false trains it all the same, and what it learns then depends on the plan");
