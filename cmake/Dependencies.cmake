@@ -9,6 +9,7 @@ endif()
 
 find_package(ZLIB 1.2 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
+find_package(fmt 9 REQUIRED)
 find_package(tomlplusplus 3.3 REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
 if(ONEBATCH_FUZZ)
@@ -19,7 +20,6 @@ set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI 3.1 REQUIRED COMPONENTS CXX)          # Open MPI 4.1 or 5
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
-find_package(fmt 9 REQUIRED)
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
 find_library(UNWIND_PTRACE_LIBRARY NAMES libunwind-ptrace.a REQUIRED)   # 1.6

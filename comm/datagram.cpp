@@ -1,6 +1,7 @@
 #include "comm/datagram.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <charconv>
@@ -12,13 +13,6 @@ constexpr std::size_t k_signature_digits = 16;
 constexpr std::size_t k_number_digits = 8;
 
 template <typename Number>
-std::string to_hex(Number number, std::size_t digits) {
-  std::string text(digits, '0');
-  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, number >>= 4) *digit = "0123456789abcdef"[number & 15U];
-  return text;
-}
-
-template <typename Number>
 bool read_hex(std::string_view digits, Number& number) {
   if (digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) return false;
   return std::from_chars(digits.data(), digits.data() + digits.size(), number, 16).ec == std::errc();
@@ -27,9 +21,8 @@ bool read_hex(std::string_view digits, Number& number) {
 }  // namespace
 
 std::string Datagram::to_bytes(const SipKey& key) const {
-  std::string said(1, static_cast<char>(kind));
-  said.append(to_hex(number, k_number_digits)).append(text);
-  return to_hex(siphash(key, said), k_signature_digits) + said;
+  const std::string said = fmt::format("{}{:0{}x}{}", static_cast<char>(kind), number, k_number_digits, text);
+  return fmt::format("{:0{}x}{}", siphash(key, said), k_signature_digits, said);
 }
 
 std::optional<Datagram> Datagram::parse(std::string_view bytes, const SipKey& key) {

@@ -2,6 +2,8 @@
 #include "comm/error.hpp"
 #include "comm/world.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -63,9 +65,11 @@ std::string too_many(std::size_t rank, const std::vector<Gpus>& visible) {
     ++ranks;
     gpus.insert(seen.begin(), seen.end());
   }
-  return std::to_string(ranks) + " ranks on " + host_name() + ", which has " + std::to_string(gpus.size()) +
-         " visible GPU(s): two ranks would share one. Start at most " + std::to_string(gpus.size()) + " ranks per node (mpirun -np " +
-         std::to_string(gpus.size()) + "), make more GPUs visible (CUDA_VISIBLE_DEVICES), or write comm.allow_shared_device = true";
+  return fmt::format(
+      "{} ranks on {}, which has {} visible GPU(s): two ranks would share one. Start at most {} ranks per node (mpirun -np {}), make more "
+      "GPUs "
+      "visible (CUDA_VISIBLE_DEVICES), or write comm.allow_shared_device = true",
+      ranks, host_name(), gpus.size(), gpus.size(), gpus.size());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "comm/error.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,7 +13,7 @@ std::string host_name() {
 }
 
 CommError::CommError(int rank, std::string_view call, std::string_view text, std::source_location where)
-    : std::runtime_error("rank " + std::to_string(rank) + " (" + host_name() + "): " + std::string(call) + " failed at " +
-                         where.file_name() + ":" + std::to_string(where.line()) + ": " + std::string(text)) {}
+    : std::runtime_error(
+          fmt::format("rank {} ({}): {} failed at {}:{}: {}", rank, host_name(), call, where.file_name(), where.line(), text)) {}
 
 }  // namespace onebatch::comm

@@ -1,5 +1,7 @@
 #include "comm/launcher.hpp"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstdlib>
 
@@ -62,11 +64,11 @@ bool launcher_has_mpi(const EnvironmentLookup& lookup) {
 }
 
 std::string mending_command(const LauncherView& view, int mpi_size) {
-  const std::string tasks = std::to_string(view.size);
-  return view.launcher + " says that this is one of " + tasks + " processes, but MPI sees " + std::to_string(mpi_size) +
-         ": they would train " + tasks + " separate models. Start them with\n  srun --mpi=pmix -n " + tasks +
-         " onebatch …\nor, inside the allocation,\n  mpirun -np " + tasks +
-         " --bind-to none onebatch …\nor run alone on purpose with\n  env -u SLURM_PROCID -u PMI_RANK onebatch …";
+  return fmt::format(
+      "{0} says that this is one of {1} processes, but MPI sees {2}: they would train {1} separate models. Start them with\n"
+      "  srun --mpi=pmix -n {1} onebatch …\nor, inside the allocation,\n  mpirun -np {1} --bind-to none onebatch …\n"
+      "or run alone on purpose with\n  env -u SLURM_PROCID -u PMI_RANK onebatch …",
+      view.launcher, view.size, mpi_size);
 }
 
 }  // namespace onebatch::comm

@@ -3,6 +3,7 @@
 #include "comm/error.hpp"
 #include "comm/visible_text.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -31,7 +32,7 @@ void LocalCommunicator::abort(std::string_view reason, int exit_code) {
 }
 
 void say_failure(int rank, std::string_view reason) {
-  say.load()("onebatch: rank " + std::to_string(rank) + " (" + host_name() + "): " + std::string(reason) + "\n");
+  say.load()(fmt::format("onebatch: rank {} ({}): {}\n", rank, host_name(), reason));
 }
 
 void say_failures_by(void (*function)(std::string_view text)) {

@@ -7,6 +7,7 @@
 #include "comm/world.hpp"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <chrono>
@@ -164,9 +165,11 @@ class NcclCommunicator final : public Communicator {
     check_cuda(cudaMemcpy(&sum, memory, sizeof(sum), cudaMemcpyDeviceToHost), "cudaMemcpy");
     check_cuda(cudaFree(memory), "cudaFree");
     if (sum != static_cast<float>(size_))
-      throw CommError(rank_, "ncclAllReduce",
-                      "the GPUs do not reach each other: a sum of ones over " + std::to_string(size_) + " ranks came out as " +
-                          std::to_string(sum) + "; try NCCL_P2P_DISABLE=1, or comm.backend = \"mpi\"");
+      throw CommError(
+          rank_, "ncclAllReduce",
+          fmt::format("the GPUs do not reach each other: a sum of ones over {} ranks came out as {:f}; try NCCL_P2P_DISABLE=1, or "
+                      "comm.backend = \"mpi\"",
+                      size_, sum));
   }
 
   // Starts an operation after all work that the caller has put on the default stream, and waits for it under the deadline.
@@ -210,9 +213,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   void check_deadline(const Stopwatch& watch, const char* call) const {
-    if (watch.seconds() > timeout_seconds_) {
-      throw CommError(rank_, call, "the other ranks did not arrive within " + std::to_string(timeout_seconds_) + " s");
-    }
+    if (watch.seconds() > timeout_seconds_)
+      throw CommError(rank_, call, fmt::format("the other ranks did not arrive within {:f} s", timeout_seconds_));
   }
 
   void check_nccl(ncclResult_t result, const char* call, std::source_location where = std::source_location::current()) const {
@@ -251,7 +253,7 @@ bool built_with_nccl() {
 std::string nccl_version() {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace onebatch::comm

@@ -3,6 +3,7 @@
 #include "comm/error.hpp"
 #include "comm/reduce_kernels.hpp"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <time.h>
 
@@ -53,9 +54,10 @@ std::string words_of(std::uint64_t request) {
   const auto type = static_cast<ScalarType>((request >> 4) & 0xf);
   const auto kind = static_cast<Kind>((request >> 8) & 0xf);
   const bool broadcast = kind == Kind::broadcast;
-  return (broadcast ? "broadcast of " : (kind == Kind::all_reduce ? "all_reduce of " : "all_reduce in place of ")) +
-         std::to_string((request >> 12) * size_of(type)) + " bytes" +
-         (broadcast ? "" : " (type " + std::to_string(static_cast<int>(type)) + ", operation " + std::to_string(request & 0xf) + ")");
+  const std::size_t bytes = (request >> 12) * size_of(type);
+  if (broadcast) return fmt::format("broadcast of {} bytes", bytes);
+  return fmt::format("{} of {} bytes (type {}, operation {})", kind == Kind::all_reduce ? "all_reduce" : "all_reduce in place", bytes,
+                     static_cast<int>(type), request & 0xf);
 }
 
 }  // namespace
@@ -107,8 +109,8 @@ void NodeReducer::wait_for_all(std::uint64_t stage) {
     const std::uint64_t other_offset = state(rank).offset[stage % 3].load(std::memory_order_relaxed);
     if (other == request && other_offset == offset) continue;
     throw CommError(rank_, "all_reduce",
-                    "the ranks do not do the same: the node's rank " + std::to_string(rank) + " is in " + words_of(other) + " at " +
-                        std::to_string(other_offset) + ", this one in " + words_of(request) + " at " + std::to_string(offset));
+                    fmt::format("the ranks do not do the same: the node's rank {} is in {} at {}, this one in {} at {}", rank,
+                                words_of(other), other_offset, words_of(request), offset));
   }
 }
 

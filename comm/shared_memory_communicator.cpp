@@ -1,5 +1,7 @@
 #include "comm/shared_memory_communicator.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch::comm {
@@ -9,8 +11,8 @@ constexpr std::size_t k_largest_chunk = std::size_t{1} << 19;
 constexpr std::size_t k_smallest_chunk = std::size_t{1} << 16;
 
 std::string no_room(std::size_t needed) {
-  return shared_memory_folder() + " on some node has no room for " + std::to_string(needed >> 10) +
-         " KiB (on this one: " + std::to_string(free_shared_memory_bytes() >> 10) + " KiB; in a container: --shm-size 1g)";
+  return fmt::format("{} on some node has no room for {} KiB (on this one: {} KiB; in a container: --shm-size 1g)", shared_memory_folder(),
+                     needed >> 10, free_shared_memory_bytes() >> 10);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "comm/siblings.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -72,8 +73,8 @@ std::vector<StatusBoard::Process> stopped_siblings() {
 std::string to_text(const std::vector<StatusBoard::Process>& stopped) {
   std::string text;
   for (const StatusBoard::Process& process : stopped)
-    text += "\n  rank " + (process.rank < 0 ? "?" : std::to_string(process.rank)) + " (process " + std::to_string(process.number) +
-            "): its process is stopped";
+    text += fmt::format("\n  rank {} (process {}): its process is stopped", process.rank < 0 ? "?" : std::to_string(process.rank),
+                        process.number);
   return text;
 }
 

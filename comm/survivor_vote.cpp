@@ -1,8 +1,9 @@
 #include "comm/survivor_vote.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <sstream>
 
 namespace onebatch::comm {
@@ -31,18 +32,16 @@ Decision decide_among(const std::vector<Vote>& finished, Replicas replicas) {
   else if (writer == finished.end())
     decision.why_not = "rank " + ranks_text(decision.agreeing) + ", which finished " + step + ", cannot see the run's folder";
   else if (finished.size() == 1 && finished.front().rank != 0 && replicas == Replicas::never_compared)
-    decision.why_not = "rank " + std::to_string(finished.front().rank) + " alone finished " + step +
-                       ", and nothing has compared its weights with rank 0's (comm.check_replicas_every_steps)";
+    decision.why_not =
+        fmt::format("rank {} alone finished {}, and nothing has compared its weights with rank 0's (comm.check_replicas_every_steps)",
+                    finished.front().rank, step);
   return decision;
 }
 
 }  // namespace
 
 std::string Vote::to_line() const {
-  std::array<char, k_most_line_bytes + 1> text{};
-  std::snprintf(text.data(), text.size(), "vote\t%d\t%lld\t%016llx%016llx\t%d\n", rank, static_cast<long long>(step),
-                static_cast<unsigned long long>(digest[0]), static_cast<unsigned long long>(digest[1]), can_write ? 1 : 0);
-  return text.data();
+  return fmt::format("vote\t{}\t{}\t{:016x}{:016x}\t{}\n", rank, step, digest[0], digest[1], can_write ? 1 : 0);
 }
 
 std::vector<Vote> Vote::from_lines(std::string_view lines) {

@@ -4,11 +4,11 @@
 #include "comm/local_communicator.hpp"
 #include "comm/siblings.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -27,24 +27,15 @@ constexpr auto k_head_start = std::chrono::milliseconds(150);
 constexpr int k_most_waited_for = 10;
 constexpr double k_longest_put_off = 86400.0;  // seconds, whatever the deadline is
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f s", seconds);
-  return text;
-}
-
 // "rank 1 (host b): its process is stopped; last seen in: micro-batches of step 12, since 4.1 s"
 std::string describe(const RankReport& report, const RankPlace& place, std::uint64_t sequence) {
-  std::string text = "rank " + std::to_string(report.rank) + " (" + place.host + "): ";
-  if (report.process != "running") text += "its process is " + report.process + "; ";
-  if (report.inside) {
-    text += std::string(report.sequence < sequence ? "in an earlier operation, " : "in ") + report.operation + " (number " +
-            std::to_string(report.sequence) + ") since " + seconds_text(report.operation_seconds);
-  } else {
-    text += report.activity.empty() ? "has said nothing of what it does"
-                                    : "last seen in: " + report.activity + ", since " + seconds_text(report.activity_seconds);
-  }
-  return text;
+  std::string text = fmt::format("rank {} ({}): ", report.rank, place.host);
+  if (report.process != "running") text += fmt::format("its process is {}; ", report.process);
+  if (report.inside)
+    return text + fmt::format("{}{} (number {}) since {:.1f} s", report.sequence < sequence ? "in an earlier operation, " : "in ",
+                              report.operation, report.sequence, report.operation_seconds);
+  if (report.activity.empty()) return text + "has said nothing of what it does";
+  return text + fmt::format("last seen in: {}, since {:.1f} s", report.activity, report.activity_seconds);
 }
 
 // Where nobody has asked to write incidents down: until the ranks have met.
@@ -52,7 +43,7 @@ void say_in_short(const Incident& incident) {
   std::string text = incident.reason;
   if (!incident.operations.empty() && !incident.operations.back().ended) text += ", in " + incident.operations.back().name;
   for (const Incident::Process& process : incident.processes)
-    text += "\nthreads of rank " + std::to_string(process.rank) + "\n" + to_text(process.threads);
+    text += fmt::format("\nthreads of rank {}\n{}", process.rank, to_text(process.threads));
   say_failure(incident.rank, text);
 }
 
@@ -64,15 +55,15 @@ std::string missing_text(const std::vector<RankReport>& reports, const std::vect
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const auto found = std::find_if(reports.begin(), reports.end(), [&](const RankReport& r) { return r.rank == static_cast<int>(rank); });
     if (found == reports.end()) {
-      missing += "\n  rank " + std::to_string(rank) + " (" + places[rank].host + "): no answer from its host";
+      missing += fmt::format("\n  rank {} ({}): no answer from its host", rank, places[rank].host);
     } else if (found->sequence >= sequence && found->process == "running") {
-      entered += (entered.empty() ? "" : ", ") + std::to_string(rank);
+      entered += fmt::format("{}{}", entered.empty() ? "" : ", ", rank);
     } else {
       missing += "\n  " + describe(*found, places[rank], sequence);
     }
   }
   if (missing.empty()) return "all ranks have entered it: what connects them is stuck";
-  return "entered by rank " + entered + "; missing:" + missing;
+  return fmt::format("entered by rank {}; missing:{}", entered, missing);
 }
 
 double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks, std::uint64_t sequence, double timeout_seconds) {
@@ -185,7 +176,7 @@ void Watchdog::check_signals() {
   if (crash.number == 0 || crash_told_) return;
   crash_told_ = true;
   const char* name = sigabbrev_np(crash.number);
-  tell(Incident::Kind::crash, "thread " + std::to_string(crash.thread) + " dies of SIG" + (name == nullptr ? "?" : name), board().read());
+  tell(Incident::Kind::crash, fmt::format("thread {} dies of SIG{}", crash.thread, name == nullptr ? "?" : name), board().read());
   crash_is_told();
 }
 
@@ -194,7 +185,7 @@ void Watchdog::check_progress() {
   const std::int64_t said = board().own_entered_nanoseconds() != 0 ? 0 : board().own_progress_nanoseconds();
   const double seconds = still_.update(said, StatusBoard::now_nanoseconds());
   if (seconds < timeout_seconds_) return;
-  end("has got no further for " + seconds_text(seconds) + ", more than comm.timeout_seconds, in: " + board().own_activity(),
+  end(fmt::format("has got no further for {:.1f} s, more than comm.timeout_seconds, in: {}", seconds, board().own_activity()),
       board().read());
 }
 
@@ -210,7 +201,7 @@ void Watchdog::check() {
   const double patience = places_.empty() ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
                                           : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
   if (patience <= 0.0)
-    end("waited " + seconds_text(seconds) + ", more than comm.timeout_seconds, in " + describe_missing(reports), reports);
+    end(fmt::format("waited {:.1f} s, more than comm.timeout_seconds, in {}", seconds, describe_missing(reports)), reports);
   patient_until_ = seconds + std::min(patience, std::max(1.0, timeout / 10.0));  // it may stop meanwhile
 }
 
@@ -260,10 +251,8 @@ void Watchdog::tell(Incident::Kind kind, const std::string& reason, const std::v
 std::string Watchdog::describe_missing(const std::vector<RankReport>& reports) const {
   const std::uint64_t sequence = board().own_sequence();
   std::string what;
-  for (const RankReport& report : reports) {
-    if (report.rank == rank_)
-      what = report.operation + " (operation " + std::to_string(sequence) + ", " + std::to_string(report.bytes) + " bytes), ";
-  }
+  for (const RankReport& report : reports)
+    if (report.rank == rank_) what = fmt::format("{} (operation {}, {} bytes), ", report.operation, sequence, report.bytes);
   if (!places_.empty()) return what + missing_text(reports, places_, sequence);
   const std::string stopped = to_text(stopped_siblings());
   return what + (stopped.empty() ? "not all ranks have come to it; those of this node run" : "missing:" + stopped);

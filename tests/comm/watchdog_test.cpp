@@ -66,28 +66,46 @@ TEST(RankReportTest, survives_its_line) {
   EXPECT_FALSE(read[1].inside);
 }
 
-TEST(StatusBoardTest, others_read_what_a_rank_says) {
-  alignas(64) std::array<std::byte, 4096> memory{};
-  ASSERT_LE(StatusBoard::bytes_needed(2), memory.size());
-  StatusBoard first(memory.data(), {4, 6}, 0);
-  StatusBoard second(memory.data(), {4, 6}, 1);
-  first.set_activity("opening data");
-  second.enter("broadcast", 64);
-  const auto seen = first.read();
-  ASSERT_EQ(seen.size(), 2U);
-  EXPECT_EQ(seen[0].rank, 4);
-  EXPECT_EQ(seen[0].activity, "opening data");
-  EXPECT_FALSE(seen[0].inside);
-  EXPECT_EQ(seen[1].rank, 6);
-  EXPECT_TRUE(seen[1].inside);
-  EXPECT_EQ(seen[1].operation, "broadcast");
-  EXPECT_EQ(seen[1].bytes, 64U);
-  EXPECT_EQ(seen[1].process, "running");
-  EXPECT_GT(second.own_entered_nanoseconds(), 0);
-  second.leave();
-  EXPECT_EQ(second.own_entered_nanoseconds(), 0);
-  EXPECT_TRUE(first.claim_report());
-  EXPECT_FALSE(second.claim_report());
+// Of ranks 4 and 6, in one memory.
+class TwoRanksTest : public ::testing::Test {
+ protected:
+  alignas(64) std::array<std::byte, 4096> memory_{};
+  StatusBoard first_{memory_.data(), {4, 6}, 0};
+  StatusBoard second_{memory_.data(), {4, 6}, 1};
+};
+
+TEST_F(TwoRanksTest, have_room) {
+  EXPECT_LE(StatusBoard::bytes_needed(2), memory_.size());
+}
+
+TEST_F(TwoRanksTest, read_what_the_other_does) {
+  first_.set_activity("opening data");
+  const RankReport seen = second_.read().at(0);
+  EXPECT_EQ(seen.rank, 4);
+  EXPECT_EQ(seen.activity, "opening data");
+  EXPECT_FALSE(seen.inside);
+}
+
+TEST_F(TwoRanksTest, read_which_operation_the_other_is_in) {
+  second_.enter("broadcast", 64);
+  const RankReport seen = first_.read().at(1);
+  EXPECT_EQ(seen.rank, 6);
+  EXPECT_TRUE(seen.inside);
+  EXPECT_EQ(seen.operation, "broadcast");
+  EXPECT_EQ(seen.bytes, 64U);
+  EXPECT_EQ(seen.process, "running");
+}
+
+TEST_F(TwoRanksTest, know_when_they_entered_until_they_leave) {
+  second_.enter("broadcast", 64);
+  EXPECT_GT(second_.own_entered_nanoseconds(), 0);
+  second_.leave();
+  EXPECT_EQ(second_.own_entered_nanoseconds(), 0);
+}
+
+TEST_F(TwoRanksTest, report_once) {
+  EXPECT_TRUE(first_.claim_report());
+  EXPECT_FALSE(second_.claim_report());
 }
 
 TEST(StatusBoardTest, text_that_is_too_long_is_cut) {

@@ -84,45 +84,74 @@ TEST(DatasetsTest, samples_outside_are_refused) {
   EXPECT_EQ(data->gather({}, at::kFloat).inputs[0].size(0), 0);
 }
 
-TEST(DatasetsTest, tensors_of_a_file_are_samples_cut_to_the_longest_among_them) {
-  const testing::ScratchFolder folder;
-  save_tensors(folder / "data", {{"words", at::arange(12, at::kInt).view({3, 4})},
-                                 {"lengths", at::tensor({2, 4, 1}, at::kLong)},
-                                 {"labels", at::arange(-5, 7, at::kLong).view({3, 4})},
-                                 {"weights", at::ones({3, 4})},
-                                 {"image", at::zeros({3, 2, 2}, at::kHalf)}});
-  DatasetConfiguration configuration;
-  configuration.kind = DataKind::safetensors;
-  configuration.path = (folder / "data").string();
-  configuration.inputs = {"words", "image"};
-  configuration.target = "labels";
-  configuration.weights = "weights";
-  configuration.lengths = "lengths";
-  const auto data = open_dataset(configuration, Split::train, 1);
+// Three samples of up to four words.
+class TensorFileTest : public ::testing::Test {
+ protected:
+  TensorFileTest() {
+    save_tensors(folder_ / "data", {{"words", at::arange(12, at::kInt).view({3, 4})},
+                                    {"lengths", at::tensor({2, 4, 1}, at::kLong)},
+                                    {"labels", at::arange(-5, 7, at::kLong).view({3, 4})},
+                                    {"weights", at::ones({3, 4})},
+                                    {"image", at::zeros({3, 2, 2}, at::kHalf)}});
+    configuration_.kind = DataKind::safetensors;
+    configuration_.path = (folder_ / "data").string();
+    configuration_.inputs = {"words", "image"};
+    configuration_.target = "labels";
+    configuration_.weights = "weights";
+    configuration_.lengths = "lengths";
+  }
+
+  [[nodiscard]] std::string refusal() const {
+    try {
+      open_dataset(configuration_, Split::train, 1);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  testing::ScratchFolder folder_;
+  DatasetConfiguration configuration_;
+};
+
+TEST_F(TensorFileTest, has_samples_of_unlike_cost) {
+  const auto data = open_dataset(configuration_, Split::train, 1);
   EXPECT_EQ(data->size(), 3);
   EXPECT_EQ(data->num_classes(), 7);
   EXPECT_EQ(data->costliest(4), (std::vector<std::int64_t>{1, 0, 2, 1}));
-  const Batch batch = data->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
+}
+
+TEST_F(TensorFileTest, samples_are_cut_to_the_longest_among_them) {
+  const Batch batch = open_dataset(configuration_, Split::train, 1)->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
   EXPECT_TRUE(batch.inputs[0].equal(at::tensor({8, 9, 0, 1}, at::kLong).view({2, 2})));
   EXPECT_EQ(batch.inputs[1].sizes(), (std::vector<std::int64_t>{2, 2, 2}));
-  EXPECT_EQ(batch.inputs[1].scalar_type(), at::kDouble);
   EXPECT_TRUE(batch.targets.equal(at::tensor({3, 4, -5, -4}, at::kLong).view({2, 2})));
-  EXPECT_EQ(batch.weights.scalar_type(), at::kDouble);
+}
 
-  const auto refusal = [&](auto change) {
-    DatasetConfiguration other = configuration;
-    change(other);
-    try {
-      open_dataset(other, Split::train, 1);
-    } catch (const UserError& error) {
-      return std::string(error.what());
-    }
-    return std::string("none");
-  };
-  EXPECT_NE(refusal([](auto& c) { c.target = "label"; }).find("no tensor \"label\": write one of"), std::string::npos);
-  EXPECT_NE(refusal([](auto& c) { c.lengths = "labels"; }).find("one whole number per sample"), std::string::npos);
-  EXPECT_NE(refusal([](auto& c) { c.weights = "lengths"; }).find("of the target's shape"), std::string::npos);
-  EXPECT_NE(refusal([](auto& c) { c.path = "/nonexistent"; }).find("/nonexistent"), std::string::npos);
+TEST_F(TensorFileTest, numbers_that_are_computed_with_have_the_type_that_is_asked_for) {
+  const Batch batch = open_dataset(configuration_, Split::train, 1)->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
+  EXPECT_EQ(batch.inputs[1].scalar_type(), at::kDouble);
+  EXPECT_EQ(batch.weights.scalar_type(), at::kDouble);
+}
+
+TEST_F(TensorFileTest, a_tensor_that_is_not_there_is_answered_with_those_that_are) {
+  configuration_.target = "label";
+  EXPECT_NE(refusal().find("no tensor \"label\": write one of"), std::string::npos) << refusal();
+}
+
+TEST_F(TensorFileTest, lengths_are_one_whole_number_a_sample) {
+  configuration_.lengths = "labels";
+  EXPECT_NE(refusal().find("one whole number per sample"), std::string::npos) << refusal();
+}
+
+TEST_F(TensorFileTest, weights_are_of_the_targets_shape) {
+  configuration_.weights = "lengths";
+  EXPECT_NE(refusal().find("of the target's shape"), std::string::npos) << refusal();
+}
+
+TEST_F(TensorFileTest, a_file_that_is_not_there_is_named) {
+  configuration_.path = "/nonexistent";
+  EXPECT_NE(refusal().find("/nonexistent"), std::string::npos) << refusal();
 }
 
 DatasetConfiguration file_of(const testing::ScratchFolder& folder, const std::vector<NamedTensor>& tensors) {

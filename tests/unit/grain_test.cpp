@@ -65,35 +65,50 @@ double brute_force(std::int64_t batch, std::int64_t grain, const std::vector<Ran
   return best;
 }
 
+struct GrainCase {
+  std::vector<RankCost> ranks;
+  std::int64_t grain = 0;
+  std::int64_t batch = 0;
+};
+
+GrainCase random_case(std::mt19937& generator) {
+  GrainCase made;
+  for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r) made.ranks.push_back(random_rank(generator));
+  made.grain = std::uniform_int_distribution<std::int64_t>(1, 12)(generator);
+  made.batch = std::uniform_int_distribution<std::int64_t>(1, 8 * made.grain)(generator);
+  return made;
+}
+
+// Calls are counted along the global batch; its last one may be short.
+void expect_whole_calls(const Plan& plan, const GrainCase& of) {
+  std::int64_t begin = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    for (const auto& [size, count] : rank.micro_batches) {
+      EXPECT_EQ(begin % of.grain, 0);
+      EXPECT_TRUE(size == of.grain || begin + size == of.batch);
+      begin += size * count;
+    }
+  }
+  EXPECT_EQ(begin, of.batch);
+}
+
 TEST(GrainTest, no_split_into_calls_is_faster) {
   std::mt19937 generator(11);
   int impossible = 0;
   for (int trial = 0; trial < 600; ++trial) {
-    std::vector<RankCost> ranks;
-    for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r) ranks.push_back(random_rank(generator));
-    const std::int64_t grain = std::uniform_int_distribution<std::int64_t>(1, 12)(generator);
-    const std::int64_t batch = std::uniform_int_distribution<std::int64_t>(1, 8 * grain)(generator);
-    const double expected = brute_force(batch, grain, ranks);
+    const GrainCase drawn = random_case(generator);
+    const double expected = brute_force(drawn.batch, drawn.grain, drawn.ranks);
     PlannerOptions options;
-    options.grain = grain;
-    const GrainSplit split = split_by_grain(batch, grain, ranks);
+    options.grain = drawn.grain;
+    const GrainSplit split = split_by_grain(drawn.batch, drawn.grain, drawn.ranks);
+    EXPECT_EQ(split.calls.empty(), expected == k_infinite) << trial;
     if (split.calls.empty()) {
-      EXPECT_EQ(expected, k_infinite) << trial;
       ++impossible;
-      EXPECT_THROW(plan_global_batch(batch, ranks, options), UserError);
+      EXPECT_THROW(plan_global_batch(drawn.batch, drawn.ranks, options), UserError);
       continue;
     }
     EXPECT_NEAR(split.slowest_seconds, expected, 1e-9 * expected) << trial;
-    const Plan plan = plan_global_batch(batch, ranks, options);
-    std::int64_t begin = 0;
-    for (const RankPlan& rank : plan.ranks) {
-      for (const auto& [size, count] : rank.micro_batches) {
-        EXPECT_EQ(begin % grain, 0) << "calls are counted along the global batch";
-        EXPECT_TRUE(size == grain || begin + size == batch);
-        begin += size * count;
-      }
-    }
-    EXPECT_EQ(begin, batch);
+    expect_whole_calls(plan_global_batch(drawn.batch, drawn.ranks, options), drawn);
   }
   EXPECT_GT(impossible, 0);
   EXPECT_LT(impossible, 300);

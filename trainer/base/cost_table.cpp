@@ -2,6 +2,8 @@
 
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,10 +15,10 @@ void check(const std::vector<TimedSize>& points) {
   if (points.empty()) throw UserError("a table of step times is empty: give at least one [size, seconds]");
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto& [size, seconds] = points[i];
-    if (size < 1) throw UserError("a table of step times holds the size " + std::to_string(size) + ": sizes begin at 1");
+    if (size < 1) throw UserError(fmt::format("a table of step times holds the size {}: sizes begin at 1", size));
     if (!std::isfinite(seconds) || seconds < 0.0)
-      throw UserError("the time of size " + std::to_string(size) + " is " + std::to_string(seconds) + ": write seconds, 0 or more");
-    if (i > 0 && points[i - 1].size == size) throw UserError("a table of step times holds the size " + std::to_string(size) + " twice");
+      throw UserError(fmt::format("the time of size {} is {:f}: write seconds, 0 or more", size, seconds));
+    if (i > 0 && points[i - 1].size == size) throw UserError(fmt::format("a table of step times holds the size {} twice", size));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "trainer/io/json_reader.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -157,7 +158,7 @@ class LockedFolder {
 
 fs::path free_name(const fs::path& wanted) {
   fs::path name = wanted;
-  for (int number = 2; fs::exists(fs::symlink_status(name)); ++number) name = wanted.string() + "-" + std::to_string(number);
+  for (int number = 2; fs::exists(fs::symlink_status(name)); ++number) name = fmt::format("{}-{}", wanted.string(), number);
   return name;
 }
 
@@ -202,8 +203,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
   if (!fs::is_regular_file(file, error)) throw UserError(file.string() + " is missing, or no file");
   const std::uint64_t bytes = fs::file_size(file);
   const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
-  if (bytes != expected)
-    throw UserError(file.string() + " is torn: it has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(expected));
+  if (bytes != expected) throw UserError(fmt::format("{} is torn: it has {} bytes, the manifest says {}", file.string(), bytes, expected));
   if (checksum_text(file) != said.field("checksum").text())
     throw UserError(file.string() + " was altered: its checksum is not the manifest's");
 }
@@ -228,9 +228,7 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
     : checkpoints_(checkpoints), step_(step) {
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   remove_partial_ones(checkpoints);
-  std::string name = ".";
-  name.append(k_prefix).append(std::to_string(step)).append(".partial");
-  partial_ = std::make_unique<PartialFolder>(checkpoints / name);
+  partial_ = std::make_unique<PartialFolder>(checkpoints / fmt::format(".{}{}.partial", k_prefix, step));
   fill(partial_->path(), files);
 }
 

@@ -4,6 +4,8 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/io/json_reader.hpp"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 namespace onebatch {
@@ -62,7 +64,7 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
   const Json json = JsonReader::parse(text, origin);
   const JsonReader reader(json, origin + ":");
   if (reader.field("format").json() != k_format)
-    throw UserError(origin + ": format " + json.at("format").dump() + ", this program reads " + std::to_string(k_format));
+    throw UserError(fmt::format("{}: format {}, this program reads {}", origin, json.at("format").dump(), k_format));
   RunState state;
   state.step = count(reader, "step", 0);
   state.position = {count(reader, "epoch", 0), count(reader, "consumed_in_epoch", 0), count(reader, "consumed_samples", 0)};
@@ -70,8 +72,7 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
   state.world_size = static_cast<int>(reader.field("world_size").integer(1, INT32_MAX));
   state.devices = read_devices(reader.field("devices"));
   if (state.devices.size() != static_cast<std::size_t>(state.world_size))
-    throw UserError(origin + " names " + std::to_string(state.devices.size()) + " devices of " + std::to_string(state.world_size) +
-                    " rank(s)");
+    throw UserError(fmt::format("{} names {} devices of {} rank(s)", origin, state.devices.size(), state.world_size));
   state.identity = read_identity(reader.field("configuration"));
   if (reader.has("loss_scale")) {
     const JsonReader scale = reader.field("loss_scale");

@@ -5,6 +5,7 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -49,8 +50,8 @@ void check_augmentation(const AugmentConfiguration& configuration, const Dataset
   const bool images = shape.size() == 3 && data.gather({}, at::kFloat).inputs.front().is_floating_point();
   if (!images) throw UserError("data.augment is for images [C, H, W] of floating-point numbers: leave it out");
   if (configuration.crop_padding >= std::min(shape[1], shape[2]))
-    throw UserError("data.augment.crop_padding = " + std::to_string(configuration.crop_padding) + ": write less than the images' " +
-                    std::to_string(std::min(shape[1], shape[2])) + " pixels");
+    throw UserError(fmt::format("data.augment.crop_padding = {}: write less than the images' {} pixels", configuration.crop_padding,
+                                std::min(shape[1], shape[2])));
 }
 
 at::Tensor augmented(const at::Tensor& images, const AugmentConfiguration& configuration, std::uint64_t seed, std::int64_t step,

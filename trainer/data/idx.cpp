@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
 #include <zlib.h>
 
 #include <array>
@@ -78,9 +79,8 @@ IdxArray read_idx(const fs::path& file, std::int64_t num_dimensions) {
   std::array<std::uint8_t, 4> magic{};
   reader.read(magic.data(), magic.size(), "magic number");
   if (magic[0] != 0 || magic[1] != 0) fail(file, "is not an IDX file: its magic number does not begin with two zero bytes");
-  if (magic[2] != 0x08) fail(file, "holds elements of IDX type " + std::to_string(magic[2]) + "; only unsigned bytes (8) are read");
-  if (magic[3] != num_dimensions)
-    fail(file, "has " + std::to_string(magic[3]) + " dimension(s), " + std::to_string(num_dimensions) + " were expected");
+  if (magic[2] != 0x08) fail(file, fmt::format("holds elements of IDX type {}; only unsigned bytes (8) are read", magic[2]));
+  if (magic[3] != num_dimensions) fail(file, fmt::format("has {} dimension(s), {} were expected", magic[3], num_dimensions));
   IdxArray array;
   for (std::int64_t i = 0; i < num_dimensions; ++i) {
     std::array<std::uint8_t, 4> size{};

@@ -5,13 +5,13 @@
 #include "trainer/device/memory_budget.hpp"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <new>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -21,10 +21,6 @@ namespace {
 
 // Of the memory that a rank may have on the host: the rest is for the data set, libraries' own buffers and everyone else.
 constexpr double k_host_memory_share = 0.8;
-
-std::string mebibytes(std::int64_t bytes) {
-  return std::to_string(bytes >> 20) + " MiB";
-}
 
 class CpuDevice final : public ComputeDevice {
  public:
@@ -78,17 +74,15 @@ class CpuDevice final : public ComputeDevice {
 
 std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& request) {
   const auto rank = static_cast<std::size_t>(request.rank);
-  if (rank >= request.simulate.size()) {
-    throw UserError("rank " + std::to_string(rank) + " has no device to play: simulate.devices lists " +
-                    std::to_string(request.simulate.size()) + "; add devices or start fewer ranks (mpirun -np " +
-                    std::to_string(request.simulate.size()) + ")");
-  }
+  if (rank >= request.simulate.size())
+    throw UserError(
+        fmt::format("rank {0} has no device to play: simulate.devices lists {1}; add devices or start fewer ranks (mpirun -np {1})", rank,
+                    request.simulate.size()));
   const SimulatedDevice& played = request.simulate[rank];
   const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
-  std::ostringstream name;
-  name << "cpu playing " << (played.memory_bytes > 0 ? mebibytes(played.memory_bytes) : "any memory")
-       << (played.step_seconds.empty() ? "" : " by given times") << " at " << played.slowdown << "x";
-  return std::make_unique<CpuDevice>(limit, played, name.str());
+  const std::string memory = played.memory_bytes > 0 ? fmt::format("{} MiB", played.memory_bytes >> 20) : "any memory";
+  const char* times = played.step_seconds.empty() ? "" : " by given times";
+  return std::make_unique<CpuDevice>(limit, played, fmt::format("cpu playing {}{} at {:g}x", memory, times, played.slowdown));
 }
 
 std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {

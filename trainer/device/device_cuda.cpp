@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ std::string bus_id(int index) {
 
 // CUDA writes 12.4 as 12040.
 std::string cuda_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
 std::string libtorch_text() {
@@ -39,8 +40,10 @@ std::string libtorch_text() {
 std::string why_the_driver_does_not_do() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0 || driver / 1000 >= CUDART_VERSION / 1000) return "";
-  return "the NVIDIA driver serves CUDA up to " + cuda_text(driver) + ", and this program is built with " + libtorch_text() +
-         ": update the driver, or build with LIBTORCH_ROOT set to a LibTorch for CUDA " + std::to_string(driver / 1000);
+  return fmt::format(
+      "the NVIDIA driver serves CUDA up to {}, and this program is built with {}: update the driver, or build with LIBTORCH_ROOT set to a "
+      "LibTorch for CUDA {}",
+      cuda_text(driver), libtorch_text(), driver / 1000);
 }
 
 // A card may be too old for LibTorch's kernels: the first one that is launched shows it.
@@ -52,11 +55,10 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
     c10::cuda::CUDACachingAllocator::emptyCache();
   } catch (const c10::Error& error) {
     if (std::string_view(error.what_without_backtrace()).find(k_cudas_words) == std::string_view::npos) throw;
-    throw UserError(
-        std::string(properties.name) + " has compute capability " + std::to_string(properties.major) + "." +
-        std::to_string(properties.minor) + ", for which " + libtorch_text() +
-        " has no kernels: build with LIBTORCH_ROOT set to one that has them (torch 2.7.1's for CUDA 12.6 serves cards from Maxwell to "
-        "Hopper), or write run.device = \"cpu\"");
+    throw UserError(fmt::format(
+        "{} has compute capability {}.{}, for which {} has no kernels: build with LIBTORCH_ROOT set to one that has them (torch 2.7.1's "
+        "for CUDA 12.6 serves cards from Maxwell to Hopper), or write run.device = \"cpu\"",
+        std::string_view(properties.name), properties.major, properties.minor, libtorch_text()));
   }
 }
 
@@ -131,8 +133,8 @@ std::vector<std::string> describe_cuda_devices(const Topology& topology) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) continue;
     const std::string id = bus_id(index);
-    lines.push_back(std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 20) + " MiB, PCI " + id +
-                    ", near processors " + processor_list(topology.processors_near(id)));
+    lines.push_back(fmt::format("{}, {} MiB, PCI {}, near processors {}", std::string_view(properties.name),
+                                properties.totalGlobalMem >> 20, id, processor_list(topology.processors_near(id))));
   }
   return lines;
 }

@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <malloc.h>
 
@@ -76,8 +77,8 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   }
 
   [[noreturn]] void throw_out_of_memory(std::int64_t bytes, const char* why) {
-    const std::string words = "out of memory: tried to allocate " + std::to_string(bytes) + " bytes, " + std::to_string(current_) + " of " +
-                              std::to_string(limit_) + " are in use (" + why + ")";
+    const std::string words =
+        fmt::format("out of memory: tried to allocate {} bytes, {} of {} are in use ({})", bytes, current_.load(), limit_.load(), why);
     {
       const std::lock_guard lock(refusal_mutex_);
       last_refusal_ = words;

@@ -4,11 +4,10 @@
 #include <xxhash.h>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 #include <vector>
 
@@ -68,10 +67,7 @@ Checksum ChecksumStream::value() const {
 }
 
 std::string to_text(const Checksum& checksum) {
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(checksum.high),
-                static_cast<unsigned long long>(checksum.low));
-  return text.data();
+  return fmt::format("{:016x}{:016x}", checksum.high, checksum.low);
 }
 
 Checksum checksum_of(const std::filesystem::path& file, ReadFrom where) {

@@ -1,5 +1,7 @@
 #include "trainer/io/json_reader.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 
 nlohmann::json JsonReader::parse(std::string_view text, std::string_view origin, int max_depth) {
@@ -10,10 +12,10 @@ nlohmann::json JsonReader::parse(std::string_view text, std::string_view origin,
   };
   try {
     auto json = nlohmann::json::parse(text, guard);
-    if (too_deep) throw UserError(std::string(origin) + ": nested deeper than " + std::to_string(max_depth));
+    if (too_deep) throw UserError(fmt::format("{}: nested deeper than {}", origin, max_depth));
     return json;
   } catch (const nlohmann::json::exception& error) {
-    throw UserError(std::string(origin) + " is not JSON: " + error.what());
+    throw UserError(fmt::format("{} is not JSON: {}", origin, error.what()));
   }
 }
 
@@ -24,7 +26,7 @@ JsonReader JsonReader::field(const char* key) const {
 }
 
 JsonReader JsonReader::item(std::size_t index) const {
-  return {json_.at(index), place_ + "[" + std::to_string(index) + "]"};
+  return {json_.at(index), fmt::format("{}[{}]", place_, index)};
 }
 
 std::size_t JsonReader::array_size(const char* what) const {
@@ -33,7 +35,7 @@ std::size_t JsonReader::array_size(const char* what) const {
 }
 
 std::int64_t JsonReader::integer(std::int64_t least, std::int64_t most) const {
-  const std::string range = "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  const std::string range = fmt::format("must be a whole number from {} to {}", least, most);
   if (!json_.is_number_integer()) fail(range);
   if (json_.is_number_unsigned() && json_.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) fail(range);
   const auto value = json_.get<std::int64_t>();
@@ -43,7 +45,7 @@ std::int64_t JsonReader::integer(std::int64_t least, std::int64_t most) const {
 
 double JsonReader::number_at_least(double least) const {
   const double value = json_.is_number() ? json_.get<double>() : std::nan("");
-  if (!std::isfinite(value) || value < least) fail("must be a finite number, " + std::to_string(least) + " or more");
+  if (!std::isfinite(value) || value < least) fail(fmt::format("must be a finite number, {:f} or more", least));
   return value;
 }
 

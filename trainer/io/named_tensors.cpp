@@ -6,6 +6,7 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -37,7 +38,7 @@ std::vector<std::byte> host_bytes(const at::Tensor& tensor) {
 
 void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes) {
   if (bytes.size() != tensor.nbytes())
-    throw std::invalid_argument("a tensor of " + std::to_string(tensor.nbytes()) + " bytes cannot take " + std::to_string(bytes.size()));
+    throw std::invalid_argument(fmt::format("a tensor of {} bytes cannot take {}", tensor.nbytes(), bytes.size()));
   if (bytes.empty()) return;
   const at::NoGradGuard no_grad;
   if (tensor.is_cpu() && tensor.is_contiguous()) {

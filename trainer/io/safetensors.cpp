@@ -4,6 +4,8 @@
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -70,7 +72,7 @@ SafetensorsEntry read_entry(const std::string& name, const JsonReader& tensor) {
   entry.begin = static_cast<std::uint64_t>(offsets.item(0).integer(0, k_largest));
   entry.end = static_cast<std::uint64_t>(offsets.item(1).integer(0, k_largest));
   if (entry.end < entry.begin || entry.end - entry.begin != bytes)
-    offsets.fail("do not span the " + std::to_string(bytes) + " bytes of dtype and shape");
+    offsets.fail(fmt::format("do not span the {} bytes of dtype and shape", bytes));
   return entry;
 }
 
@@ -81,11 +83,10 @@ void check_layout(const fs::path& file, SafetensorsHeader& header, std::uint64_t
   std::uint64_t expected = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin != expected)
-      fail(file,
-           "tensor " + entry.name + " begins at byte " + std::to_string(entry.begin) + " of the data, not at " + std::to_string(expected));
+      fail(file, fmt::format("tensor {} begins at byte {} of the data, not at {}", entry.name, entry.begin, expected));
     expected = entry.end;
   }
-  if (expected != data_bytes) fail(file, "its tensors need " + std::to_string(expected) + " bytes, it has " + std::to_string(data_bytes));
+  if (expected != data_bytes) fail(file, fmt::format("its tensors need {} bytes, it has {}", expected, data_bytes));
 }
 
 // nlohmann keeps the last of two equal keys in silence; the format forbids them.
@@ -109,7 +110,7 @@ std::string read_header_text(const fs::path& file, std::uint64_t file_bytes) {
   std::uint64_t length = 0;
   for (std::size_t i = k_length_bytes; i-- > 0;) length = (length << 8) | bytes[i];
   if (length > file_bytes - k_length_bytes || length > k_longest_header)
-    fail(file, "its header is said to have " + std::to_string(length) + " bytes");
+    fail(file, fmt::format("its header is said to have {} bytes", length));
   std::string text(static_cast<std::size_t>(length), '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(length))) fail(file, "its header cannot be read");
   return text;

@@ -1,5 +1,6 @@
 #include "trainer/io/zip_file.hpp"
 
+#include <fmt/format.h>
 #include <zip.h>
 #include <zlib.h>
 
@@ -57,10 +58,10 @@ bool is_folder(zip_t* zip, zip_uint64_t index) {
 void check_claims(const ZipRecord& record, const zip_stat_t& stat) {
   if (stat.encryption_method != ZIP_EM_NONE) fail(record.name, "is encrypted");
   if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE)
-    fail(record.name, "is packed by method " + std::to_string(stat.comp_method) + ", which LibTorch does not read");
+    fail(record.name, fmt::format("is packed by method {}, which LibTorch does not read", stat.comp_method));
   const bool stored = stat.comp_method == ZIP_CM_STORE;
   if (stored ? stat.size != stat.comp_size : stat.size / k_most_packed > stat.comp_size)
-    fail(record.name, "is said to hold " + std::to_string(stat.size) + " bytes, in " + std::to_string(stat.comp_size));
+    fail(record.name, fmt::format("is said to hold {} bytes, in {}", stat.size, stat.comp_size));
 }
 
 // To its end, where the library compares size and checksum.
@@ -77,7 +78,7 @@ void read_record(zip_t* zip, zip_uint64_t index, bool kept, ZipRecord& record) {
     if (total > record.bytes) break;
     if (kept) record.content.append(block, 0, static_cast<std::size_t>(read));
   }
-  if (total != record.bytes) fail(record.name, "does not hold the " + std::to_string(record.bytes) + " bytes that it is said to");
+  if (total != record.bytes) fail(record.name, fmt::format("does not hold the {} bytes that it is said to", record.bytes));
 }
 
 }  // namespace

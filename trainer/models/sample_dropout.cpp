@@ -6,6 +6,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -34,10 +35,10 @@ float* fill(float* value, std::uint64_t key, at::IntArrayRef sizes, std::uint64_
 
 at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t layer, const ForwardContext& context) {
   const auto samples = static_cast<std::int64_t>(context.samples.size());
-  if (sizes.empty() || samples == 0 || sizes[0] % samples != 0) {
-    throw UserError("dropout of " + std::to_string(sizes.empty() ? 0 : sizes[0]) + " rows, but the micro-batch has " +
-                    std::to_string(samples) + " samples: give the model's dropouts inputs whose first dimension is the batch");
-  }
+  if (sizes.empty() || samples == 0 || sizes[0] % samples != 0)
+    throw UserError(fmt::format(
+        "dropout of {} rows, but the micro-batch has {} samples: give the model's dropouts inputs whose first dimension is the batch",
+        sizes.empty() ? 0 : sizes[0], samples));
   at::Tensor noise = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
   std::vector<std::int64_t> of_sample = sizes.slice(1).vec();
   if (sizes[0] != samples) of_sample.insert(of_sample.begin(), sizes[0] / samples);

@@ -1,5 +1,7 @@
 #include "trainer/plan/plan_check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
@@ -12,7 +14,7 @@ std::int64_t count_of(const RankPlan& rank) {
 }
 
 std::string of_rank(std::size_t rank, const std::string& what) {
-  return "gives rank " + std::to_string(rank) + " " + what;
+  return fmt::format("gives rank {} {}", rank, what);
 }
 
 // What the user has fixed.
@@ -20,8 +22,7 @@ std::string against_settings(const RankPlan& rank, std::size_t r, const BatchCon
   if (batch.micro_batch_size.empty()) return {};
   const std::int64_t fixed = batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(r);
   for (const MicroBatchRun& run : rank.micro_batches) {
-    if (run.size > fixed)
-      return of_rank(r, "micro-batches of " + std::to_string(run.size) + ", but batch.micro_batch_size is " + std::to_string(fixed));
+    if (run.size > fixed) return of_rank(r, fmt::format("micro-batches of {}, but batch.micro_batch_size is {}", run.size, fixed));
   }
   return {};
 }
@@ -45,8 +46,7 @@ std::string against_grain(const Plan& plan, std::int64_t grain) {
     for (const auto& [size, count] : plan.ranks[r].micro_batches) {
       const bool rest = size == plan.global_batch_size % grain && count == 1 && done + size == plan.global_batch_size;
       if (size != grain && !rest)
-        return of_rank(
-            r, "micro-batches of " + std::to_string(size) + ", but run.deterministic = \"bitwise\" has calls of " + std::to_string(grain));
+        return of_rank(r, fmt::format("micro-batches of {}, but run.deterministic = \"bitwise\" has calls of {}", size, grain));
       done += size * count;
     }
   }
@@ -55,10 +55,9 @@ std::string against_grain(const Plan& plan, std::int64_t grain) {
 
 std::string against(const Plan& plan, const PlanGround& ground) {
   if (plan.ranks.size() != static_cast<std::size_t>(ground.world_size))
-    return "is for " + std::to_string(plan.ranks.size()) + " rank(s), but " + std::to_string(ground.world_size) + " were started";
+    return fmt::format("is for {} rank(s), but {} were started", plan.ranks.size(), ground.world_size);
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    if (plan.ranks[r].rank != static_cast<int>(r))
-      return "lists rank " + std::to_string(plan.ranks[r].rank) + " in the place of rank " + std::to_string(r);
+    if (plan.ranks[r].rank != static_cast<int>(r)) return fmt::format("lists rank {} in the place of rank {}", plan.ranks[r].rank, r);
     if (std::string wrong = against_settings(plan.ranks[r], r, ground.batch); !wrong.empty()) return wrong;
   }
   if (std::string wrong = against_lock_step(plan, ground.lock_step); !wrong.empty()) return wrong;
@@ -68,8 +67,8 @@ std::string against(const Plan& plan, const PlanGround& ground) {
 std::string against_steps(const Plan& plan, const BatchConfiguration& batch) {
   for (std::size_t r = 0; batch.gradient_accumulation_steps && r < plan.ranks.size(); ++r) {
     if (plan.ranks[r].samples > 0 && count_of(plan.ranks[r]) != *batch.gradient_accumulation_steps)
-      return of_rank(r, std::to_string(count_of(plan.ranks[r])) + " micro-batches, but batch.gradient_accumulation_steps is " +
-                            std::to_string(*batch.gradient_accumulation_steps));
+      return of_rank(r, fmt::format("{} micro-batches, but batch.gradient_accumulation_steps is {}", count_of(plan.ranks[r]),
+                                    *batch.gradient_accumulation_steps));
   }
   return {};
 }
@@ -79,15 +78,14 @@ std::string against_steps(const Plan& plan, const BatchConfiguration& batch) {
 std::string why_not_followed(const EpochPlan& plan, const PlanGround& ground) {
   const BatchConfiguration& batch = ground.batch;
   if (plan.full.global_batch_size != batch.global_batch_size)
-    return "is for a global batch of " + std::to_string(plan.full.global_batch_size) + ", but batch.global_batch_size is " +
-           std::to_string(batch.global_batch_size);
+    return fmt::format("is for a global batch of {}, but batch.global_batch_size is {}", plan.full.global_batch_size,
+                       batch.global_batch_size);
   if (std::string wrong = against(plan.full, ground); !wrong.empty()) return wrong;
   if (std::string wrong = against_steps(plan.full, batch); !wrong.empty()) return wrong;
   const std::int64_t left = batch.last_batch == LastBatch::drop ? 0 : ground.dataset_size % batch.global_batch_size;
   if (!plan.last || left == 0) return {};
   if (plan.last->global_batch_size != left)
-    return "has a last batch of " + std::to_string(plan.last->global_batch_size) + " samples, but this run's has " + std::to_string(left) +
-           ": its data is another";
+    return fmt::format("has a last batch of {} samples, but this run's has {}: its data is another", plan.last->global_batch_size, left);
   const std::string wrong = against(*plan.last, ground);
   return wrong.empty() ? "" : "for the last batch " + wrong;
 }

@@ -2,16 +2,18 @@
 
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
 
 std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfiguration& batch) {
   const auto& fixed = batch.micro_batch_size;
-  if (fixed.size() > 1 && fixed.size() != profile.ranks.size()) {
-    throw UserError("batch.micro_batch_size lists " + std::to_string(fixed.size()) + " sizes, but there are " +
-                    std::to_string(profile.ranks.size()) + " ranks: write one per rank, one for all, or \"auto\"");
-  }
+  if (fixed.size() > 1 && fixed.size() != profile.ranks.size())
+    throw UserError(
+        fmt::format("batch.micro_batch_size lists {} sizes, but there are {} ranks: write one per rank, one for all, or \"auto\"",
+                    fixed.size(), profile.ranks.size()));
   std::vector<RankCost> costs;
   for (std::size_t i = 0; i < profile.ranks.size(); ++i) {
     const RankProfile& rank = profile.ranks[i];

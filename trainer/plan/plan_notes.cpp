@@ -1,5 +1,7 @@
 #include "trainer/plan/plan_notes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
@@ -7,9 +9,9 @@ namespace onebatch {
 void note_idle_ranks(Plan& plan, const std::vector<RankCost>& ranks) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (plan.ranks[r].samples > 0) continue;
-    const std::string who = "rank " + std::to_string(r) + " (" + ranks[r].device + ") gets no samples: ";
-    plan.notes.push_back(who + (ranks[r].max_micro_batch < ranks[r].min_micro_batch ? "no micro-batch fits on it"
-                                                                                    : "any share would make the others wait for it"));
+    const bool fits = ranks[r].max_micro_batch >= ranks[r].min_micro_batch;
+    plan.notes.push_back(fmt::format("rank {} ({}) gets no samples: {}", r, ranks[r].device,
+                                     fits ? "any share would make the others wait for it" : "no micro-batch fits on it"));
   }
 }
 
@@ -36,13 +38,13 @@ void note_small_statistics(Plan& plan, const std::vector<RankCost>& ranks, const
   const bool room = options.lock_step || std::ranges::all_of(ranks, [&](const RankCost& rank) {
                       return rank.max_micro_batch >= 2 * options.preferred_micro_batch - 1;
                     });
-  const std::string why = fixed ? "[batch] fixes micro-batches or their number"
-                                : (room ? "a batch of " + std::to_string(plan.global_batch_size) + " has no more for each of " +
-                                              std::to_string(ranks.size()) + " rank(s)"
-                                        : "memory does not hold more");
-  plan.notes.push_back("BatchNorm takes statistics of as few as " + std::to_string(*least) +
-                       " samples, fewer than batch_norm.min_micro_batch_size = " + std::to_string(options.preferred_micro_batch) + ": " +
-                       why);
+  const std::string why =
+      fixed ? "[batch] fixes micro-batches or their number"
+            : (room ? fmt::format("a batch of {} has no more for each of {} rank(s)", plan.global_batch_size, ranks.size())
+                    : "memory does not hold more");
+  plan.notes.push_back(
+      fmt::format("BatchNorm takes statistics of as few as {} samples, fewer than batch_norm.min_micro_batch_size = {}: {}", *least,
+                  options.preferred_micro_batch, why));
 }
 
 }  // namespace onebatch

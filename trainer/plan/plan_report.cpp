@@ -1,10 +1,9 @@
 #include "trainer/plan/plan_report.hpp"
 
-#include "trainer/base/formatted.hpp"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 namespace onebatch {
 namespace {
@@ -14,18 +13,18 @@ constexpr std::size_t k_most_single_rows = 16;
 using Row = std::array<std::string, 6>;
 
 std::string milliseconds(double seconds) {
-  return formatted("%.2f ms", seconds * 1e3);
+  return fmt::format("{:.2f} ms", seconds * 1e3);
 }
 
 std::string micro_batches(const std::vector<MicroBatchRun>& runs) {
   std::string text;
-  for (const auto& [size, count] : runs) text += (text.empty() ? "" : " + ") + std::to_string(count) + "x" + std::to_string(size);
+  for (const auto& [size, count] : runs) text += fmt::format("{}{}x{}", text.empty() ? "" : " + ", count, size);
   return text.empty() ? "none" : text;
 }
 
 // Ranks that follow each other and do the same.
 std::string ranks_of(const RankPlan& first, const RankPlan& last) {
-  return first.rank == last.rank ? std::to_string(first.rank) : std::to_string(first.rank) + "-" + std::to_string(last.rank);
+  return first.rank == last.rank ? std::to_string(first.rank) : fmt::format("{}-{}", first.rank, last.rank);
 }
 
 Row row_of(const RankPlan& rank, const RankPlan& last) {
@@ -34,7 +33,7 @@ Row row_of(const RankPlan& rank, const RankPlan& last) {
           std::to_string(rank.samples),
           micro_batches(rank.micro_batches),
           milliseconds(rank.predicted_seconds),
-          formatted("%.1f %%", rank.idle_fraction * 100.0)};
+          fmt::format("{:.1f} %", rank.idle_fraction * 100.0)};
 }
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -58,7 +57,7 @@ std::string aligned(const std::vector<Row>& rows) {
 
 std::string compared(const char* name, const std::optional<double>& seconds, double planned) {
   if (!seconds) return std::string(name) + " does not fit";
-  return std::string(name) + " " + milliseconds(*seconds) + formatted(" (%.2fx)", planned > 0.0 ? *seconds / planned : 1.0);
+  return fmt::format("{} {} ({:.2f}x)", name, milliseconds(*seconds), planned > 0.0 ? *seconds / planned : 1.0);
 }
 
 }  // namespace
@@ -75,10 +74,10 @@ std::string plan_table(const Plan& plan) {
     rows.push_back(row_of(plan.ranks[r], plan.ranks[last]));
     r = last + 1;
   }
-  std::string text = "plan for a global batch of " + std::to_string(plan.global_batch_size) + "\n" + aligned(rows);
-  text += "step " + milliseconds(plan.predicted_step_seconds) + "; " +
-          compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds) + ", " +
-          compared("a split by memory", plan.memory_split_seconds, plan.predicted_step_seconds) + "\n";
+  std::string text = fmt::format("plan for a global batch of {}\n{}", plan.global_batch_size, aligned(rows));
+  text += fmt::format("step {}; {}, {}\n", milliseconds(plan.predicted_step_seconds),
+                      compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds),
+                      compared("a split by memory", plan.memory_split_seconds, plan.predicted_step_seconds));
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
 }

@@ -7,6 +7,8 @@
 #include "trainer/plan/share_search.hpp"
 #include "trainer/plan/straggler.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -153,18 +155,20 @@ TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks,
   for (const RankCost& rank : ranks) most += rank.max_micro_batch;
   if (most == 0) throw UserError("no rank can compute a single sample: every max_micro_batch is 0");
   const std::string steps = options.gradient_accumulation_steps ? std::to_string(*options.gradient_accumulation_steps) : "any number of";
-  throw UserError("no split of a global batch of " + std::to_string(batch) + " over " + std::to_string(ranks.size()) + " rank(s) has " +
-                  steps + " micro-batches each that fit (all largest sizes together: " + std::to_string(most) +
-                  "): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size");
+  throw UserError(
+      fmt::format("no split of a global batch of {} over {} rank(s) has {} micro-batches each that fit (all largest sizes "
+                  "together: {}): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size",
+                  batch, ranks.size(), steps, most));
 }
 
 void check_room(std::int64_t batch, const std::vector<RankCost>& ranks, const TableSet& tables) {
   if (std::ranges::none_of(ranks, [](const RankCost& rank) { return rank.share_memory.has_value(); })) return;
   const std::int64_t room = room_for(batch, tables);
   if (room >= batch) return;
-  throw DoesNotFitError("exact BatchNorm keeps something of every sample until the step ends, and of the global batch of " +
-                        std::to_string(batch) + " the devices have memory for " + std::to_string(room) +
-                        ": a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller batch.global_batch_size");
+  throw DoesNotFitError(fmt::format(
+      "exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} the devices have memory "
+      "for {}: a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller batch.global_batch_size",
+      batch, room));
 }
 
 // What is fixed leaves a remainder that the model refuses: then fixed sizes are the largest there may be.
@@ -179,15 +183,16 @@ Plan plan_without_remainder(std::int64_t batch, const std::vector<RankCost>& ran
     rank.fixed_micro_batch.reset();
   }
   if (least == 1) throw_no_split(batch, ranks, options);
-  const std::string needed = "micro-batches of at least " + std::to_string(least) + ", which this model's BatchNorm needs";
+  const std::string needed = fmt::format("micro-batches of at least {}, which this model's BatchNorm needs", least);
   if (!fixed)
-    throw UserError("a batch of " + std::to_string(batch) + " sample(s) cannot be split into " + needed +
-                    ": write another batch.global_batch_size, or, if it is the short last batch of an epoch, batch.last_batch = \"drop\"");
+    throw UserError(
+        fmt::format("a batch of {} sample(s) cannot be split into {}: write another batch.global_batch_size, or, if it is the "
+                    "short last batch of an epoch, batch.last_batch = \"drop\"",
+                    batch, needed));
   PlannerOptions free = options;
   free.gradient_accumulation_steps.reset();
   Plan plan = plan_global_batch(batch, relaxed, free);
-  plan.notes.push_back("what [batch] fixes splits " + std::to_string(batch) + " samples into no " + needed +
-                       ": some are smaller than fixed");
+  plan.notes.push_back(fmt::format("what [batch] fixes splits {} samples into no {}: some are smaller than fixed", batch, needed));
   return plan;
 }
 
@@ -253,7 +258,7 @@ Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const
 }  // namespace
 
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  if (global_batch_size < 1) throw UserError("batch.global_batch_size = " + std::to_string(global_batch_size) + ": write 1 or more");
+  if (global_batch_size < 1) throw UserError(fmt::format("batch.global_batch_size = {}: write 1 or more", global_batch_size));
   if (ranks.empty()) throw UserError("there are no ranks to plan for");
   if (options.grain > 0) return plan_by_grain(global_batch_size, ranks, options);
   if (options.lock_step) {

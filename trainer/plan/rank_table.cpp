@@ -2,6 +2,8 @@
 
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <new>
@@ -140,10 +142,9 @@ void RankTable::make_room(std::size_t wanted) {
     best_.resize(wanted);  // GCC 12 makes each entry wait for the one before it where resize() itself is given the value
   } catch (const std::bad_alloc&) {
     throw UserError(
-        "a plan that gives one rank " + std::to_string(wanted - 1) + " samples of a step takes " +
-        std::to_string(wanted * sizeof(Best) >> 20) +
-        " MiB of memory to find, which cannot be had: write a smaller batch.global_batch_size (at most 2^30 a rank), or batches "
-        "no larger than the data set");
+        fmt::format("a plan that gives one rank {} samples of a step takes {} MiB of memory to find, which cannot be had: write a smaller "
+                    "batch.global_batch_size (at most 2^30 a rank), or batches no larger than the data set",
+                    wanted - 1, wanted * sizeof(Best) >> 20));
   }
 }
 

@@ -1,6 +1,6 @@
 #include "trainer/probe/memory_use.hpp"
 
-#include "trainer/base/formatted.hpp"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ std::string amount(double bytes) {
   constexpr double k_unit = 1024.0;
   const bool small = bytes < k_unit * k_unit;
   const double value = bytes / (small ? k_unit : k_unit * k_unit);
-  return formatted(value < 100.0 ? "%.1f %s" : "%.0f %s", value, small ? "KiB" : "MiB");
+  return fmt::format("{:.{}f} {}", value, value < 100.0 ? 1 : 0, small ? "KiB" : "MiB");
 }
 
 void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_t resident_bytes) {
@@ -47,7 +47,7 @@ void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_
 std::string memory_text(const MemoryUse& memory) {
   std::string text;
   const auto say = [&](const char* what, double bytes) {
-    if (bytes > 0.0) text += (text.empty() ? "" : ", ") + std::string(what) + " " + amount(bytes);
+    if (bytes > 0.0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, amount(bytes));
   };
   say("parameters", static_cast<double>(memory.parameters_bytes));
   say("buffers", static_cast<double>(memory.buffers_bytes));
@@ -69,13 +69,13 @@ void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor) {
 std::string too_large_text(const RankProfile& rank, std::int64_t least) {
   const MemoryUse& memory = rank.memory;
   const std::int64_t left = rank.memory_limit_bytes - standing(memory);
-  std::string text = "not even " + std::to_string(least) + " sample(s) fit on " + rank.device + " (limit " +
-                     amount(static_cast<double>(rank.memory_limit_bytes)) + "): " + memory_text(memory) + "; " +
-                     (left > 0 ? "the " + amount(static_cast<double>(left)) + " that are left are too little for activations and workspace"
-                               : std::string("that alone is too much")) +
-                     ". What would help: ";
+  const std::string lacks =
+      left > 0 ? fmt::format("the {} that are left are too little for activations and workspace", amount(static_cast<double>(left)))
+               : "that alone is too much";
+  std::string text = fmt::format("not even {} sample(s) fit on {} (limit {}): {}; {}. What would help: ", least, rank.device,
+                                 amount(static_cast<double>(rank.memory_limit_bytes)), memory_text(memory), lacks);
   if (memory.optimizer_bytes > 0)
-    text += "optimizer.kind = \"sgd\" without momentum (frees " + amount(static_cast<double>(memory.optimizer_bytes)) + "); ";
+    text += fmt::format("optimizer.kind = \"sgd\" without momentum (frees {}); ", amount(static_cast<double>(memory.optimizer_bytes)));
   if (left > 0 && !rank.recomputes) text += "memory.recompute = \"auto\" (activations are computed again instead of kept); ";
   text += 2 * memory.parameters_bytes > left ? "a smaller model; " : "smaller samples or a model with fewer activations; ";
   return text + "a device with more memory";

@@ -18,6 +18,7 @@
 #include "trainer/step/graph_step.hpp"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -178,9 +179,9 @@ class RankProbe {
   }
 
   [[noreturn]] void throw_fixed_does_not_fit(const RankProfile& profile) const {
-    throw DoesNotFitError("batch.micro_batch_size = " + std::to_string(*request_.fixed_micro_batch) + " does not fit on rank " +
-                          std::to_string(profile.rank) + "'s " + profile.device + ": the largest that does is " +
-                          std::to_string(profile.largest_micro_batch) + "; write that or \"auto\"");
+    throw DoesNotFitError(
+        fmt::format("batch.micro_batch_size = {} does not fit on rank {}'s {}: the largest that does is {}; write that or \"auto\"",
+                    *request_.fixed_micro_batch, profile.rank, profile.device, profile.largest_micro_batch));
   }
 
   // With real collectives: it also makes the communicator allocate its buffers. A micro-batch before each leaves caches as a step does.

@@ -7,6 +7,8 @@
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
@@ -82,17 +84,15 @@ void ClusterTables::measure() {
   own_fallback(parts_.events, parts_.control, "probe.cache", answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
   for (const RankProfile& rank : profile_->ranks) {
     if (rank.recomputes)
-      parts_.events.info("rank " + std::to_string(rank.rank) +
-                         " computes activations again instead of keeping them: not even the least micro-batch fits otherwise");
+      parts_.events.info(fmt::format(
+          "rank {} computes activations again instead of keeping them: not even the least micro-batch fits otherwise", rank.rank));
   }
   parts_.events.send(event::ProfileMeasured{*profile_});
 }
 
 void ClusterTables::use(ClusterProfile profile) {
-  if (profile.ranks.size() != static_cast<std::size_t>(parts_.control.size())) {
-    throw UserError("the profile has " + std::to_string(profile.ranks.size()) + " ranks, but " + std::to_string(parts_.control.size()) +
-                    " were started");
-  }
+  if (profile.ranks.size() != static_cast<std::size_t>(parts_.control.size()))
+    throw UserError(fmt::format("the profile has {} ranks, but {} were started", profile.ranks.size(), parts_.control.size()));
   profile_ = std::move(profile);
 }
 
@@ -121,8 +121,8 @@ void ClusterTables::lower_limit(std::size_t rank, std::int64_t failed_size, doub
 }
 
 void ClusterTables::say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why) {
-  parts_.events.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
-                         "at most " + std::to_string(profile_->ranks[rank].max_micro_batch) + ", since " + why);
+  parts_.events.fallback(fmt::format("micro-batches of {} on rank {}", failed_size, rank),
+                         fmt::format("at most {}, since {}", profile_->ranks[rank].max_micro_batch, why));
 }
 
 void ClusterTables::scale_times(const std::vector<double>& factors) {

@@ -1,13 +1,14 @@
 #include "trainer/run/memory_policy.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/step/graph_step.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -99,9 +100,9 @@ void MemoryPolicy::choose_where_to_keep() {
   agree_on_rank_0(parts_.control, [&] {
     const Plan in_host = plan_global_batch(batch, tables_.costs(), tables_.options());
     quicker = !on_devices || in_host.predicted_step_seconds < on_devices->predicted_step_seconds ? 1 : 0;
-    const std::string why =
-        on_devices ? formatted("a step takes %.4g s then, not %.4g s", in_host.predicted_step_seconds, on_devices->predicted_step_seconds)
-                   : "the device has no room for it";
+    const std::string why = on_devices ? fmt::format("a step takes {:.4g} s then, not {:.4g} s", in_host.predicted_step_seconds,
+                                                     on_devices->predicted_step_seconds)
+                                       : "the device has no room for it";
     for (std::size_t r = 0; r < moves.size() && quicker != 0; ++r) {
       if (moves[r] != 0) say_kept_in_host(r, why);
     }
@@ -133,8 +134,8 @@ void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& orig
   before.restore(parts_.replica);
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (failed[rank] > 0)
-      throw AgreedError(ExitCode::does_not_fit, origin + ": micro-batches of " + std::to_string(failed[rank]) + " do not fit on rank " +
-                                                    std::to_string(rank) + ": let this run make its own plan");
+      throw AgreedError(ExitCode::does_not_fit, fmt::format("{}: micro-batches of {} do not fit on rank {}: let this run make its own plan",
+                                                            origin, failed[rank], rank));
   }
 }
 

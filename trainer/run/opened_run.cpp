@@ -1,6 +1,7 @@
 #include "trainer/run/opened_run.hpp"
 
 #include "trainer/base/fault_point.hpp"
+#include "trainer/base/formatted.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"
@@ -8,6 +9,7 @@
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica.hpp"
 
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include <iterator>
@@ -18,11 +20,11 @@ namespace {
 
 void check_batch(const Configuration& configuration, const Dataset& data) {
   const auto& batch = configuration.batch;
-  if (batch.last_batch == LastBatch::drop && batch.global_batch_size > data.size()) {
-    throw UserError("batch.last_batch = \"drop\" leaves nothing: the data has " + std::to_string(data.size()) +
-                    " samples, batch.global_batch_size is " + std::to_string(batch.global_batch_size) +
-                    "; write a smaller batch, or last_batch = \"exact\"");
-  }
+  if (batch.last_batch == LastBatch::drop && batch.global_batch_size > data.size())
+    throw UserError(
+        fmt::format("batch.last_batch = \"drop\" leaves nothing: the data has {} samples, batch.global_batch_size is {}; "
+                    "write a smaller batch, or last_batch = \"exact\"",
+                    data.size(), batch.global_batch_size));
 }
 
 // How many summands stay exact: see Note [Bitwise].
@@ -31,8 +33,8 @@ void check_grain(const Configuration& configuration) {
   const std::int64_t batch = configuration.batch.global_batch_size;
   const std::int64_t least = (batch + ReproducibleSum::k_most_calls - 1) / ReproducibleSum::k_most_calls;
   if (configuration.batch.micro_batch_size.at(0) < least)
-    throw UserError("run.deterministic = \"bitwise\" sums up to " + std::to_string(ReproducibleSum::k_most_calls) +
-                    " micro-batches: write batch.micro_batch_size = " + std::to_string(least) + " or more");
+    throw UserError(fmt::format("run.deterministic = \"bitwise\" sums up to {} micro-batches: write batch.micro_batch_size = {} or more",
+                                ReproducibleSum::k_most_calls, least));
 }
 
 void check_timeline_folder(const std::filesystem::path& file) {
@@ -99,11 +101,8 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
                                    {"NCCL", comm::nccl_version()},
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
                                    {"the number of training samples", std::to_string(data->size())}};
-  for (const auto& [name, tensor] : model->parameters()) {
-    std::string shape;
-    for (const std::int64_t size : tensor.sizes()) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
-    items.push_back({"the parameter " + name, "[" + shape + "] of " + c10::toString(tensor.scalar_type())});
-  }
+  for (const auto& [name, tensor] : model->parameters())
+    items.push_back({"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type())});
   return items;
 }
 
@@ -122,9 +121,10 @@ void OpenedRun::or_does_not_fit(const std::function<void()>& make) const {
     make();
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    too_large = device->name() + " (limit " + amount(static_cast<double>(device->memory_limit_bytes())) +
-                ") cannot even hold the model's parameters, gradients and optimizer state" + standing_text() +
-                "; use a smaller model, optimizer.kind = \"sgd\" without momentum, or a device with more memory";
+    too_large = fmt::format(
+        "{} (limit {}) cannot even hold the model's parameters, gradients and optimizer state{}; use a smaller model, optimizer.kind = "
+        "\"sgd\" without momentum, or a device with more memory",
+        device->name(), amount(static_cast<double>(device->memory_limit_bytes())), standing_text());
   }
   if (!too_large.empty()) throw DoesNotFitError(too_large);
 }

@@ -6,6 +6,8 @@
 #include "trainer/plan/plan_check.hpp"
 #include "trainer/plan/plan_notes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
@@ -87,7 +89,7 @@ void PlanBook::adopt() {
     std::string others;
     for (std::size_t r = 0; r < devices.size(); ++r) {
       if (plan_->full.ranks[r].device != devices[r])
-        others += "; rank " + std::to_string(r) + " was " + plan_->full.ranks[r].device + " and is " + devices[r];
+        others += fmt::format("; rank {} was {} and is {}", r, plan_->full.ranks[r].device, devices[r]);
     }
     parts_.events.info("the plan is that of " + given_->origin + others);
     memory_.rehearse_given(*plan_, given_->origin);
@@ -106,7 +108,7 @@ void PlanBook::say_statistics() const {
   }
   if (!parts_.takes_local_statistics() || count < 2) return;
   const std::int64_t least = least_statistics(plan_->full, Statistics::each_micro_batch).value_or(0);
-  const std::string sizes = least == largest ? std::to_string(largest) : std::to_string(least) + " to " + std::to_string(largest);
+  const std::string sizes = least == largest ? std::to_string(largest) : fmt::format("{} to {}", least, largest);
   parts_.events.info(
       "BatchNorm takes its statistics from each micro-batch (of " + sizes +
       " samples), so this plan is part of the result: --plan with the run's plan.json repeats it; batch_norm.mode = \"exact\" has "

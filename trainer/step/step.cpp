@@ -7,6 +7,8 @@
 #include "trainer/step/step_exchange.hpp"
 #include "trainer/step/step_sums.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 void check_steps(const std::vector<std::int64_t>& steps) {
   for (std::size_t rank = 0; rank < steps.size(); ++rank) {
     if (steps[rank] == steps[0]) continue;
-    throw AgreedError(ExitCode::peer_failed, "rank " + std::to_string(rank) + " is at step " + std::to_string(steps[rank] + 1) +
-                                                 ", rank 0 at step " + std::to_string(steps[0] + 1) + ": they do not train the same run");
+    throw AgreedError(ExitCode::peer_failed, fmt::format("rank {} is at step {}, rank 0 at step {}: they do not train the same run", rank,
+                                                         steps[rank] + 1, steps[0] + 1));
   }
 }
 
@@ -92,10 +94,8 @@ StepTotals TrainingStep::run(const StepRequest& request) {
 
 void TrainingStep::begin(const StepRequest& request) {
   const auto samples = static_cast<std::int64_t>(request.global_batch.size());
-  if (request.plan.global_batch_size != samples) {
-    throw std::logic_error("a plan of " + std::to_string(request.plan.global_batch_size) + " samples for a batch of " +
-                           std::to_string(samples));
-  }
+  if (request.plan.global_batch_size != samples)
+    throw std::logic_error(fmt::format("a plan of {} samples for a batch of {}", request.plan.global_batch_size, samples));
   replica_.loss_scale.set_batch_size(samples);
 }
 

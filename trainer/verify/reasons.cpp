@@ -1,9 +1,9 @@
 #include "trainer/verify/reasons.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/verify/separation.hpp"
 
 #include <ATen/ops/isfinite.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,12 +37,9 @@ Reason local_batch_norm(const ReferenceParts& parts, std::size_t num_groups, dou
   const bool local = parts.configuration.batch_norm.mode == BatchNormMode::local;
   return {
       "batch_norm",
-      std::string(local ? "BatchNorm is local: it normalises each of the "
-                        : "BatchNorm is synchronised over ranks: it normalises each of the ") +
-          std::to_string(num_groups) + (local ? " micro-batches" : " accumulation steps") +
-          formatted(
-              " by its own statistics, whose gradient this is (relative L2 %.2g); batch_norm.mode = \"exact\" makes it the large batch's",
-              off_groups)};
+      fmt::format("BatchNorm is {}: it normalises each of the {} {} by its own statistics, whose gradient this is (relative L2 {:.2g}); "
+                  "batch_norm.mode = \"exact\" makes it the large batch's",
+                  local ? "local" : "synchronised over ranks", num_groups, local ? "micro-batches" : "accumulation steps", off_groups)};
 }
 
 Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& by_rank, std::int64_t step,
@@ -68,9 +65,9 @@ Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, co
   const double alone = difference_of(rounded, sum).relative_l2;
   if (!(found <= k_alike * alone) || !(alone <= k_alike * found)) return {};
   return {"reduction",
-          formatted("comm.reduce_dtype = \"bfloat16\" rounds the ranks' sums on their way: that alone makes %.2g (relative L2); "
-                    "\"float32\" does not",
-                    alone)};
+          fmt::format("comm.reduce_dtype = \"bfloat16\" rounds the ranks' sums on their way: that alone makes {:.2g} (relative L2); "
+                      "\"float32\" does not",
+                      alone)};
 }
 
 Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& groups, std::int64_t step) {
@@ -82,10 +79,10 @@ Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, c
 
 Reason taken_apart(const ReferenceParts& parts, double float64_error, double groups_error, double tolerance) {
   if (!parts.replica.runner || is_within(float64_error, tolerance) || !is_within(groups_error, tolerance)) return {};
-  return {"taken_apart", formatted("the model taken apart is not the model: its micro-batches by ordinary forwards give the large batch's "
-                                   "gradient, and by its parts "
-                                   "one %.2g off (relative L2, float64)",
-                                   float64_error)};
+  return {"taken_apart",
+          fmt::format("the model taken apart is not the model: its micro-batches by ordinary forwards give the large batch's "
+                      "gradient, and by its parts one {:.2g} off (relative L2, float64)",
+                      float64_error)};
 }
 
 Reason unknown() {

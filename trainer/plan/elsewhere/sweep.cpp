@@ -1,7 +1,6 @@
 #include "trainer/plan/elsewhere/sweep.hpp"
 
-#include "trainer/base/formatted.hpp"
-
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -68,16 +67,14 @@ std::string sweep_table(const std::vector<SweepPoint>& points) {
   std::string text =
       "devices" + std::string(width - 7, ' ') + "  ranks    batch       step    samples/s  efficiency       epoch  cost/epoch\n";
   for (const SweepPoint& p : points) {
-    text += p.devices + std::string(width - p.devices.size(), ' ') + formatted("  %5.0f", static_cast<double>(p.num_ranks)) +
-            formatted("  %7.0f", static_cast<double>(p.global_batch_size));
+    text += p.devices + std::string(width - p.devices.size(), ' ') + fmt::format("  {:>5}  {:>7}", p.num_ranks, p.global_batch_size);
     if (!p.step_seconds) {
       text += "  no plan: " + p.note + "\n";
       continue;
     }
-    text += formatted("  %6.2f ms", *p.step_seconds * 1e3) + formatted("  %11.1f", p.samples_per_second) +
-            formatted("  %8.1f %%", p.efficiency * 100.0) +
-            (p.epoch_seconds > 0.0 ? formatted("  %8.1f s", p.epoch_seconds) : std::string("           -")) +
-            (p.cost_per_epoch ? formatted("  %10.4g", *p.cost_per_epoch) : std::string("           -")) + "\n";
+    text += fmt::format("  {:>6.2f} ms  {:>11.1f}  {:>8.1f} %", *p.step_seconds * 1e3, p.samples_per_second, p.efficiency * 100.0) +
+            (p.epoch_seconds > 0.0 ? fmt::format("  {:>8.1f} s", p.epoch_seconds) : "           -") +
+            (p.cost_per_epoch ? fmt::format("  {:>10.4g}", *p.cost_per_epoch) : "           -") + "\n";
   }
   return text;
 }
