@@ -18,7 +18,8 @@ namespace {
 void add_bits(ChecksumStream& stream, const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.is_contiguous())
     return stream.update({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
-  stream.update(host_bytes(tensor));
+  const at::Tensor host = tensor.detach().cpu().contiguous();
+  stream.update({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
 }
 
 }  // namespace
@@ -60,11 +61,21 @@ void broadcast_tensors(const std::vector<NamedTensor>& tensors, comm::Communicat
 }
 
 SavedTensors::SavedTensors(std::vector<NamedTensor> live) : live_(std::move(live)) {
-  for (const auto& [name, tensor] : live_) bytes_.push_back(host_bytes(tensor));
+  for (const auto& [name, tensor] : live_) {
+    const bool on_host = tensor.is_cpu();
+    bytes_.push_back(on_host ? host_bytes(tensor) : std::vector<std::byte>());
+    on_host_.push_back({name, on_host ? tensor : tensor.detach().cpu()});
+  }
 }
 
 void SavedTensors::restore() const {
-  for (std::size_t i = 0; i < live_.size(); ++i) copy_from_bytes(live_[i].tensor, bytes_[i]);
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    if (live_[i].tensor.is_cpu())
+      copy_from_bytes(live_[i].tensor, bytes_[i]);
+    else
+      live_[i].tensor.copy_(on_host_[i].tensor);
+  }
 }
 
 void KeptTensors::keep(const std::vector<NamedTensor>& live) {

@@ -31,16 +31,19 @@ void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes)
 /// Rank 0's bytes in everyone's tensors. Collective.
 void broadcast_tensors(const std::vector<NamedTensor>& tensors, comm::Communicator& control);
 
-/// Live tensors with the bytes that they have now.
+/// Live tensors with the bytes that they have now, in host memory that is not counted against the device.
 class SavedTensors {
  public:
   explicit SavedTensors(std::vector<NamedTensor> live);
   /// Puts the bytes back.
   void restore() const;
+  /// What was saved of a device, or the host's own tensors: to take a digest of.
+  [[nodiscard]] const std::vector<NamedTensor>& on_host() const { return on_host_; }
 
  private:
   std::vector<NamedTensor> live_;
-  std::vector<std::vector<std::byte>> bytes_;
+  std::vector<std::vector<std::byte>> bytes_;  // of those that lie on the host
+  std::vector<NamedTensor> on_host_;
 };
 
 /// Copies where the tensors lie, in memory that is taken once.

@@ -27,7 +27,8 @@ void GeneratorState::restore(const Replica& replica) const {
 }
 
 ReplicaSnapshot::ReplicaSnapshot(Replica& replica)
-    : tensors_(live_tensors(replica)), generators_(replica), loss_scale_(replica.loss_scale), digest_(digest_of(replica)) {
+    : tensors_(live_tensors(replica)), generators_(replica), loss_scale_(replica.loss_scale) {
+  digest_ = digest_of(tensors_.on_host(), generator_states(replica.device.device()));
   if (const ReproducibleSum* sum = replica.gradients.reproducible()) bases_ = sum->bases();
 }
 
