@@ -16,13 +16,13 @@ using Clock = std::chrono::steady_clock;
 
 Configuration configuration_of(const char* path, const std::vector<std::int64_t>& shape, std::int64_t samples) {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
+  c.data.train.kind = "synthetic";
   c.data.train.shape = shape;
   c.data.train.size = samples;
-  c.model.kind = ModelKind::torchscript;
+  c.model.kind = "torchscript";
   c.model.path = path;
   c.batch.global_batch_size = samples;
-  c.optimizer.kind = OptimizerKind::sgd;
+  c.optimizer.kind = "sgd";
   return c;
 }
 

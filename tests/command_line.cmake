@@ -1,5 +1,5 @@
 # The program run as a user runs it, mistakes included; Python's standard library alone.
-onebatch_add_test(NAME config_loader_test SOURCES unit/config_loader_test.cpp unit/nearest_test.cpp unit/run_folder_test.cpp LIBRARIES onebatch_launch)
+onebatch_add_test(NAME config_loader_test SOURCES unit/config_loader_test.cpp unit/identity_test.cpp unit/kinds_test.cpp unit/nearest_test.cpp unit/run_folder_test.cpp LIBRARIES onebatch_launch)
 foreach(part commands mistakes broken_streams log_files control_characters data resume runs plan ranks kept_values bitwise precision probe communication drift)
   add_test(NAME ${part}_cli COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/cli/${part}_test.py $<TARGET_FILE:onebatch> WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${part}_cli PROPERTIES TIMEOUT 400 PROCESSORS 2 LABELS cli)

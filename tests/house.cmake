@@ -10,7 +10,7 @@ endfunction()
 
 onebatch_add_house_test(layering layering_test.py)
 onebatch_add_house_test(lengths lengths.py)
-onebatch_add_house_test(documents documents_test.py)
+onebatch_add_house_test(documents documents_test.py --program "$<TARGET_FILE:onebatch>")
 onebatch_add_house_test(find_libtorch find_libtorch_test.py --cmake "${CMAKE_COMMAND}" --compiler "${CMAKE_CXX_COMPILER}")
 onebatch_add_house_test(commands commands_test.py --build "${PROJECT_BINARY_DIR}")
 onebatch_add_house_test(slurm slurm_test.py --build "${PROJECT_BINARY_DIR}")

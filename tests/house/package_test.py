@@ -21,12 +21,16 @@ def run(*command, **options):
 
 
 def check_library(cmake, prefix, scratch):
-    """find_package(onebatch), #include <onebatch/trainer.hpp>, and the program trains."""
+    """find_package(onebatch), #include <onebatch/trainer.hpp>, and the program trains; with a model, data, an optimizer and a schedule of its
+    own too, each of one file."""
     built = scratch / "example"
     run(cmake, "-G", "Ninja", "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     run(cmake, "--build", built)
     said = run(built / "train_digits", ROOT / "data/digits", cwd=scratch)
     assert "epoch 2: validation loss" in said and "30 steps" in said, said
+    said = run(built / "train_own_kinds", cwd=scratch)
+    assert "model.waist: write a whole number from 1 to 4096" in said and "schedule.period: triangle: steps" in said, said
+    assert "100 steps" in said and float(said.split("accuracy ")[1]) > 0.8, said
     left_behind = {path.name for path in scratch.iterdir()} - {"example", "prefix"}
     assert not left_behind, f"a session without a run folder wrote {left_behind}"
 

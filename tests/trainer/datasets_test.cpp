@@ -30,7 +30,7 @@ std::vector<std::int64_t> first(std::int64_t count) {
 
 DatasetConfiguration synthetic() {
   DatasetConfiguration configuration;
-  configuration.kind = DataKind::synthetic;
+  configuration.kind = "synthetic";
   configuration.shape = {3, 5};
   configuration.size = 2000;
   configuration.num_classes = 7;
@@ -92,7 +92,7 @@ TEST(DatasetsTest, tensors_of_a_file_are_samples_cut_to_the_longest_among_them) 
                                  {"weights", at::ones({3, 4})},
                                  {"image", at::zeros({3, 2, 2}, at::kHalf)}});
   DatasetConfiguration configuration;
-  configuration.kind = DataKind::safetensors;
+  configuration.kind = "safetensors";
   configuration.path = (folder / "data").string();
   configuration.inputs = {"words", "image"};
   configuration.target = "labels";
@@ -128,7 +128,7 @@ TEST(DatasetsTest, tensors_of_a_file_are_samples_cut_to_the_longest_among_them) 
 DatasetConfiguration file_of(const testing::ScratchFolder& folder, const std::vector<NamedTensor>& tensors) {
   save_tensors(folder / "data", tensors);
   DatasetConfiguration configuration;
-  configuration.kind = DataKind::safetensors;
+  configuration.kind = "safetensors";
   configuration.path = (folder / "data").string();
   return configuration;
 }

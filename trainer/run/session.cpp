@@ -10,9 +10,11 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/models/model_kind.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica_state.hpp"
+#include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/communication.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
@@ -57,6 +59,7 @@ void check_grain(const Configuration& configuration) {
 struct Session::State {
   State(Configuration given, comm::World& world_, Observer& observer_, SessionOptions options_)
       : configuration(std::move(given)), world(world_), observer(observer_), options(std::move(options_)) {
+    register_built_in_kinds();
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
     agree(world.control(), [&] {
       const comm::LongWork reading(world.control(), "opening data and device");
@@ -114,7 +117,7 @@ struct Session::State {
     fault_point("start", 0);
     const std::uint64_t seed = configuration.run.seed;
     std::optional<std::int64_t> ignored;
-    if (configuration.loss.kind == LossKind::cross_entropy) ignored = configuration.loss.ignore_index;
+    if (targets_of(configuration.loss) == Targets::classes) ignored = configuration.loss.ignore_index;
     data = open_dataset(configuration.data.train, Split::train, seed, ignored);
     check_targets(configuration.loss, *data, num_outputs(configuration, *data), "data");
     check_batch(configuration, *data);
@@ -136,8 +139,7 @@ struct Session::State {
                           .allow_shared_device = configuration.comm.allow_shared_device,
                           .simulate = configuration.simulate});
     set_up_arithmetic(configuration);
-    if (configuration.model.kind == ModelKind::torchscript && world.rank() == 0)
-      observer.info(configuration.model.path + " is TorchScript: it is code, and runs with your rights");
+    if (const std::string notice = model_notice(configuration.model); !notice.empty() && world.rank() == 0) observer.info(notice);
     or_does_not_fit(
         [&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
     for (const auto& [name, tensor] : model->parameters()) parameters_bytes += static_cast<std::int64_t>(tensor.nbytes());
@@ -226,10 +228,9 @@ struct Session::State {
   // How much those take, once the model is known.
   std::string standing_text() const {
     if (parameters_bytes == 0) return {};
-    const OptimizerConfiguration& optimizer = configuration.optimizer;
     MemoryUse memory;
     memory.parameters_bytes = memory.gradients_bytes = parameters_bytes;
-    memory.optimizer_bytes = parameters_bytes * (optimizer.kind != OptimizerKind::sgd ? 2 : (optimizer.momentum > 0.0 ? 1 : 0));
+    memory.optimizer_bytes = parameters_bytes * states_per_parameter(configuration.optimizer);
     return " (" + memory_text(memory) + ")";
   }
 

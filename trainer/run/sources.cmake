@@ -1,1 +1,1 @@
-target_sources(onebatch_trainer PRIVATE run/communication.cpp run/identity.cpp run/loop.cpp run/loop_plan.cpp run/loop_survivors.cpp run/model_checks.cpp run/not_finite.cpp run/planning.cpp run/planning_given.cpp run/planning_memory.cpp run/session.cpp run/verify.cpp)
+target_sources(onebatch_trainer PRIVATE run/built_in_kinds.cpp run/communication.cpp run/identity.cpp run/loop.cpp run/loop_plan.cpp run/loop_survivors.cpp run/model_checks.cpp run/not_finite.cpp run/planning.cpp run/planning_given.cpp run/planning_memory.cpp run/session.cpp run/verify.cpp)

@@ -1,70 +1,69 @@
-#include "launch/simulate_key.hpp"
-
-#include "launch/key_types.hpp"
+// Devices that the CPU plays.
 #include "trainer/base/error.hpp"
+#include "trainer/settings/special_keys.hpp"
 
-namespace onebatch::launch {
+namespace onebatch {
 namespace {
 
 const std::string k_devices = "a list of {memory = \"512MiB\", slowdown = 1.0}";
 
-Complaint read_memory(const toml::node& value, std::int64_t& bytes) {
-  const auto text = value.value<std::string>();
-  const auto read =
-      value.is_integer() && *value.value<std::int64_t>() > 0 ? value.value<std::int64_t>() : (text ? parse_bytes(*text) : std::nullopt);
+Complaint read_memory(const Value& value, std::int64_t& bytes) {
+  const auto text = value.text();
+  const auto read = value.integer().value_or(0) > 0 ? value.integer() : (text ? parse_bytes(*text) : std::nullopt);
   if (!read) return "memory must be a size such as \"512MiB\"";
   bytes = *read;
   return {};
 }
 
-Complaint read_slowdown(const toml::node& value, double& slowdown) {
-  const auto read = value.value<double>();
-  if (!value.is_number() || !read || !(*read >= 1.0) || *read > 1e6) return "slowdown must be a number from 1.0";
+Complaint read_slowdown(const Value& value, double& slowdown) {
+  const auto read = read_number(value, {1.0, 1e6});
+  if (!read) return "slowdown must be a number from 1.0";
   slowdown = *read;
   return {};
 }
 
-Complaint read_change(const toml::node& node, DeviceChange& change) {
-  const toml::table* table = node.as_table();
-  if (table == nullptr || !table->contains("step")) return "write changes = [{step = 100, slowdown = 3.0}]";
+Complaint read_change(const Value& given, DeviceChange& change) {
+  const Table* table = given.table();
+  const auto is_step = [](const Entry& entry) { return entry.name == "step"; };
+  if (table == nullptr || std::ranges::none_of(*table, is_step)) return "write changes = [{step = 100, slowdown = 3.0}]";
   for (const auto& [key, value] : *table) {
     Complaint complaint;
-    if (key.str() == "step") {
-      const auto step = value.value_exact<std::int64_t>();
+    if (key == "step") {
+      const auto step = value.integer();
       if (!step || *step < 1) return "a change's step must be a whole number from 1";
       change.step = *step;
-    } else if (key.str() == "memory") {
+    } else if (key == "memory") {
       complaint = read_memory(value, change.memory_bytes.emplace());
-    } else if (key.str() == "slowdown") {
+    } else if (key == "slowdown") {
       complaint = read_slowdown(value, change.slowdown.emplace());
     } else {
-      return "a change has step, memory and slowdown, not " + quoted(std::string(key.str()));
+      return "a change has step, memory and slowdown, not " + quoted(key);
     }
     if (!complaint.empty()) return complaint;
   }
   return {};
 }
 
-Complaint read_changes(const toml::node& node, std::vector<DeviceChange>& changes) {
-  const toml::array* list = node.as_array();
+Complaint read_changes(const Value& given, std::vector<DeviceChange>& changes) {
+  const List* list = given.list();
   if (list == nullptr) return "write changes = [{step = 100, slowdown = 3.0}]";
-  for (const toml::node& item : *list) {
+  for (const Value& item : *list) {
     if (auto complaint = read_change(item, changes.emplace_back()); !complaint.empty()) return complaint;
     if (changes.size() > 1 && changes[changes.size() - 2].step > changes.back().step) return "changes must be in the order of their steps";
   }
   return {};
 }
 
-Complaint read_step_seconds(const toml::node& node, std::vector<TimedSize>& points) {
+Complaint read_step_seconds(const Value& given, std::vector<TimedSize>& points) {
   const std::string wanted = "write step_seconds = [[1, 0.004], [64, 0.1]]: sizes of micro-batches and their seconds";
-  const toml::array* list = node.as_array();
+  const List* list = given.list();
   if (list == nullptr) return wanted;
-  for (const toml::node& item : *list) {
-    const toml::array* pair = item.as_array();
-    if (pair == nullptr || pair->size() != 2 || !pair->get(1)->is_number()) return wanted;
-    const auto size = pair->get(0)->value_exact<std::int64_t>();
+  for (const Value& item : *list) {
+    const List* pair = item.list();
+    if (pair == nullptr || pair->size() != 2 || !pair->at(1).number()) return wanted;
+    const auto size = pair->at(0).integer();
     if (!size) return wanted;
-    points.push_back({*size, *pair->get(1)->value<double>()});
+    points.push_back({*size, *pair->at(1).number()});
   }
   try {
     points = CostTable(points).points();
@@ -74,21 +73,21 @@ Complaint read_step_seconds(const toml::node& node, std::vector<TimedSize>& poin
   return {};
 }
 
-Complaint read_device(const toml::node& node, SimulatedDevice& device) {
-  const toml::table* table = node.as_table();
+Complaint read_device(const Value& given, SimulatedDevice& device) {
+  const Table* table = given.table();
   if (table == nullptr) return "write {memory = \"512MiB\", slowdown = 1.0} for each device";
   for (const auto& [key, value] : *table) {
     Complaint complaint;
-    if (key.str() == "memory") {
+    if (key == "memory") {
       complaint = read_memory(value, device.memory_bytes);
-    } else if (key.str() == "slowdown") {
+    } else if (key == "slowdown") {
       complaint = read_slowdown(value, device.slowdown);
-    } else if (key.str() == "changes") {
+    } else if (key == "changes") {
       complaint = read_changes(value, device.changes);
-    } else if (key.str() == "step_seconds") {
+    } else if (key == "step_seconds") {
       complaint = read_step_seconds(value, device.step_seconds);
     } else {
-      return "a simulated device has memory, slowdown, step_seconds and changes, not " + quoted(std::string(key.str()));
+      return "a simulated device has memory, slowdown, step_seconds and changes, not " + quoted(key);
     }
     if (!complaint.empty()) return complaint;
   }
@@ -115,26 +114,32 @@ std::string show(const SimulatedDevice& device) {
   return text + (changes.empty() ? "" : ", changes = [" + changes + "]") + "}";
 }
 
+std::string show(const std::vector<SimulatedDevice>& devices) {
+  std::string text;
+  for (const SimulatedDevice& device : devices) text += (text.empty() ? "" : ", ") + show(device);
+  return "[" + text + "]";
+}
+
 }  // namespace
 
-ConfigKey simulate_key() {
-  return {"simulate.devices", k_devices,
-          [](const toml::node& node, Configuration& c) -> Complaint {
-            const toml::array* list = node.as_array();
-            if (list == nullptr) return "write " + k_devices + ", one per rank";
-            std::vector<SimulatedDevice> devices;
-            for (const toml::node& item : *list) {
-              const Complaint complaint = read_device(item, devices.emplace_back());
+KeyOf<std::vector<SimulatedDevice>> devices_key(KeyText about) {
+  using Devices = std::vector<SimulatedDevice>;
+  return {std::move(about), k_devices,
+          [](const Value& value, Devices& devices) -> Complaint {
+            if (value.list() == nullptr) return "write " + k_devices + ", one per rank";
+            Devices read;
+            for (const Value& item : *value.list()) {
+              const Complaint complaint = read_device(item, read.emplace_back());
               if (!complaint.empty()) return complaint;
             }
-            c.simulate = devices;
+            devices = read;
             return {};
           },
-          [](const Configuration& c) {
-            std::string text;
-            for (const SimulatedDevice& device : c.simulate) text += (text.empty() ? "" : ", ") + show(device);
-            return "[" + text + "]";
+          [](const Devices& devices) { return show(devices); },
+          [](Devices devices) {
+            for (SimulatedDevice& device : devices) device.changes.clear();  // none of them has come when the probe measures
+            return show(devices);
           }};
 }
 
-}  // namespace onebatch::launch
+}  // namespace onebatch
