@@ -1,21 +1,20 @@
 // What exact BatchNorm costs on one rank: the time of a share of samples against plain accumulation (local BatchNorm) and against its floor
 // (accumulation and one more forward), interleaved, and the memory that it needs beside what stays on the device anyway.
 //   batch_norm_bench [ROUNDS] prints medians for ResNet-18 at 3x32x32 and 3x64x64.
+#include "comm/statistics.hpp"
+#include "comm/stopwatch.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/probe/timing.hpp"
 #include "trainer/step/accumulation.hpp"
 #include "trainer/step/graph_step.hpp"
 
 #include <ATen/core/grad_mode.h>
 
-#include <chrono>
 #include <cstdio>
 #include <numeric>
 
 namespace {
 
 using namespace onebatch;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t k_micro_batch = 8;
 
@@ -55,20 +54,20 @@ class Trainee {
 
   double seconds(const std::vector<MicroBatchRun>& runs) {
     replica_->gradients.begin_step();
-    const auto start = Clock::now();
+    const comm::Stopwatch watch;
     accumulate_gradient(*replica_, *data_, samples_, runs, 0);
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    return watch.seconds();
   }
 
   double forward_seconds() {
     const at::NoGradGuard no_grad;
-    const auto start = Clock::now();
+    const comm::Stopwatch watch;
     for (std::size_t begin = 0; begin < samples_.size(); begin += k_micro_batch) {
       const auto part = std::span<const std::int64_t>(samples_).subspan(begin, k_micro_batch);
       const Batch batch = data_->gather(part, at::kFloat);
       const at::Tensor loss = replica_->loss.sum(replica_->model->forward(batch.inputs[0], {1, 0, part}), batch.targets);
     }
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    return watch.seconds();
   }
 
   // Above what is held between steps.
@@ -109,8 +108,8 @@ void compare_times(const Share& share, int rounds) {
     over_floor.push_back(ours / floor);
   }
   print_title(share);
-  std::printf("  time over plain accumulation %.3f, over accumulation and one more forward %.3f, median of %d rounds\n", median(over_plain),
-              median(over_floor), rounds);
+  std::printf("  time over plain accumulation %.3f, over accumulation and one more forward %.3f, median of %d rounds\n",
+              comm::median(over_plain), comm::median(over_floor), rounds);
 }
 
 void compare_memory(const Share& share) {

@@ -1,6 +1,8 @@
 // One rank: this trainer's step against the same step written by hand in LibTorch, interleaved, on the same weights and samples.
 //   loop_bench [STEPS] prints the median ratio of the two for an MLP and a ResNet.
 #include "comm/local_communicator.hpp"
+#include "comm/statistics.hpp"
+#include "comm/stopwatch.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/compute_device.hpp"
@@ -14,14 +16,12 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 namespace {
 
 using namespace onebatch;
-using Clock = std::chrono::steady_clock;
 
 Configuration configuration_of(const std::string& kind) {
   Configuration c;
@@ -66,14 +66,9 @@ class ByHand {
 };
 
 double seconds_of(const std::function<void()>& work) {
-  const auto begin = Clock::now();
+  const comm::Stopwatch watch;
   work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return watch.seconds();
 }
 
 void compare(const char* name, const std::string& kind, int steps) {
@@ -109,8 +104,8 @@ void compare(const char* name, const std::string& kind, int steps) {
     ratios.push_back(a / b);
   }
   std::filesystem::remove(metrics);
-  std::printf("%s, %zu steps: ours %.3f ms, by hand %.3f ms (medians); median ratio %.3f\n", name, ratios.size(), median(ours) * 1e3,
-              median(theirs) * 1e3, median(ratios));
+  std::printf("%s, %zu steps: ours %.3f ms, by hand %.3f ms (medians); median ratio %.3f\n", name, ratios.size(), comm::median(ours) * 1e3,
+              comm::median(theirs) * 1e3, comm::median(ratios));
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 // larger by 1 / 0.98 must not. Of every so many cases the true largest size is sought, and beside it what tutorials and Lightning do is
 // run.
 //   probe_bench [CASES [BUDGET_SCALE [STEPS_AFTER [SEED [COMPARE_EVERY]]]]]
+#include "comm/statistics.hpp"
+#include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/models/resnet.hpp"
 #include "trainer/probe/find_batch_size.hpp"
-#include "trainer/probe/timing.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/rand.h>
@@ -16,7 +17,6 @@
 #include <torch/optim/adam.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -187,8 +187,8 @@ struct Found {
   std::string tried;
 };
 
-Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t most = k_most) {
-  const auto start = std::chrono::steady_clock::now();
+Found search(const Case& c, ComputeDevice& device, ProbeMode mode, std::int64_t most = k_most) {
+  const comm::Stopwatch watch;
   const SearchResult result =
       search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, k_most, most, /*num_iterations=*/1, mode}, device);
   Found found{result.largest_micro_batch, result.trials.size(), 0, 0.0, {}};
@@ -196,7 +196,7 @@ Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t
     found.failures += trial.out_of_memory ? 1 : 0;
     found.tried.append(std::to_string(trial.size)).append(trial.fits ? " " : "! ");
   }
-  found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  found.seconds = watch.seconds();
   return found;
 }
 
@@ -204,7 +204,7 @@ Found search(const Case& c, ComputeDevice& device, SearchMode mode, std::int64_t
 bool fits(const Case& c, ComputeDevice& device, std::int64_t size) {
   try {
     const SearchResult result =
-        search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, SearchMode::power, size}, device);
+        search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, ProbeMode::power, size}, device);
     return result.largest_micro_batch == size;
   } catch (const DoesNotFitError&) {
     return false;
@@ -269,8 +269,8 @@ struct Tally {
 
 std::string compared(const Case& c, ComputeDevice& device, const Found& found, Tally& tally) {
   const std::int64_t largest = truth(c, device, found.size);
-  const Found power = search(c, device, SearchMode::power);
-  const Found binsearch = search(c, device, SearchMode::binsearch);
+  const Found power = search(c, device, ProbeMode::power);
+  const Found binsearch = search(c, device, ProbeMode::binsearch);
   tally.above += found.size > largest ? 1 : 0;
   tally.of_power.push_back(power.seconds / found.seconds);
   tally.of_binsearch.push_back(binsearch.seconds / found.seconds);
@@ -294,7 +294,7 @@ int run(int argc, char** argv) {
     DeviceRequest request;
     request.simulate = {SimulatedDevice{budget.current_bytes() + c.budget, 1.0, {}, {}}};
     const auto device = bind_device(request);
-    const Found found = search(c, *device, SearchMode::model);
+    const Found found = search(c, *device, ProbeMode::model);
     const bool is_near = too_much_more(found.size) > k_most || !fits(c, *device, too_much_more(found.size));
     tally.add(found, is_near);
     const std::string beside = i % compare_every == 0 ? compared(c, *device, found, tally) : "";
@@ -310,7 +310,7 @@ int run(int argc, char** argv) {
       "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %ld of %zu compared; at most 6 trials and 1 out of memory in %.1f %%; %ld out "
       "of memory in %ld steps after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
       tally.cases, part(tally.near, tally.cases), static_cast<long>(tally.above), tally.of_power.size(), part(tally.quick, tally.cases),
-      static_cast<long>(tally.failures_after), static_cast<long>(steps), median(tally.of_power), median(tally.of_binsearch));
+      static_cast<long>(tally.failures_after), static_cast<long>(steps), comm::median(tally.of_power), comm::median(tally.of_binsearch));
   budget.set_limit_bytes(MemoryBudget::k_no_limit);
   return tally.above == 0 ? 0 : 1;
 }

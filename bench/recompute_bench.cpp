@@ -1,10 +1,10 @@
 // What recomputation costs and saves on a TorchScript model: against the same micro-batch with its activations kept, interleaved.
 //   recompute_bench MODEL.pt SAMPLES ROUNDS SHAPE... ; bench/recompute.py makes the models and calls it.
-#include "trainer/probe/timing.hpp"
+#include "comm/statistics.hpp"
+#include "comm/stopwatch.hpp"
 #include "trainer/step/accumulation.hpp"
 #include "trainer/step/graph_step.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -12,7 +12,6 @@
 namespace {
 
 using namespace onebatch;
-using Clock = std::chrono::steady_clock;
 
 Configuration configuration_of(const char* path, const std::vector<std::int64_t>& shape, std::int64_t samples) {
   Configuration c;
@@ -43,9 +42,9 @@ class Trainee {
     replica_->gradients.begin_step();
     device_->reset_peak();
     const auto held = device_->current_bytes();
-    const auto start = Clock::now();
+    const comm::Stopwatch watch;
     accumulate_gradient(*replica_, *data_, samples_, {{static_cast<std::int64_t>(samples_.size()), 1}}, 0);
-    const double taken = std::chrono::duration<double>(Clock::now() - start).count();
+    const double taken = watch.seconds();
     peak = static_cast<double>(device_->peak_bytes() - held);
     return taken;
   }
@@ -85,6 +84,6 @@ int main(int argc, char** argv) {
     if (round >= 0) ratios.push_back(ours / plain);  // the first captures
   }
   std::printf("%s: gradients %s, peak memory %.2f of %.0f MiB, time %.2f (median of %d)\n", argv[1], same ? "bit-identical" : "DIFFERENT",
-              again_peak / kept_peak, kept_peak / 1048576.0, median(ratios), rounds);
+              again_peak / kept_peak, kept_peak / 1048576.0, comm::median(ratios), rounds);
   return same ? 0 : 1;
 }

@@ -1,21 +1,17 @@
 #include "comm/all_reduce_bench.hpp"
 
+#include "comm/statistics.hpp"
+#include "comm/stopwatch.hpp"
+
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 namespace onebatch::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::size_t k_mebibyte = std::size_t{1} << 20;
 constexpr std::size_t k_own_bucket = 25 * k_mebibyte;
 constexpr std::size_t k_mpi_buckets[] = {k_mebibyte / 4, k_mebibyte, 4 * k_mebibyte, 16 * k_mebibyte};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 void in_buckets(Communicator& communicator, float* data, std::size_t count, std::size_t bucket_bytes) {
   const std::size_t bucket = bucket_bytes / sizeof(float);
@@ -66,9 +62,9 @@ class Bench {
   template <typename Work>
   double slowest(const Work& work, int calls) {
     world_.control().barrier();
-    const auto begin = Clock::now();
+    const Stopwatch watch;
     for (int i = 0; i < calls; ++i) work();
-    double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / calls;
+    double seconds = watch.seconds() / calls;
     world_.control().all_reduce(&seconds, 1, ScalarType::float64, ReduceOp::max);
     return seconds;
   }

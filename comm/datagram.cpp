@@ -4,36 +4,43 @@
 
 #include <array>
 #include <charconv>
-#include <cstdio>
 
 namespace onebatch::comm {
 namespace {
 
+constexpr std::size_t k_signature_digits = 16;
 constexpr std::size_t k_number_digits = 8;
 
-bool is_hex(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+template <typename Number>
+std::string to_hex(Number number, std::size_t digits) {
+  std::string text(digits, '0');
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, number >>= 4) *digit = "0123456789abcdef"[number & 15U];
+  return text;
+}
+
+template <typename Number>
+bool read_hex(std::string_view digits, Number& number) {
+  if (digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) return false;
+  return std::from_chars(digits.data(), digits.data() + digits.size(), number, 16).ec == std::errc();
 }
 
 }  // namespace
 
-std::string Datagram::to_bytes(std::string_view key) const {
-  std::array<char, k_number_digits + 1> digits{};
-  std::snprintf(digits.data(), digits.size(), "%08x", number);
-  std::string bytes(key);
-  bytes += static_cast<char>(kind);
-  return bytes.append(digits.data()).append(text);
+std::string Datagram::to_bytes(const SipKey& key) const {
+  std::string said(1, static_cast<char>(kind));
+  said.append(to_hex(number, k_number_digits)).append(text);
+  return to_hex(siphash(key, said), k_signature_digits) + said;
 }
 
-std::optional<Datagram> Datagram::parse(std::string_view bytes, std::string_view key) {
-  if (bytes.size() < key.size() + 1 + k_number_digits || !bytes.starts_with(key)) return std::nullopt;
-  bytes.remove_prefix(key.size());
-  const auto kind = static_cast<DatagramKind>(bytes.front());
-  const std::string_view digits = bytes.substr(1, k_number_digits);
-  if ((kind != DatagramKind::question && kind != DatagramKind::answer) || !is_hex(digits)) return std::nullopt;
-  Datagram datagram{kind, 0, bytes.substr(1 + k_number_digits)};
-  std::from_chars(digits.data(), digits.data() + digits.size(), datagram.number, 16);
-  return datagram;
+std::optional<Datagram> Datagram::parse(std::string_view bytes, const SipKey& key) {
+  if (bytes.size() < k_signature_digits + 1 + k_number_digits) return std::nullopt;
+  std::uint64_t signature = 0;
+  const bool has_signature = read_hex(bytes.substr(0, k_signature_digits), signature);
+  bytes.remove_prefix(k_signature_digits);
+  if (!has_signature || signature != siphash(key, bytes)) return std::nullopt;
+  Datagram datagram{static_cast<DatagramKind>(bytes.front()), 0, bytes.substr(1 + k_number_digits)};
+  if (datagram.kind != DatagramKind::question && datagram.kind != DatagramKind::answer) return std::nullopt;
+  return read_hex(bytes.substr(1, k_number_digits), datagram.number) ? std::optional(datagram) : std::nullopt;
 }
 
 std::optional<sockaddr_in> parse_address(const std::string& text) {

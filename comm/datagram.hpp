@@ -1,6 +1,8 @@
 // What the side channel's datagrams and addresses say, as text: parsed apart from the sockets that they come from.
 #pragma once
 
+#include "comm/siphash.hpp"
+
 #include <netinet/in.h>
 
 #include <cstdint>
@@ -12,15 +14,16 @@ namespace onebatch::comm {
 
 enum class DatagramKind : char { question = '?', answer = '!' };
 
-/// The run's key, a kind, a number of eight hexadecimal digits that an answer shares with its question, and a text.
+/// A signature of all that follows it, a kind, a number that an answer shares with its question, and a text. Numbers are hexadecimal
+/// digits.
 struct Datagram {
   DatagramKind kind = DatagramKind::question;
   std::uint32_t number = 0;
   std::string_view text;  // of the bytes that were parsed
 
-  [[nodiscard]] std::string to_bytes(std::string_view key) const;
-  /// None where the bytes are no datagram with this key.
-  static std::optional<Datagram> parse(std::string_view bytes, std::string_view key);
+  [[nodiscard]] std::string to_bytes(const SipKey& key) const;
+  /// None where the bytes are no datagram that was signed with this key.
+  static std::optional<Datagram> parse(std::string_view bytes, const SipKey& key);
 };
 
 /// "10.0.0.7:40123"; none where it is no such text.

@@ -2,6 +2,7 @@
 // deadline polled.
 #include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
+#include "comm/stopwatch.hpp"
 #include "comm/watchdog.hpp"
 #include "comm/world.hpp"
 
@@ -20,7 +21,6 @@
 namespace onebatch::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr auto k_poll = std::chrono::microseconds(50);
 
 ncclDataType_t nccl_type(ScalarType type) {
@@ -106,6 +106,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void finish_on(void* stream) override {
+    const Watchdog::Guard guard(watchdog_, "ncclAllReduce", 0);
     check_cuda(cudaEventRecord(all_done_, stream_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), all_done_, 0), "cudaStreamWaitEvent");
     wait_for_stream("ncclAllReduce");
@@ -180,11 +181,12 @@ class NcclCommunicator final : public Communicator {
 
   // Looks at the stream instead of synchronizing with it: that would hang on a dead peer.
   void wait_for_stream(const char* call) {
-    const auto began = Clock::now();
+    const Stopwatch watch;
     for (cudaError_t state = cudaStreamQuery(stream_); state != cudaSuccess; state = cudaStreamQuery(stream_)) {
       if (state != cudaErrorNotReady) check_cuda(state, call);
+      static_cast<void>(cudaGetLastError());  // else the next kernel's launch takes it for its own
       check_asynchronous(call);
-      check_deadline(began, call);
+      check_deadline(watch, call);
       std::this_thread::sleep_for(k_poll);
     }
     check_asynchronous(call);
@@ -192,9 +194,9 @@ class NcclCommunicator final : public Communicator {
 
   // A non-blocking communicator answers ncclInProgress until the call is really under way.
   void poll(const char* call, ncclResult_t result, std::source_location where = std::source_location::current()) {
-    const auto began = Clock::now();
+    const Stopwatch watch;
     while (result == ncclInProgress) {
-      check_deadline(began, call);
+      check_deadline(watch, call);
       std::this_thread::sleep_for(k_poll);
       check_nccl(ncclCommGetAsyncError(communicator_, &result), "ncclCommGetAsyncError");
     }
@@ -207,9 +209,8 @@ class NcclCommunicator final : public Communicator {
     if (state != ncclInProgress) check_nccl(state, call);
   }
 
-  void check_deadline(Clock::time_point began, const char* call) const {
-    const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-    if (seconds > timeout_seconds_) {
+  void check_deadline(const Stopwatch& watch, const char* call) const {
+    if (watch.seconds() > timeout_seconds_) {
       throw CommError(rank_, call, "the other ranks did not arrive within " + std::to_string(timeout_seconds_) + " s");
     }
   }

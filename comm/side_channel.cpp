@@ -2,9 +2,6 @@
 
 #include "comm/datagram.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -23,35 +20,22 @@ constexpr std::size_t k_most_bytes = 60000;
 constexpr auto k_patience = std::chrono::milliseconds(250);
 constexpr auto k_look = std::chrono::milliseconds(20);
 
-std::vector<std::string> interfaces(SideChannel::Reach reach) {
-  std::vector<std::string> names;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return names;
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-    if ((one->ifa_flags & IFF_LOOPBACK) != 0 && reach == SideChannel::Reach::other_hosts) continue;
-    std::array<char, INET_ADDRSTRLEN> name{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, name.data(), name.size()) != nullptr) names.emplace_back(name.data());
-  }
-  freeifaddrs(all);
-  return names;
+template <typename Bits>
+Bits random_bits() {
+  Bits bits{};
+  return ::getrandom(&bits, sizeof(bits), 0) == static_cast<ssize_t>(sizeof(bits)) ? bits : Bits{};
 }
 
 }  // namespace
 
-std::string SideChannel::make_key() {
-  std::array<unsigned char, 16> bits{};
-  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) return {};
-  std::string key;
-  for (const unsigned char byte : bits) key += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
-  return key + ":";
+SipKey SideChannel::make_key() {
+  return random_bits<SipKey>();
 }
 
-SideChannel::SideChannel(std::string key, Reach reach, std::function<std::string()> answer)
-    : key_(std::move(key)), answer_(std::move(answer)) {
-  if (key_.empty()) return;  // without a secret nobody is listened to, and reports say that nobody answered
-  for (const std::string& host : interfaces(reach)) listen_on(host);
+SideChannel::SideChannel(const SipKey& key, const std::vector<std::string>& addresses, std::function<std::string()> answer)
+    : key_(key), answer_(std::move(answer)), asked_(random_bits<std::uint32_t>()) {
+  if (key_ == SipKey{}) return;  // without a secret nobody is listened to, and reports say that nobody answered
+  for (const std::string& address : addresses) listen_on(address);
 }
 
 SideChannel::~SideChannel() {
@@ -98,9 +82,8 @@ std::optional<std::string> SideChannel::receive(int descriptor) {
   const auto datagram = Datagram::parse(bytes, key_);
   if (!datagram) return std::nullopt;
   if (datagram->kind == DatagramKind::question) {
-    const std::string told = answer_();
-    std::string answer = Datagram{DatagramKind::answer, datagram->number, told}.to_bytes(key_);
-    answer.resize(std::min(answer.size(), bytes.size()));
+    const std::string told = answer_().substr(0, datagram->text.size());
+    const std::string answer = Datagram{DatagramKind::answer, datagram->number, told}.to_bytes(key_);
     [[maybe_unused]] const auto sent =
         ::sendto(descriptor, answer.data(), answer.size(), 0, reinterpret_cast<const sockaddr*>(&from), length);
     return std::nullopt;
@@ -114,8 +97,8 @@ void SideChannel::serve(std::chrono::milliseconds wait) {
 }
 
 std::optional<std::string> SideChannel::ask(const std::string& address, std::size_t most_bytes) {
-  std::string question = Datagram{DatagramKind::question, ++asked_, {}}.to_bytes(key_);
-  question.resize(std::min(k_most_bytes, question.size() + most_bytes), ' ');
+  const std::string room(std::min(k_most_bytes, most_bytes), ' ');
+  const std::string question = Datagram{DatagramKind::question, ++asked_, room}.to_bytes(key_);
   std::istringstream words(address);
   for (std::string word; words >> word;) {
     const auto target = parse_address(word);

@@ -1,6 +1,8 @@
 // A way to ask another node's ranks what they are doing that does not go through MPI: UDP, answered by each process's watchdog.
 #pragma once
 
+#include "comm/siphash.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -10,21 +12,19 @@
 
 namespace onebatch::comm {
 
-/// Owns the sockets, one for each address that it tells: it listens nowhere else. Questions and answers are one datagram each; a lost one
-/// is asked for again. A datagram without the run's key is dropped, and an answer is never longer than its question, so that nobody can use
-/// this process to flood another.
+/// Owns the sockets, one for each address that it is given: it listens nowhere else. Questions and answers are one datagram each; a lost
+/// one is asked for again. A datagram that is not signed with the run's key is dropped; the key itself is never sent. An answer is never
+/// longer than its question, so that nobody can use this process to flood another.
 class SideChannel {
  public:
-  enum class Reach { other_hosts, this_host_too };
-
   /// `answer` makes what is told to whoever asks. `key` is the run's, from make_key() of one rank.
-  SideChannel(std::string key, Reach reach, std::function<std::string()> answer);
+  SideChannel(const SipKey& key, const std::vector<std::string>& addresses, std::function<std::string()> answer);
   ~SideChannel();
   SideChannel(const SideChannel&) = delete;
   SideChannel& operator=(const SideChannel&) = delete;
 
-  /// 128 random bits.
-  static std::string make_key();
+  /// 128 random bits; all 0 where the machine gives none: then nobody is listened to.
+  static SipKey make_key();
 
   /// "address:port address:port …": where others reach this process.
   [[nodiscard]] std::string address() const;
@@ -45,9 +45,9 @@ class SideChannel {
   std::optional<std::string> receive(int descriptor);
 
   std::vector<Socket> sockets_;
-  std::string key_;
+  SipKey key_;
   std::function<std::string()> answer_;
-  std::uint32_t asked_ = 0;  // the number of the last question: what comes late answers an earlier one
+  std::uint32_t asked_;  // the number of the last question: what comes late answers an earlier one, what is sent again another rank's
 };
 
 }  // namespace onebatch::comm

@@ -4,6 +4,7 @@
 #include "comm/launcher.hpp"
 #include "comm/local_communicator.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/rank_places.hpp"
 #include "comm/shared_memory_communicator.hpp"
 #include "comm/survivor_board.hpp"
 
@@ -118,27 +119,14 @@ struct World::State {
     return lines;
   }
 
-  // Who is where, so that the watchdogs can find each other when MPI is stuck.
-  void introduce(MpiCommunicator& mpi) {
-    const std::string key = broadcast_text(mpi, SideChannel::make_key(), 0);
-    const auto reach = board_window ? SideChannel::Reach::other_hosts : SideChannel::Reach::this_host_too;
-    auto channel = std::make_unique<SideChannel>(key, reach, [this] { return answer(); });
-    // Ranks without a board in common are to each other as if on hosts of their own.
+  // Ranks without a board in common are to each other as if on hosts of their own.
+  void meet(MpiCommunicator& mpi) {
     int leader = rank;
-    if (board_window) MPI_Bcast(&leader, 1, MPI_INT, 0, node);
-    const auto texts = all_gather_text(mpi, host_name() + "\t" + std::to_string(leader) + "\t" + channel->address());
-    std::vector<RankPlace> places;
+    if (board_window) check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), rank, "MPI_Bcast");
+    Introduction made = introduce(mpi, leader, [this] { return answer(); });
     hosts.clear();
-    bool several_nodes = false;
-    for (const std::string& text : texts) {
-      const std::size_t first = text.find('\t');
-      const std::size_t second = text.find('\t', first + 1);
-      places.push_back({text.substr(0, first), std::stoi(text.substr(first + 1, second - first - 1)), text.substr(second + 1)});
-      hosts.push_back(places.back().host);
-      several_nodes = several_nodes || places.back().node != places.front().node;
-    }
-    if (!several_nodes) channel.reset();
-    watchdog->join_board(*board, std::move(places), std::move(channel));
+    for (const RankPlace& place : made.places) hosts.push_back(place.host);
+    watchdog->join_board(*board, std::move(made.places), std::move(made.channel));
   }
 
   // The watchdog ends last: a rank may stop in any of this.
@@ -182,7 +170,7 @@ std::unique_ptr<World> World::create(double timeout_seconds) {
     state.make_board();
   }
   auto mpi = MpiCommunicator::create(MPI_COMM_WORLD, *state.watchdog);
-  state.introduce(*mpi);
+  state.meet(*mpi);
   auto shared = std::make_unique<SharedMemoryCommunicator>(std::move(mpi), state.node, *state.watchdog);
   state.shared = shared.get();
   state.control = std::move(shared);

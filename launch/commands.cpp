@@ -11,9 +11,10 @@
 #include "launch/incident_file.hpp"
 #include "launch/log_file.hpp"
 #include "launch/plan_command.hpp"
+#include "launch/report_texts.hpp"
 #include "launch/run_folder.hpp"
-#include "launch/run_observer.hpp"
 #include "launch/signals.hpp"
+#include "launch/sinks.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
@@ -23,6 +24,7 @@
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 #include "trainer/run/built_in_kinds.hpp"
+#include "trainer/run/session.hpp"
 #include "trainer/settings/keys.hpp"
 
 #include <fmt/format.h>
@@ -102,6 +104,9 @@ class Program {
     std::vector<AgreedItem> items = {{"the command", arguments_.command}};
     for (const Key& key : configuration_keys()) items.push_back({key.path, key.show(loaded_.configuration)});
     check_same(world_.control(), items);
+    for (const ConfigMistake& key : loaded_.left_over) {
+      if (first()) print_error(fmt::format("{}: {}\n", key.place, key.message));
+    }
     return true;
   }
 
@@ -116,10 +121,15 @@ class Program {
     }
   }
 
-  RunObserver make_observer(const fs::path& run_dir = {}) const {
-    return {{.quiet = arguments_.quiet || !first(), .strict = arguments_.strict, .every_steps = loaded_.configuration.log.every_steps},
-            run_dir};
+  std::vector<Listener> listeners(const fs::path& run_dir = {}) const {
+    return make_sinks({.quiet = arguments_.quiet, .every_steps = loaded_.configuration.log.every_steps, .run_dir = run_dir});
   }
+
+  // Of a command that measures, without a folder.
+  Session make_session() const { return {loaded_.configuration, world_, listeners(), {.strict = arguments_.strict}}; }
+
+  // What is said beside a session.
+  EventStream make_events() const { return {world_.rank(), listeners(), arguments_.strict ? Fallbacks::refused : Fallbacks::said}; }
 
   void write_json(const std::string& document) const {
     if (first() && !arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, document + "\n");
@@ -153,12 +163,12 @@ class Program {
     const std::optional<RunFolder> folder = claim_run_folder();
     const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
-    RunObserver observer = make_observer(run_dir);
     const HeldFolder held(run_dir);
     TrainResult result;
     {
-      Session session(loaded_.configuration, world_, observer,
-                      {.run_dir = run_dir,
+      Session session(loaded_.configuration, world_, listeners(run_dir),
+                      {.strict = arguments_.strict,
+                       .run_dir = run_dir,
                        .accepted = [&] { folder->begin(); },
                        .timeline_file = arguments_.timeline_file,
                        .why_not_write = [&](bool takes_it) { return held.why_not_write(takes_it); },
@@ -195,38 +205,35 @@ class Program {
   }
 
   int probe() {
-    RunObserver observer = make_observer();
-    Session session(loaded_.configuration, world_, observer, {});
+    Session session = make_session();
     write_json(to_json(session.probe()));
     return code(ExitCode::done);
   }
 
   int plan() {
-    RunObserver observer = make_observer();
-    Session session(loaded_.configuration, world_, observer, {});
+    Session session = make_session();
     const EpochPlan& made = session.plan();
     write_json(to_json(made));
     const ClusterProfile& profile = session.probe();
     const BatchConfiguration& batch = loaded_.configuration.batch;
-    if (first())
-      write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration), observer);
+    EventStream events = make_events();
+    if (first()) write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration), events);
     return code(ExitCode::done);
   }
 
   // Planning needs no other rank: the first does it.
   int plan_from_profile() {
-    RunObserver observer = make_observer();
+    EventStream events = make_events();
     std::string document;
     agree_on_rank_0(world_.control(), [&] {
-      document = plan_without_devices(arguments_, loaded_.configuration, count_samples(loaded_.configuration.data.train), observer);
+      document = plan_without_devices(arguments_, loaded_.configuration, count_samples(loaded_.configuration.data.train), events);
     });
     write_json(document);
     return code(ExitCode::done);
   }
 
   int verify() {
-    RunObserver observer = make_observer();
-    Session session(loaded_.configuration, world_, observer, {});
+    Session session = make_session();
     repeat_plan(session);
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
     write_json(to_json(report));
@@ -236,8 +243,7 @@ class Program {
   }
 
   int evaluate() {
-    RunObserver observer = make_observer();
-    Session session(loaded_.configuration, world_, observer, {});
+    Session session = make_session();
     const EvaluationResult result = session.evaluate(arguments_.checkpoint);
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);
@@ -258,14 +264,6 @@ std::string first_words(const std::exception& error) {
   return text.substr(0, text.find("\nException raised from"));
 }
 
-int code_of(const std::exception& error) {
-  if (dynamic_cast<const UserError*>(&error) != nullptr || dynamic_cast<const comm::LaunchError*>(&error) != nullptr)
-    return code(ExitCode::user_error);
-  if (dynamic_cast<const DoesNotFitError*>(&error) != nullptr) return code(ExitCode::does_not_fit);
-  if (dynamic_cast<const comm::CommError*>(&error) != nullptr) return code(ExitCode::peer_failed);
-  return code(ExitCode::failed);
-}
-
 int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int>* stop) {
   try {
     const int result = Program(arguments, world, stop).run();
@@ -276,9 +274,9 @@ int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int
     world.close();
     return code(error.code());
   } catch (const std::exception& error) {
-    if (world.size() > 1) world.control().abort(first_words(error), code_of(error));
+    if (world.size() > 1) world.control().abort(first_words(error), code(exit_code_of(error)));
     print_error(fmt::format("onebatch: {}\n", first_words(error)));
-    return code_of(error);
+    return code(exit_code_of(error));
   }
 }
 
@@ -311,7 +309,7 @@ int run(const Arguments& arguments) {
     world = comm::World::create(timeout_seconds_of(arguments));
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", error.what()));
-    return code_of(error);
+    return code(exit_code_of(error));
   }
   world->watchdog().on_incident([](const comm::Incident& incident) { write_incident(incident, {}); });
   const bool gives_notice = world->size() == 1 || world->launcher().launcher == "slurm";

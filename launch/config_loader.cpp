@@ -24,7 +24,7 @@ constexpr std::size_t k_longest_config = std::size_t{1} << 20;
 
 // One value that was given, and where it stands.
 struct Given {
-  Value value;
+  ConfigValue value;
   std::string origin;
   std::string place;
   unsigned line;
@@ -117,10 +117,20 @@ class Loader {
     const auto begin = node.source().begin;
     const std::string where = from_command_line ? "--set " + path : place(begin);
     const unsigned line = from_command_line ? 0 : begin.line;
+    if (path == "data.workers" || path == "data.validation.workers") return workers(path, node, where, line);
     std::vector<std::string> known = sections();
     for (const Key& key : keys_) known.push_back(key.path);
     const auto meant = nearest(path, known);
     complain(where, path + ": no such key" + (meant ? "; did you mean " + *meant + "?" : ""), line);
+  }
+
+  // Earlier versions had this key, and 0 was all that it could be.
+  void workers(const std::string& path, const toml::node& node, const std::string& where, unsigned line) {
+    const std::string message = path + ": there are no workers: the training thread reads the samples; leave the key out";
+    if (node.value_exact<std::int64_t>() == 0)
+      loaded_.left_over.push_back({where, message, line});
+    else
+      complain(where, message, line);
   }
 
   std::vector<std::string> sections() const {

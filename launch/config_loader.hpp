@@ -20,6 +20,7 @@ struct LoadedConfig {
   Configuration configuration;
   std::map<std::string, std::string> origins;  // key -> "x.toml:12" or "command line"; keys that are not here have their defaults
   std::vector<ConfigMistake> mistakes;         // empty: the configuration may be used
+  std::vector<ConfigMistake> left_over;        // keys of earlier versions whose values say nothing any more
 };
 
 /// `text` is a TOML document, `name` how messages call it, `assignments` are "section.key=value" with TOML values (a bare word is taken as

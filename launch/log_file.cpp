@@ -2,6 +2,7 @@
 
 #include "comm/error.hpp"
 #include "comm/launcher.hpp"
+#include "comm/stopwatch.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/base/error.hpp"
 
@@ -10,14 +11,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <system_error>
 
 namespace onebatch::launch {
 namespace {
 
-const auto begin = std::chrono::steady_clock::now();
+const comm::Stopwatch since_start;
 
 }  // namespace
 
@@ -34,8 +34,7 @@ void begin_log(const std::filesystem::path& folder, std::string_view command) {
 }
 
 void end_log(int exit_code) {
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  print_to_log(fmt::format("ended with exit code {} after {:.1f} s\n", exit_code, seconds));
+  print_to_log(fmt::format("ended with exit code {} after {:.1f} s\n", exit_code, since_start.seconds()));
 }
 
 }  // namespace onebatch::launch

@@ -3,7 +3,8 @@
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/io/durable_file.hpp"
-#include "trainer/plan/all_reduce_model.hpp"
+#include "trainer/plan/elsewhere/all_reduce_model.hpp"
+#include "trainer/plan/elsewhere/sweep_svg.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
 
@@ -48,14 +49,13 @@ double gradient_bytes(const Arguments& arguments, const ClusterProfile& cluster)
 }
 
 Candidate make_candidate(const Arguments& arguments, const Configuration& configuration, const std::string& devices,
-                         const DeviceProfiles& known, Observer& observer) {
+                         const DeviceProfiles& known, EventStream& events) {
   Candidate candidate{devices, make_cluster(parse_devices(devices), known), {}};
   // What a profile says of reducing was another cluster's.
   for (RankProfile& rank : candidate.profile.ranks) rank.reduce_seconds = 0.0;
   candidate.options = planner_options(candidate.profile, configuration);
   const double bytes = gradient_bytes(arguments, candidate.profile);
-  if (bytes == 0.0)
-    observer.warn("the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
+  if (bytes == 0.0) events.warn("the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
   const Network network{.ranks_per_node = arguments.ranks_per_node,
                         .node_bytes_per_second = arguments.node_bandwidth * 1e9,
                         .bytes_per_second = arguments.bandwidth * 1e9,
@@ -65,7 +65,7 @@ Candidate make_candidate(const Arguments& arguments, const Configuration& config
   return candidate;
 }
 
-std::vector<Candidate> make_candidates(const Arguments& arguments, const Configuration& configuration, Observer& observer) {
+std::vector<Candidate> make_candidates(const Arguments& arguments, const Configuration& configuration, EventStream& events) {
   if (arguments.devices.empty()) {
     if (arguments.profile_file.empty())
       throw UserError("--global-batches needs --profile FILE or --devices LIST: it compares without measuring");
@@ -76,17 +76,17 @@ std::vector<Candidate> make_candidates(const Arguments& arguments, const Configu
   const DeviceProfiles known = read_profiles(arguments.profiles_folder);
   std::vector<Candidate> candidates;
   for (const std::string& devices : arguments.devices)
-    candidates.push_back(make_candidate(arguments, configuration, devices, known, observer));
+    candidates.push_back(make_candidate(arguments, configuration, devices, known, events));
   return candidates;
 }
 
-void write_svg(const Arguments& arguments, const std::string& text, Observer& observer) {
+void write_svg(const Arguments& arguments, const std::string& text, EventStream& events) {
   write_text_atomically(arguments.svg_file, text);
-  observer.info("the picture is in " + arguments.svg_file);
+  events.info("the picture is in " + arguments.svg_file);
 }
 
 std::string sweep(const Arguments& arguments, const std::vector<Candidate>& candidates, const BatchConfiguration& batch,
-                  std::optional<std::int64_t> dataset_size, Observer& observer) {
+                  std::optional<std::int64_t> dataset_size, EventStream& events) {
   std::vector<std::int64_t> sizes = arguments.global_batches;
   if (sizes.empty()) sizes = {batch.global_batch_size};
   const Prices prices = parse_prices(arguments.prices);
@@ -99,8 +99,8 @@ std::string sweep(const Arguments& arguments, const std::vector<Candidate>& cand
                                .prices = prices};
     for (const std::int64_t size : sizes) points.push_back(sweep_point(request, size));
   }
-  observer.info(sweep_table(points));
-  if (!arguments.svg_file.empty()) write_svg(arguments, sweep_svg(points), observer);
+  events.info(sweep_table(points));
+  if (!arguments.svg_file.empty()) write_svg(arguments, sweep_svg(points), events);
   return to_json(points);
 }
 
@@ -116,31 +116,31 @@ std::string read_file(const std::string& file) {
 }
 
 void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options,
-                    Observer& observer) {
+                    EventStream& events) {
   if (arguments.svg_file.empty()) return;
   std::vector<TitledPlan> plans;
   if (const auto equal = plan_equal_split(plan.global_batch_size, ranks, options)) plans.push_back({"an equal split", *equal});
   plans.push_back({"the plan", plan});
-  write_svg(arguments, plan_svg(plans), observer);
+  write_svg(arguments, plan_svg(plans), events);
 }
 
 std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration, std::optional<std::int64_t> dataset_size,
-                                 Observer& observer) {
+                                 EventStream& events) {
   const BatchConfiguration& batch = configuration.batch;
   const fs::path folder = fs::path(arguments.svg_file).parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
     throw UserError("--svg " + arguments.svg_file + ": there is no folder " + folder.string());
-  const auto candidates = make_candidates(arguments, configuration, observer);
+  const auto candidates = make_candidates(arguments, configuration, events);
   const bool comparison = candidates.size() > 1 || !arguments.global_batches.empty() || !arguments.prices.empty();
-  if (comparison) return sweep(arguments, candidates, batch, dataset_size, observer);
+  if (comparison) return sweep(arguments, candidates, batch, dataset_size, events);
   const Candidate& candidate = candidates.front();
   const bool drop = batch.last_batch == LastBatch::drop;
   const auto ranks = rank_costs(candidate.profile, batch);
   const EpochPlan plan =
       plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop, ranks, candidate.options);
-  observer.plan_made(plan);
-  if (!dataset_size) observer.info("the data is not here: the last, short batch of an epoch was not planned");
-  write_plan_svg(arguments, plan.full, ranks, candidate.options, observer);
+  events.send(event::PlanMade{plan});
+  if (!dataset_size) events.info("the data is not here: the last, short batch of an epoch was not planned");
+  write_plan_svg(arguments, plan.full, ranks, candidate.options, events);
   return to_json(plan);
 }
 

@@ -3,21 +3,21 @@
 
 #include "launch/command_line.hpp"
 #include "trainer/base/configuration.hpp"
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 #include "trainer/plan/planner.hpp"
 
 #include <optional>
 
 namespace onebatch::launch {
 
-/// Shows the plan or the comparison through the observer and returns its document. `dataset_size`: none where the data is not here.
+/// Shows the plan or the comparison through the events and returns its document. `dataset_size`: none where the data is not here.
 /// Throws UserError.
 std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration, std::optional<std::int64_t> dataset_size,
-                                 Observer& observer);
+                                 EventStream& events);
 
 /// The picture of a plan beside an equal split, where one was asked for.
 void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options,
-                    Observer& observer);
+                    EventStream& events);
 
 /// A file's text. Throws UserError that says where it was looked for.
 std::string read_file(const std::string& file);

@@ -7,6 +7,6 @@
 
 namespace onebatch::launch {
 
-Value value_of(const toml::node& node);
+ConfigValue value_of(const toml::node& node);
 
 }  // namespace onebatch::launch

@@ -1,4 +1,4 @@
-onebatch_add_test(NAME comm_unit_test SOURCES unit/launcher_test.cpp unit/visible_text_test.cpp unit/datagram_test.cpp unit/device_binding_test.cpp unit/half_test.cpp unit/survivor_vote_test.cpp LIBRARIES onebatch_comm)
+onebatch_add_test(NAME comm_unit_test SOURCES unit/launcher_test.cpp unit/visible_text_test.cpp unit/datagram_test.cpp unit/device_binding_test.cpp unit/half_test.cpp unit/interfaces_test.cpp unit/statistics_test.cpp unit/survivor_vote_test.cpp LIBRARIES onebatch_comm)
 
 onebatch_add_test(NAME node_reducer_test SOURCES comm/node_reducer_test.cpp comm/collective_queue_test.cpp comm/incident_test.cpp comm/watchdog_test.cpp LIBRARIES onebatch_comm)
 

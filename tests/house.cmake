@@ -1,20 +1,19 @@
 # The house itself: layers, lengths, documents that say what the code does, packages that run.
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 
-# onebatch_add_house_test(NAME script [arguments...]): exit code 77 is a skip, with the reason on its last line.
-function(onebatch_add_house_test name script)
-  add_test(NAME house.${name} COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/house/${script}" ${ARGN})
-  set_tests_properties(house.${name} PROPERTIES LABELS house TIMEOUT 120 SKIP_RETURN_CODE 77
-    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;PYTHONDONTWRITEBYTECODE=1")
+# onebatch_add_house_test(NAME [ARGUMENTS ...]): house/NAME_test.py.
+function(onebatch_add_house_test name)
+  onebatch_add_pytest(house.${name} house/${name}_test.py LABELS house TIMEOUT 120 PROCESSORS 1 ${ARGN})
 endfunction()
 
-onebatch_add_house_test(layering layering_test.py)
-onebatch_add_house_test(lengths lengths.py)
-onebatch_add_house_test(documents documents_test.py --program "$<TARGET_FILE:onebatch>")
-onebatch_add_house_test(find_libtorch find_libtorch_test.py --cmake "${CMAKE_COMMAND}" --compiler "${CMAKE_CXX_COMPILER}")
-onebatch_add_house_test(commands commands_test.py --build "${PROJECT_BINARY_DIR}")
-onebatch_add_house_test(slurm slurm_test.py --build "${PROJECT_BINARY_DIR}")
-onebatch_add_house_test(package package_test.py --cmake "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}")
+add_test(NAME house.lengths COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/house/lengths.py")
+set_tests_properties(house.lengths PROPERTIES LABELS house TIMEOUT 120)
+onebatch_add_house_test(layering)
+onebatch_add_house_test(documents ARGUMENTS --program $<TARGET_FILE:onebatch>)
+onebatch_add_house_test(find_libtorch ARGUMENTS --cmake "${CMAKE_COMMAND}" --compiler "${CMAKE_CXX_COMPILER}")
+onebatch_add_house_test(commands ARGUMENTS --build "${PROJECT_BINARY_DIR}")
+onebatch_add_house_test(slurm ARGUMENTS --build "${PROJECT_BINARY_DIR}")
+onebatch_add_house_test(package ARGUMENTS --cmake "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}")
 set_tests_properties(house.commands house.package PROPERTIES TIMEOUT 600 PROCESSORS 2)
 set_property(TEST house.package APPEND PROPERTY LABELS package)
 

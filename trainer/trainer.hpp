@@ -6,7 +6,7 @@
 #include "trainer/base/results.hpp"
 #include "trainer/device/build_and_host.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 #include "trainer/plan/plan_report.hpp"
 #include "trainer/plan/planner.hpp"
 #include "trainer/run/built_in_kinds.hpp"

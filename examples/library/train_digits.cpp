@@ -6,12 +6,11 @@
 
 namespace {
 
-struct Printer : onebatch::Observer {
-  void validated(std::int64_t epoch, const onebatch::EvaluationResult& result) override {
-    std::printf("epoch %lld: validation loss %.4f, accuracy %.1f %%\n", static_cast<long long>(epoch), result.loss,
-                result.accuracy.value_or(0.0) * 100.0);
-  }
-};
+// Heard on rank 0, as every event of a run.
+void print(const onebatch::event::Validated& validated) {
+  std::printf("epoch %lld: validation loss %.4f, accuracy %.1f %%\n", static_cast<long long>(validated.epoch), validated.result.loss,
+              validated.result.accuracy.value_or(0.0) * 100.0);
+}
 
 onebatch::Configuration digits(const char* path) {
   onebatch::Configuration configuration;
@@ -27,9 +26,12 @@ onebatch::Configuration digits(const char* path) {
 
 int main(int argc, char** argv) {
   const auto world = onebatch::comm::World::create();
-  Printer printer;
-  onebatch::Session session(digits(argc > 1 ? argv[1] : "data/digits"), *world, printer, {});
-  const auto result = session.train();
-  if (world->rank() == 0) std::printf("%lld steps\n", static_cast<long long>(result.steps));
+  const auto print_end = [](const onebatch::event::Ended& ended) {
+    std::printf("%lld steps\n", static_cast<long long>(ended.result.steps));
+  };
+  const std::vector<onebatch::Listener> listeners = {onebatch::on<onebatch::event::Validated>(print),
+                                                     onebatch::on<onebatch::event::Ended>(print_end)};
+  onebatch::Session session(digits(argc > 1 ? argv[1] : "data/digits"), *world, listeners, {});
+  session.train();
   world->close();
 }

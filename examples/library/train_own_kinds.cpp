@@ -1,21 +1,19 @@
-// Trains with a model, data, an optimizer and a schedule of the program's own, each in one file of kinds/. What a configuration may say is
-// known of them too: which keys they have, and what is wrong with a value.
-#include <onebatch/trainer.hpp>
+// Trains with a model, data, an optimizer and a schedule of the program's own, each in one file of kinds/, and tells a sink of its own, in
+// a file of sinks/. What a configuration may say is known of kinds too: which keys they have, and what is wrong with a value.
+#include "sinks.hpp"
 
 #include <cstdio>
 
 namespace {
 
-struct Quiet : onebatch::Observer {};
-
-onebatch::Value text(const char* word) {
+onebatch::ConfigValue text(const char* word) {
   return {std::string(word)};
 }
 
 onebatch::Configuration own_kinds() {
   onebatch::register_built_in_kinds();
   onebatch::Configuration configuration;
-  const auto set = [&](const char* path, const onebatch::Value& value) { onebatch::set_key(configuration, path, value); };
+  const auto set = [&](const char* path, const onebatch::ConfigValue& value) { onebatch::set_key(configuration, path, value); };
   set("run.epochs", {std::int64_t{10}});
   set("batch.global_batch_size", {std::int64_t{50}});
   set("data.kind", text("quadrants"));
@@ -41,7 +39,6 @@ void show_keys_of_own() {
 
 int main() {
   const auto world = onebatch::comm::World::create();
-  Quiet observer;
   onebatch::Configuration configuration = own_kinds();
   try {
     onebatch::set_key(configuration, "model.waist", {std::int64_t{0}});
@@ -49,7 +46,7 @@ int main() {
     std::printf("%s\n", error.what());
   }
   if (world->rank() == 0) show_keys_of_own();
-  onebatch::Session session(configuration, *world, observer, {});
+  onebatch::Session session(configuration, *world, sinks(), {});
   const auto result = session.train();
   if (world->rank() == 0)
     std::printf("%lld steps, accuracy %.2f\n", static_cast<long long>(result.steps), result.validation_accuracy.value_or(0.0));

@@ -1,58 +1,102 @@
-#!/usr/bin/env python3
 """run.deterministic = "bitwise": the same bits on 1, 2, 3 and 4 ranks, under three plans each, after 100 steps, with exact BatchNorm, in float64, and resumed elsewhere."""
-from common import *
+import pytest
+
+from program import DIGITS_MLP, Scratch, read_json, read_json_lines, settings
 
 PLANS = ((1.0, 1.0, 1.0, 1.0), (1.0, 4.0, 2.0, 1.0), (3.0, 1.0, 1.0, 9.0))
+FLOAT64 = ("precision.compute=float64", "precision.parameters=float64")
+CLIPPED = ("optimizer.max_grad_norm=0.5", "model.dropout=0.1")
+MLP = ("run.max_steps=100", *CLIPPED)
+LOCAL_RESNET = ("run.max_steps=6", "model.kind=resnet", "model.depth=8", "model.stem=cifar", "model.hidden=[512, 512]")
+RESNET = (*LOCAL_RESNET, "batch_norm.mode=exact")
 
 
-def settings(name, slowdowns, *more):
+def bitwise(slowdowns, *pairs):
     devices = ", ".join(f"{{slowdown = {slowdown}}}" for slowdown in slowdowns)
-    pairs = [f"run.name={name}", 'run.deterministic="bitwise"', "batch.micro_batch_size=20", f"simulate.devices=[{devices}]", *more]
-    return ["--quiet", *(word for pair in pairs for word in ("--set", pair))]
+    return ["--quiet", *settings('run.deterministic="bitwise"', "batch.micro_batch_size=20", f"simulate.devices=[{devices}]", *pairs)]
 
 
-def train(s, name, ranks, slowdowns, *more):
-    run(ranks, "train", s.config, *settings(name, slowdowns, *more))
-    latest = s.runs / name / "checkpoints" / "latest"
-    plan = read_json(s.runs / name / "plan.json")
-    return (latest / "model.safetensors").read_bytes() + (latest / "optimizer.safetensors").read_bytes(), tuple(rank["samples"] for rank in plan["ranks"])
+class Trained:
+    """All bits of a run's end, and its shares."""
+
+    def __init__(self, program, path, ranks, slowdowns, *pairs):
+        self.scratch = Scratch(path, DIGITS_MLP.replace("epochs = 3\n", ""))
+        program.run(ranks, "train", self.scratch.config, *bitwise(slowdowns, *pairs))
+        self.run = self.scratch.runs / "run"
+        self.state = [(self.run / "checkpoints" / "latest" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
+        self.shares = tuple(rank["samples"] for rank in read_json(self.run / "plan.json")["ranks"])
 
 
-def all_alike(s, what, cases, *more):
-    results = [train(s, f"{what}-{i}", ranks, slowdowns, *more) for i, (ranks, slowdowns) in enumerate(cases)]
-    for (ranks, slowdowns), (state, _) in zip(cases, results):
-        check(state == results[0][0], f"{what}: {ranks} ranks of slowness {slowdowns} have other bits than {cases[0]}")
-    return results
+@pytest.fixture(scope="module")
+def alone(onebatch, tmp_path_factory):
+    return Trained(onebatch, tmp_path_factory.mktemp("alone"), 1, PLANS[0], *MLP)
 
 
-STEPS = ("run.max_steps=100",)
-with Scratch(DIGITS_MLP.replace("epochs = 3\n", "")) as s:
-    results = all_alike(s, "mlp", [(ranks, plan) for ranks in (1, 2, 3, 4) for plan in PLANS], *STEPS, "optimizer.max_grad_norm=0.5", "model.dropout=0.1")
-    plans = {plan for _, plan in results}
-    check(len(plans) >= 7, "the plans differ", str(plans))
-    check(all(share % 20 == 0 for plan in plans for share in plan[:-1] if share != sum(plan) % 20 and share % 20 != 257 % 20), "shares are whole calls", str(plans))
+@pytest.fixture(scope="module")
+def others(onebatch, tmp_path_factory):
+    """By ranks and slowness, each made when it is first asked for."""
+    made = {}
 
-    # It does train, and its steps are those of an ordinary run but for the last bits.
-    run(2, "train", s.config, "--quiet", "--set", "run.name=plain", *(word for step in STEPS for word in ("--set", step)), "--set", "optimizer.max_grad_norm=0.5", "--set", "model.dropout=0.1")
-    bitwise, plain = (read_json_lines(s.runs / name / "metrics.jsonl") for name in ("mlp-0", "plain"))
-    check(abs(bitwise[9]["loss"] - plain[9]["loss"]) <= 1e-4 * plain[9]["loss"], "ten steps are an ordinary run's", f"{bitwise[9]} {plain[9]}")
-    check(bitwise[-1]["loss"] < 0.2, "it trains", str(bitwise[-1]))
+    def trained(ranks, slowdowns):
+        if (ranks, slowdowns) not in made:
+            made[ranks, slowdowns] = Trained(onebatch, tmp_path_factory.mktemp("other"), ranks, slowdowns, *MLP)
+        return made[ranks, slowdowns]
 
-    all_alike(s, "float64", [(1, PLANS[0]), (3, PLANS[1])], "run.max_steps=20", "precision.compute=float64", "precision.parameters=float64")
-    resnet = ("run.max_steps=6", "model.kind=resnet", "model.depth=8", "model.stem=cifar", "model.hidden=[512, 512]", "batch_norm.mode=exact")
-    all_alike(s, "exact", [(1, PLANS[0]), (2, PLANS[2]), (3, PLANS[1])], *resnet)
+    return trained
 
-    # Float64 keeps the last bit of running statistics too: every rank has them, so nothing is averaged.
-    all_alike(s, "exact64", [(1, PLANS[0]), (2, PLANS[2]), (3, PLANS[1])], *resnet, "precision.compute=float64", "precision.parameters=float64")
 
-    # Stopped after 40 steps on two ranks, gone on with on three.
-    train(s, "resumed", 2, PLANS[1], "run.max_steps=40", "optimizer.max_grad_norm=0.5", "model.dropout=0.1")
-    state, _ = train(s, "resumed", 3, PLANS[2], *STEPS, "optimizer.max_grad_norm=0.5", "model.dropout=0.1", "checkpoint.resume=auto")
-    check(state == results[0][0], "a resumed run has the bits of the uninterrupted one")
+CASES = [(ranks, slowdowns) for ranks in (1, 2, 3, 4) for slowdowns in PLANS if (ranks, slowdowns) != (1, PLANS[0])]
 
-    # What cannot be kept is refused.
-    out = run(1, "train", s.config, *settings("local", PLANS[0], *resnet[:-1]), code=2)
-    check('write batch_norm.mode = "exact"' in out, "local BatchNorm is refused", out)
-    out = run(1, "train", s.config, "--set", "run.deterministic=bitwise", "--set", "run.max_steps=1", code=2)
-    check("needs batch.micro_batch_size = n" in out, "a grain is needed", out)
-print("the same bits, whoever computes what")
+
+@pytest.mark.parametrize("ranks, slowdowns", CASES)
+def test_the_bits_are_those_of_one_rank(alone, others, ranks, slowdowns):
+    assert others(ranks, slowdowns).state == alone.state
+
+
+def test_the_plans_differ_and_their_shares_are_whole_calls(alone, others):
+    plans = {alone.shares} | {others(*case).shares for case in CASES}
+    assert len(plans) >= 7
+    odd = [plan for plan in plans if [share for share in plan[:-1] if share % 20 != 0 and share % 20 != 257 % 20]]
+    assert odd == []
+
+
+def test_ten_steps_are_an_ordinary_runs_but_for_the_last_bits(onebatch, scratch, alone):
+    scratch.config.write_text(scratch.config.read_text().replace("epochs = 3\n", ""))
+    onebatch.run(2, "train", scratch.config, "--quiet", *settings("run.max_steps=10", *CLIPPED))
+    plain = read_json_lines(scratch.runs / "run" / "metrics.jsonl")
+    assert read_json_lines(alone.run / "metrics.jsonl")[9]["loss"] == pytest.approx(plain[9]["loss"], rel=1e-4)
+
+
+def test_it_trains(alone):
+    assert read_json_lines(alone.run / "metrics.jsonl")[-1]["loss"] < 0.2
+
+
+def all_alike(program, folders, cases, *pairs):
+    first, *others = (Trained(program, folders.mktemp("run"), ranks, slowdowns, *pairs).state for ranks, slowdowns in cases)
+    assert [case for case, state in zip(cases[1:], others, strict=True) if state != first] == []
+
+
+def test_float64_has_the_same_bits(onebatch, tmp_path_factory):
+    all_alike(onebatch, tmp_path_factory, [(1, PLANS[0]), (3, PLANS[1])], "run.max_steps=20", *FLOAT64)
+
+
+# Float64 keeps the last bit of running statistics too: every rank has them, so nothing is averaged.
+@pytest.mark.parametrize("pairs", ((), FLOAT64), ids=("float32", "float64"))
+def test_exact_batch_norm_has_the_same_bits(onebatch, tmp_path_factory, pairs):
+    all_alike(onebatch, tmp_path_factory, [(1, PLANS[0]), (2, PLANS[2]), (3, PLANS[1])], *RESNET, *pairs)
+
+
+def test_stopped_on_two_ranks_and_resumed_on_three_has_the_bits_of_the_uninterrupted_run(onebatch, tmp_path, alone):
+    Trained(onebatch, tmp_path, 2, PLANS[1], "run.max_steps=40", *CLIPPED)
+    assert Trained(onebatch, tmp_path, 3, PLANS[2], *MLP, "checkpoint.resume=auto").state == alone.state
+
+
+def test_local_batch_norm_is_refused(onebatch, scratch):
+    scratch.config.write_text(scratch.config.read_text().replace("epochs = 3\n", ""))
+    assert 'write batch_norm.mode = "exact"' in onebatch.run(1, "train", scratch.config, *bitwise(PLANS[0], *LOCAL_RESNET), code=2)
+
+
+def test_a_grain_is_needed(onebatch, scratch):
+    scratch.config.write_text(scratch.config.read_text().replace("epochs = 3\n", ""))
+    out = onebatch.run(1, "train", scratch.config, *settings("run.deterministic=bitwise", "run.max_steps=1"), code=2)
+    assert "needs batch.micro_batch_size = n" in out

@@ -1,6 +1,7 @@
-#!/usr/bin/env python3
 """Every command, its documents and the run's folder."""
-from common import *
+import pytest
+
+from program import DIGITS_MLP, DIGITS_RESNET, ROOT, Scratch, read_json, read_json_lines, settings
 
 PROFILE_FIELDS = {"rank", "host", "device", "memory_limit_bytes", "max_micro_batch", "peak_bytes", "step_seconds", "trials"}
 PLAN_FIELDS = {"global_batch_size", "predicted_step_seconds", "equal_split_seconds", "memory_split_seconds", "ranks"}
@@ -9,99 +10,200 @@ TRAIN_FIELDS = {"steps", "consumed_samples", "train_loss", "validation_loss", "v
                 "checkpoints_saved", "checkpoint_waits", "checkpoint_seconds"}
 METRIC_FIELDS = {"step", "epoch", "consumed_samples", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "exposed_comm_seconds", "samples_per_second",
                  "memory_peak_bytes"}
+RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "metrics.jsonl", "samples.jsonl", "result.json", "checkpoints/step-18/model.safetensors",
+             "checkpoints/latest/state.json")
 
-with Scratch() as s:
-    out = run(2, "train", s.config, "--json", s.path / "train.json")
-    result = read_json(s.path / "train.json")
-    check(TRAIN_FIELDS <= result.keys(), "train's document lacks fields", str(result))
-    check(result["steps"] == 18 and result["consumed_samples"] == 4500, "three epochs of 1,500 digits", str(result))
-    folder = s.runs / "run"
-    check(result["run_dir"] == str(folder), "the run's folder is named", str(result))
-    for name in ("config.toml", "profile.json", "plan.json", "metrics.jsonl", "samples.jsonl", "result.json", "checkpoints/step-18/model.safetensors", "checkpoints/latest/state.json"):
-        check((folder / name).exists(), f"the run's folder lacks {name}", out)
-    metrics = read_json_lines(folder / "metrics.jsonl")
-    check(len(metrics) == 18 and METRIC_FIELDS <= metrics[0].keys() and len(metrics[0]["compute_seconds"]) == 2, "metrics.jsonl", str(metrics[:1]))
-    plan = read_json(folder / "plan.json")
-    check(PLAN_FIELDS <= plan.keys() and sum(r["samples"] for r in plan["ranks"]) == 257, "plan.json", str(plan))
-    check(plan["last_batch"]["global_batch_size"] == 1500 % 257, "the short last batch has a plan", str(plan))
-    check("an equal split" in out and "idle" in out, "the plan is printed", out)
 
-    # The configuration that the run's folder keeps makes the same run.
-    run(2, "plan", folder / "config.toml")
+class Trained:
+    """A whole run on two ranks."""
 
-    out = run(2, "train", s.config, "--resume")
-    check("complete at step 18" in out, "a complete run says so", out)
-    out = run(2, "train", s.config, "--quiet")
-    check((s.runs / "run-2").exists() and "probe" not in out, "a new run has a folder of its own, and --quiet is quiet", out)
+    def __init__(self, program, path):
+        self.scratch = Scratch(path)
+        self.config, self.path = self.scratch.config, path
+        self.out = program.run(2, "train", self.config, "--json", path / "train.json")
+        self.result = read_json(path / "train.json")
+        self.folder = self.scratch.runs / "run"
 
-    run(1, "eval", s.config, "--checkpoint", folder, "--json", s.path / "eval.json")
-    evaluated = read_json(s.path / "eval.json")
-    check(abs(evaluated["validation_loss"] - result["validation_loss"]) < 1e-5, "eval finds train's validation loss", str(evaluated))
 
-    run(2, "probe", s.config, "--json", s.path / "profile.json")
-    profile = read_json(s.path / "profile.json")
-    check(len(profile["ranks"]) == 2 and PROFILE_FIELDS <= profile["ranks"][0].keys(), "the profile", str(profile))
-    out = run(1, "plan", s.config, "--profile", s.path / "profile.json", "--json", s.path / "plan.json")
-    check(len(read_json(s.path / "plan.json")["ranks"]) == 2, "a saved profile is planned without its devices", out)
-    check((folder / "plan.svg").read_text().startswith("<svg"), "the plan's picture is in the run's folder", out)
+@pytest.fixture(scope="module")
+def trained(onebatch, tmp_path_factory):
+    return Trained(onebatch, tmp_path_factory.mktemp("trained"))
 
-    # Clusters that are not here.
-    cluster = ["plan", "configs/v100-p100.toml", "--profiles", "docs/profiles", "--gradient-bytes", "102e6"]
-    out = run(1, *cluster, "--devices", "4xV100-16GB,4xp100-16gb", "--svg", s.path / "plan.svg", "--json", s.path / "plan.json")
-    check([r["samples"] for r in read_json(s.path / "plan.json")["ranks"]] == [40] * 4 + [24] * 4, "the published cluster from its kinds of devices", out)
-    check("an equal split" in (s.path / "plan.svg").read_text(), "the picture shows before and after", out)
-    out = run(1, *cluster, "--devices", "64xV100-16GB,64xP100-16GB", "--devices", "8xV100-16GB", "--global-batches", "1024,4096", "--prices", "V100-16GB=2.5,P100-16GB=1",
-              "--svg", s.path / "sweep.svg", "--json", s.path / "sweep.json")
-    points = read_json(s.path / "sweep.json")["sweep"]
-    check(len(points) == 4 and all(0 < p["efficiency"] <= 1 and p["cost_per_epoch"] > 0 for p in points), "a sweep", str(points))
-    check("samples/s" in out and "<path" in (s.path / "sweep.svg").read_text(), "a sweep is shown", out)
-    check("known are" in run(1, *cluster, "--devices", "4xH100", code=2), "a device without a profile")
-    check("no group of devices" in run(1, *cluster, "--devices", "H100", code=2), "a list that is none")
-    check("there is no folder" in run(1, *cluster, "--devices", "4xV100-16GB", "--svg", "/nowhere/plan.svg", code=2), "a picture's folder")
-    check("needs --profile" in run(1, "plan", s.config, "--global-batches", "64,128", code=2), "a sweep without profiles")
 
-    out = run(2, "verify", s.config, "--json", s.path / "verify.json")
-    verified = read_json(s.path / "verify.json")
-    check(verified["pass"] and verified["relative_l2"] < 2e-6 and verified["parameters"][0].keys() >= {"name", "relative_l2", "max_abs"}, "verify", str(verified))
-    check("PASS" in out and verified["reference"].startswith("all 257 samples"), "verify says what it compared with", out)
-    run(2, "verify", s.config, "--tolerance", "1e-30", code=5)
+def test_trains_document_has_its_fields(trained):
+    assert TRAIN_FIELDS <= trained.result.keys()
+    assert trained.result["steps"] == 18, "three epochs of 1,500 digits"
+    assert trained.result["consumed_samples"] == 4500
+    assert trained.result["run_dir"] == str(trained.folder)
 
-    out = run(1, "info", "--json", s.path / "info.json")
-    check("libtorch: 2." in out and "nccl" in read_json(s.path / "info.json"), "info", out)
-    check("onebatch 0." in run(1, "--version"), "--version")
-    check("train" in run(1, "--help"), "--help")
 
-# Without [data.validation] nothing is validated: not by train, not by eval, not in what the run's folder says; and no t10k files are looked for.
-with Scratch(DIGITS_MLP.replace("[data.validation]\n", "").replace("data/digits", "{runs}/../train-only")) as s:
-    (s.path / "train-only").mkdir()
+@pytest.mark.parametrize("name", RUN_FILES)
+def test_the_runs_folder_has(trained, name):
+    assert (trained.folder / name).exists()
+
+
+def test_metrics_have_a_line_for_each_step(trained):
+    metrics = read_json_lines(trained.folder / "metrics.jsonl")
+    assert len(metrics) == 18
+    assert METRIC_FIELDS <= metrics[0].keys()
+    assert len(metrics[0]["compute_seconds"]) == 2
+
+
+def test_the_plan_is_written_and_printed(trained):
+    plan = read_json(trained.folder / "plan.json")
+    assert PLAN_FIELDS <= plan.keys()
+    assert sum(rank["samples"] for rank in plan["ranks"]) == 257
+    assert plan["last_batch"]["global_batch_size"] == 1500 % 257
+    assert "an equal split" in trained.out
+    assert "idle" in trained.out
+    assert (trained.folder / "plan.svg").read_text().startswith("<svg")
+
+
+def test_the_configuration_that_the_folder_keeps_makes_the_same_run(onebatch, trained):
+    onebatch.run(2, "plan", trained.folder / "config.toml")
+
+
+def test_a_complete_run_says_so(onebatch, trained):
+    assert "complete at step 18" in onebatch.run(2, "train", trained.config, "--resume")
+
+
+def test_a_new_run_has_a_folder_of_its_own_and_quiet_is_quiet(onebatch, trained):
+    out = onebatch.run(2, "train", trained.config, "--quiet")
+    assert (trained.scratch.runs / "run-2").exists()
+    assert "probe" not in out
+
+
+def test_eval_finds_trains_validation_loss(onebatch, trained):
+    onebatch.run(1, "eval", trained.config, "--checkpoint", trained.folder, "--json", trained.path / "eval.json")
+    assert abs(read_json(trained.path / "eval.json")["validation_loss"] - trained.result["validation_loss"]) < 1e-5
+
+
+def test_a_saved_profile_is_planned_without_its_devices(onebatch, scratch):
+    onebatch.run(2, "probe", scratch.config, "--json", scratch.path / "profile.json")
+    profile = read_json(scratch.path / "profile.json")
+    assert len(profile["ranks"]) == 2
+    assert PROFILE_FIELDS <= profile["ranks"][0].keys()
+    onebatch.run(1, "plan", scratch.config, "--profile", scratch.path / "profile.json", "--json", scratch.path / "plan.json")
+    assert len(read_json(scratch.path / "plan.json")["ranks"]) == 2
+
+
+def test_the_published_cluster_is_planned_without_a_gpu(onebatch):
+    out = onebatch.run(1, "plan", "configs/v100-p100.toml", "--profile", "docs/profiles/v100-p100.json")
+    assert "122.08 ms" in out
+    assert "156.40 ms" in out
+
+
+# Clusters that are not here.
+CLUSTER = ("plan", "configs/v100-p100.toml", "--profiles", "docs/profiles", "--gradient-bytes", "102e6")
+
+
+def test_the_published_cluster_is_planned_from_its_kinds_of_devices(onebatch, tmp_path):
+    onebatch.run(1, *CLUSTER, "--devices", "4xV100-16GB,4xp100-16gb", "--svg", tmp_path / "plan.svg", "--json", tmp_path / "plan.json")
+    assert [rank["samples"] for rank in read_json(tmp_path / "plan.json")["ranks"]] == [40] * 4 + [24] * 4
+    assert "an equal split" in (tmp_path / "plan.svg").read_text(), "the picture shows before and after"
+
+
+def test_a_sweep_is_a_table_a_document_and_a_picture(onebatch, tmp_path):
+    out = onebatch.run(1, *CLUSTER, "--devices", "64xV100-16GB,64xP100-16GB", "--devices", "8xV100-16GB", "--global-batches", "1024,4096", "--prices", "V100-16GB=2.5,P100-16GB=1",
+                       "--svg", tmp_path / "sweep.svg", "--json", tmp_path / "sweep.json")
+    points = read_json(tmp_path / "sweep.json")["sweep"]
+    assert len(points) == 4
+    assert all(0 < point["efficiency"] <= 1 and point["cost_per_epoch"] > 0 for point in points)
+    assert "samples/s" in out
+    assert "<path" in (tmp_path / "sweep.svg").read_text()
+
+
+@pytest.mark.parametrize("arguments, words", (
+    (("--devices", "4xH100"), "known are"),
+    (("--devices", "H100"), "no group of devices"),
+    (("--devices", "4xV100-16GB", "--svg", "/nowhere/plan.svg"), "there is no folder"),
+))
+def test_a_cluster_that_cannot_be_planned_is_refused(onebatch, arguments, words):
+    assert words in onebatch.run(1, *CLUSTER, *arguments, code=2)
+
+
+def test_a_sweep_without_profiles_is_refused(onebatch, scratch):
+    assert "needs --profile" in onebatch.run(1, "plan", scratch.config, "--global-batches", "64,128", code=2)
+
+
+def test_verify_passes_and_says_what_it_compared_with(onebatch, scratch):
+    out = onebatch.run(2, "verify", scratch.config, "--json", scratch.path / "verify.json")
+    verified = read_json(scratch.path / "verify.json")
+    assert verified["pass"]
+    assert verified["relative_l2"] < 2e-6
+    assert verified["parameters"][0].keys() >= {"name", "relative_l2", "max_abs"}
+    assert "PASS" in out
+    assert verified["reference"].startswith("all 257 samples")
+
+
+def test_verify_fails_above_its_tolerance(onebatch, scratch):
+    onebatch.run(2, "verify", scratch.config, "--tolerance", "1e-30", code=5)
+
+
+def test_info_names_the_libraries(onebatch, tmp_path):
+    assert "libtorch: 2." in onebatch.run(1, "info", "--json", tmp_path / "info.json")
+    assert "nccl" in read_json(tmp_path / "info.json")
+
+
+@pytest.mark.parametrize("flag, words", (("--version", "onebatch 0."), ("--help", "train")))
+def test_a_flag_is_answered(onebatch, flag, words):
+    assert words in onebatch.run(1, flag)
+
+
+@pytest.fixture(scope="module")
+def unvalidated(onebatch, tmp_path_factory):
+    """Trained without [data.validation], where no t10k files are."""
+    made = Scratch(tmp_path_factory.mktemp("unvalidated"), DIGITS_MLP.replace("[data.validation]\n", "").replace("data/digits", "{runs}/../train-only"))
+    (made.path / "train-only").mkdir()
     for name in ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
-        (s.path / "train-only" / name).write_bytes((ROOT / "data" / "digits" / name).read_bytes())
-    out = run(2, "train", s.config, "--json", s.path / "train.json")
-    check("validation" not in out and read_json(s.path / "train.json")["validation_loss"] is None, "train validates nothing", out)
-    check("data.validation" not in (s.runs / "run" / "config.toml").read_text(), "the run's configuration has no validation set")
-    out = run(2, "eval", s.config, "--checkpoint", s.runs / "run", code=2)
-    check("eval needs validation data: write [data.validation]" in out, "eval without validation data", out)
-    check("t10k" in run(1, "train", s.config, "--set", "data.validation.kind=idx", "--set", "run.name=v", code=2), "a validation set needs its files")
+        (made.path / "train-only" / name).write_bytes((ROOT / "data" / "digits" / name).read_bytes())
+    made.out = onebatch.run(2, "train", made.config, "--json", made.path / "train.json")
+    return made
 
-# BatchNorm's local statistics are not the large batch's, and verify says so.
-RESNET = DIGITS_MLP.replace('kind = "mlp"\nhidden = [64, 48]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
-with Scratch(RESNET) as s:
-    out = run(2, "verify", s.config, "--json", s.path / "local.json", "--svg", s.path / "local.svg", code=5)
-    check("BatchNorm is local" in out and "bn1" in out, "verify names what makes the difference", out)
-    local = read_json(s.path / "local.json")
-    check([d["cause"] for d in local["differences"]] == ["batch_norm"], "verify says what makes the difference", str(local["differences"]))
-    check(abs(local["differences"][0]["relative_l2"] - local["relative_l2"]) <= 1e-3 * local["relative_l2"], "and how large it is", str(local["differences"]))
-    picture = (s.path / "local.svg").read_text()
-    check(picture.count("<circle") == 2 + 2 * len(local["parameters"]) and "FAIL" in picture and "layer1.0.conv1.weight" in picture, "verify draws each parameter's error", picture)
-    run(2, "verify", s.config, "--set", "batch_norm.frozen=true")
-    # One single batch in bfloat16 is itself 7 % off: that is no pass, and float64 says what splitting does.
-    out = run(2, "verify", s.config, "--set", "batch_norm.mode=exact", "--set", "precision.compute=bfloat16", "--json", s.path / "short.json", code=5)
-    short = read_json(s.path / "short.json")
-    check("bfloat16, BatchNorm exact" in out and "CANNOT JUDGE in bfloat16" in out, "verify says in what it has computed", out)
-    check(short["verdict"] == "cannot_judge" and short["cause"] == "precision" and short["float64"]["pass"], "verify says what it cannot judge", str(short["verdict"]))
-    run(1, "verify", s.config, "--set", "memory.recompute=4", "--set", "batch_norm.frozen=true")
 
-# The published cluster, planned without a GPU.
-out = run(1, "plan", "configs/v100-p100.toml", "--profile", "docs/profiles/v100-p100.json")
-check("122.08 ms" in out and "156.40 ms" in out, "the published cluster's plan", out)
-print("commands hold")
+def test_without_a_validation_set_train_validates_nothing(unvalidated):
+    assert "validation" not in unvalidated.out
+    assert read_json(unvalidated.path / "train.json")["validation_loss"] is None
+    assert "data.validation" not in (unvalidated.runs / "run" / "config.toml").read_text()
+
+
+def test_without_a_validation_set_eval_says_what_it_needs(onebatch, unvalidated):
+    out = onebatch.run(2, "eval", unvalidated.config, "--checkpoint", unvalidated.runs / "run", code=2)
+    assert "eval needs validation data: write [data.validation]" in out
+
+
+def test_a_validation_set_needs_its_files(onebatch, unvalidated):
+    assert "t10k" in onebatch.run(1, "train", unvalidated.config, *settings("data.validation.kind=idx", "run.name=v"), code=2)
+
+
+@pytest.fixture
+def resnet(tmp_path):
+    return Scratch(tmp_path, DIGITS_RESNET)
+
+
+def test_verify_names_local_batch_norm_and_how_much_it_differs(onebatch, resnet):
+    out = onebatch.run(2, "verify", resnet.config, "--json", resnet.path / "local.json", "--svg", resnet.path / "local.svg", code=5)
+    assert "BatchNorm is local" in out
+    assert "bn1" in out
+    local = read_json(resnet.path / "local.json")
+    assert [difference["cause"] for difference in local["differences"]] == ["batch_norm"]
+    assert local["differences"][0]["relative_l2"] == pytest.approx(local["relative_l2"], rel=1e-3)
+    picture = (resnet.path / "local.svg").read_text()
+    assert picture.count("<circle") == 2 + 2 * len(local["parameters"])
+    assert "FAIL" in picture
+    assert "layer1.0.conv1.weight" in picture
+
+
+@pytest.mark.parametrize("ranks, pairs", ((2, ("batch_norm.frozen=true",)), (1, ("memory.recompute=4", "batch_norm.frozen=true"))))
+def test_verify_passes_with_frozen_batch_norm(onebatch, resnet, ranks, pairs):
+    onebatch.run(ranks, "verify", resnet.config, *settings(*pairs))
+
+
+def test_verify_cannot_judge_where_a_single_batch_in_bfloat16_is_itself_off(onebatch, resnet):
+    out = onebatch.run(2, "verify", resnet.config, *settings("batch_norm.mode=exact", "precision.compute=bfloat16"), "--json", resnet.path / "short.json", code=5)
+    short = read_json(resnet.path / "short.json")
+    assert "bfloat16, BatchNorm exact" in out
+    assert "CANNOT JUDGE in bfloat16" in out
+    assert short["verdict"] == "cannot_judge"
+    assert short["cause"] == "precision"
+    assert short["float64"]["pass"]

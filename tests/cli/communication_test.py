@@ -1,69 +1,105 @@
-#!/usr/bin/env python3
 """What carries the gradient changes time and nothing else: overlap, buckets, small shared memory; bytes per step; the timeline; the benchmark."""
-from common import *
+import subprocess
 
-FIXED = ["--set", "run.epochs=1", "--set", 'batch.last_batch="drop"', "--set", "batch.global_batch_size=240", "--quiet"]
+import pytest
+
+from program import Scratch, read_json, read_json_lines, settings
+
+FIXED = ("run.epochs=1", 'batch.last_batch="drop"', "batch.global_batch_size=240")
+CARRIED = {"overlap": ("comm.overlap=true",), "small-buckets": ("comm.bucket_cap_mb=0.001",), "overlap-small-buckets": ("comm.overlap=true", "comm.bucket_cap_mb=0.01"),
+           "checked": ("comm.check_replicas_every_steps=1",)}
 
 
 def shares(ranks, accumulation=2):
-    return ["--set", f"batch.micro_batch_size={240 // ranks // accumulation}", "--set", f"batch.gradient_accumulation_steps={accumulation}"]
+    return f"batch.micro_batch_size={240 // ranks // accumulation}", f"batch.gradient_accumulation_steps={accumulation}"
 
 
-def losses(s, name, ranks, *arguments):
-    run(ranks, "train", s.config, *FIXED, *shares(ranks), "--set", f"run.name={name}", "--json", s.path / "r.json", *arguments)
-    return [line["loss"] for line in read_json_lines(s.runs / name / "metrics.jsonl")], read_json(s.path / "r.json")
+def losses_of(scratch):
+    return [line["loss"] for line in read_json_lines(scratch.runs / "run" / "metrics.jsonl")]
 
 
-with Scratch() as s:
-    for ranks in (2, 3):
-        plain, result = losses(s, f"plain{ranks}", ranks)
-        check(result["mended_replicas"] == 0, "replicas stay the same", str(result))
-        for name, extra in {"overlap": ["--set", "comm.overlap=true"], "small-buckets": ["--set", "comm.bucket_cap_mb=0.001"],
-                            "overlap-small-buckets": ["--set", "comm.overlap=true", "--set", "comm.bucket_cap_mb=0.01"],
-                            "checked": ["--set", "comm.check_replicas_every_steps=1"]}.items():
-            if ranks == 3 and name != "overlap-small-buckets":
-                continue
-            check(losses(s, f"{name}{ranks}", ranks, *extra)[0] == plain, f"{name} on {ranks} ranks: the losses, bit for bit")
-        rounded, half = losses(s, f"bfloat16-{ranks}", ranks, "--set", 'comm.reduce_dtype="bfloat16"')
-        check(rounded != plain and all(abs(a - b) < 0.02 * b for a, b in zip(rounded, plain)), "bfloat16 is near, and not the same", f"{rounded}\n{plain}")
-        check(0.5 < half["reduced_bytes_per_step"] / result["reduced_bytes_per_step"] < 0.52, "bfloat16 halves the bytes", str(half))
+class Trained:
+    def __init__(self, program, path, ranks, *pairs, accumulation=2):
+        scratch = Scratch(path)
+        program.run(ranks, "train", scratch.config, *settings(*FIXED, *shares(ranks, accumulation), *pairs), "--quiet", "--json", path / "r.json")
+        self.result = read_json(path / "r.json")
+        self.losses = losses_of(scratch)
 
-    counted = {}
-    for accumulation in (1, 12):
-        run(2, "train", s.config, *FIXED, *shares(2, accumulation), "--set", f"run.name=bytes{accumulation}", "--json", s.path / "r.json")
-        counted[accumulation] = read_json(s.path / "r.json")["reduced_bytes_per_step"]
-    check(counted[1] == counted[12] > 0, "bytes per step do not depend on accumulation", str(counted))
 
-    out = run(2, "train", s.config, "--set", "run.epochs=1", "--set", "run.name=timeline", "--set", "comm.overlap=true", "--timeline", s.path / "trace.json")
-    check("perfetto" in out, "the timeline is announced", out)
-    events = read_json(s.path / "trace.json")["traceEvents"]
-    spans = [event for event in events if event["ph"] == "X"]
-    for rank in (0, 1):
-        names = {event["name"] for event in spans if event["pid"] == rank}
-        check({"load", "micro-batch", "bucket", "gradient", "sums", "optimizer", "validation", "checkpoint"} <= names, f"rank {rank}'s spans", str(names))
+@pytest.fixture(scope="module")
+def plain(onebatch, tmp_path_factory):
+    """By ranks."""
+    return {ranks: Trained(onebatch, tmp_path_factory.mktemp("plain"), ranks) for ranks in (2, 3)}
+
+
+@pytest.mark.parametrize("ranks", (2, 3))
+def test_replicas_stay_the_same(plain, ranks):
+    assert plain[ranks].result["mended_replicas"] == 0
+
+
+@pytest.mark.parametrize("ranks, name", (*((2, name) for name in CARRIED), (3, "overlap-small-buckets")))
+def test_the_losses_are_the_same_bit_for_bit(onebatch, tmp_path, plain, ranks, name):
+    assert Trained(onebatch, tmp_path, ranks, *CARRIED[name]).losses == plain[ranks].losses
+
+
+@pytest.mark.parametrize("ranks", (2, 3))
+def test_bfloat16_is_near_and_not_the_same_and_halves_the_bytes(onebatch, tmp_path, plain, ranks):
+    rounded = Trained(onebatch, tmp_path, ranks, 'comm.reduce_dtype="bfloat16"')
+    assert rounded.losses != plain[ranks].losses
+    assert rounded.losses == pytest.approx(plain[ranks].losses, rel=0.02)
+    assert 0.5 < rounded.result["reduced_bytes_per_step"] / plain[ranks].result["reduced_bytes_per_step"] < 0.52
+
+
+def test_bytes_per_step_do_not_depend_on_accumulation(onebatch, tmp_path_factory):
+    once, often = (Trained(onebatch, tmp_path_factory.mktemp("bytes"), 2, accumulation=accumulation).result["reduced_bytes_per_step"] for accumulation in (1, 12))
+    assert once == often > 0
+
+
+@pytest.fixture(scope="module")
+def spans(onebatch, tmp_path_factory):
+    """A timeline's."""
+    made = Scratch(tmp_path_factory.mktemp("timeline"))
+    out = onebatch.run(2, "train", made.config, *settings("run.epochs=1", "comm.overlap=true"), "--timeline", made.path / "trace.json")
+    assert "perfetto" in out
+    return [event for event in read_json(made.path / "trace.json")["traceEvents"] if event["ph"] == "X"]
+
+
+@pytest.mark.parametrize("rank", (0, 1))
+def test_the_timeline_has_every_rank(spans, rank):
+    assert {"load", "micro-batch", "bucket", "gradient", "sums", "optimizer", "validation", "checkpoint"} <= {event["name"] for event in spans if event["pid"] == rank}
+
+
+def test_ranks_leave_a_reduction_together(spans):
     ends = [[event["ts"] + event["dur"] for event in spans if event["pid"] == rank and event["name"] == "sums"] for rank in (0, 1)]
-    check(len(ends[0]) == len(ends[1]) > 5 and sorted(abs(a - b) for a, b in zip(*ends))[len(ends[0]) // 2] < 2000, "ranks leave a reduction together", str(ends))
+    assert len(ends[0]) == len(ends[1]) > 5
+    assert sorted(abs(a - b) for a, b in zip(*ends))[len(ends[0]) // 2] < 2000
 
-    run(2, "bench", "all-reduce", "--max-bytes", "70000", "--json", s.path / "bench.json")
-    bench = read_json(s.path / "bench.json")
-    check(bench["ranks"] == 2 and [size["bytes"] for size in bench["sizes"]] == [4**i for i in range(1, 9)], "the sizes", str(bench))
-    check({"seconds", "mpi_seconds", "mpi_best_bucket_seconds", "algbw", "busbw"} <= bench["sizes"][0].keys(), "the benchmark's fields", str(bench))
-    check(all(size["busbw"] == size["algbw"] > 0 for size in bench["sizes"]), "for two ranks the bus carries what the algorithm does", str(bench))
-    run(1, "bench", "all-reduce", "--max-bytes", "1000")
-    check("all-reduce" in run(1, "bench", "loader", code=2), "an unknown benchmark")
 
-    # Shared memory too small, in a mount namespace of its own: said, and the same losses.
-    reference = losses(s, "roomy", 2)[0]
-    allowed = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode == 0
-    if not allowed:
-        print("mount namespaces are not allowed here: small shared memory was not tried")
-    for size, words in (("64m", None), ("900k", "no room")) if allowed else ():
-        command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh", *command_line(2, [
-            "train", s.config, *FIXED[:-1], *shares(2), "--set", f"run.name=shm{size}"])]
-        done = subprocess.run(command, cwd=ROOT, env={**ENVIRONMENT, "OMPI_MCA_btl_vader_backing_directory": "/tmp"}, capture_output=True, text=True, timeout=120)
-        check(done.returncode == 0, f"/dev/shm of {size}", done.stdout + done.stderr)
-        found = [line["loss"] for line in read_json_lines(s.runs / f"shm{size}" / "metrics.jsonl")]
-        check(found == reference, f"/dev/shm of {size}: the same losses", f"{found}\n{reference}")
-        check(words is None or words in done.stdout + done.stderr, f"/dev/shm of {size} is said", done.stdout + done.stderr)
+def test_the_benchmark_measures_each_size(onebatch, tmp_path):
+    onebatch.run(2, "bench", "all-reduce", "--max-bytes", "70000", "--json", tmp_path / "bench.json")
+    bench = read_json(tmp_path / "bench.json")
+    assert bench["ranks"] == 2
+    assert [size["bytes"] for size in bench["sizes"]] == [4**i for i in range(1, 9)]
+    assert {"seconds", "mpi_seconds", "mpi_best_bucket_seconds", "algbw", "busbw"} <= bench["sizes"][0].keys()
+    assert all(size["busbw"] == size["algbw"] > 0 for size in bench["sizes"]), "for two ranks the bus carries what the algorithm does"
 
-print("communication holds")
+
+def test_the_benchmark_runs_on_one_rank(onebatch):
+    onebatch.run(1, "bench", "all-reduce", "--max-bytes", "1000")
+
+
+def test_an_unknown_benchmark_is_answered_with_those_there_are(onebatch):
+    assert "all-reduce" in onebatch.run(1, "bench", "loader", code=2)
+
+
+# In a mount namespace of its own.
+@pytest.mark.parametrize("size, words", (("64m", None), ("900k", "no room")))
+def test_shared_memory_that_is_small_is_said_and_the_losses_are_the_same(onebatch, scratch, plain, size, words):
+    if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode != 0:
+        pytest.skip("mount namespaces are not allowed here: small shared memory was not tried")
+    command = onebatch.command_line(2, "train", scratch.config, *settings(*FIXED, *shares(2)))
+    mounted = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh", *command]
+    done = onebatch.finish(mounted, {"OMPI_MCA_btl_vader_backing_directory": "/tmp"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert losses_of(scratch) == plain[2].losses
+    assert words is None or words in done.stdout + done.stderr

@@ -1,10 +1,10 @@
-#!/usr/bin/env python3
 """What data may hold that cannot be trained: each said before the first step, or, where it may be meant, named when it does harm."""
 import math
 import random
-import struct
 
-from common import *
+import pytest
+
+from program import Scratch, read_safetensors, settings, write_safetensors
 
 MLP = """
 [run]
@@ -22,81 +22,114 @@ kind = "mlp"
 hidden = [5]
 [probe]
 steps_per_trial = 1
+[checkpoint]
+resume = "never"
 """
-TYPES = {"F32": "f", "F64": "d", "I64": "q"}
-
-
-def write(path, **tensors):
-    """name = (dtype, shape, values)."""
-    header, raw = {}, b""
-    for name, (dtype, shape, values) in tensors.items():
-        packed = struct.pack(f"<{len(values)}{TYPES[dtype]}", *values)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(raw), len(raw) + len(packed)]}
-        raw += packed
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + raw)
-
-
-random.seed(3)
-X = ("F32", [24, 3], [random.uniform(-1, 1) for _ in range(72)])
+VALUES = [random.Random(3).uniform(-1, 1) for _ in range(72)]
 LABELS = [i % 3 for i in range(24)]
 ONES = [1.0] * 24
 
 
-def changed(values, **places):
-    values = list(values)
-    for place, value in places.items():
-        values[int(place[1:])] = value
-    return values
+def changed(values, place, value):
+    return [*values[:place], value, *values[place + 1 :]]
 
 
-with Scratch(MLP) as s:
-    data, validation = s.path / "data.safetensors", s.path / "validation.safetensors"
-    other = ("--set", f"data.validation.path={validation}")
+def inputs(values=VALUES, dtype="F32"):
+    return dtype, [24, 3], values
 
-    def train(*more, code=0, ranks=1, y=LABELS, x=X, **tensors):
-        write(data, x=x, y=("I64", [24], y), **tensors)
-        return run(ranks, "train", s.config, *more, "--set", "checkpoint.resume=never", code=code)
 
-    def refused(what, words, *more, **options):
-        out = train(*more, code=2, **options)
-        check(all(word in out for word in words), what, out)
-        check("step" not in out, f"{what}: before any step", out)
+def labels(values=LABELS):
+    return "I64", [24], values
 
-    # Labels.
-    refused("a label of -100 is no class of -99", ['sample 5 of data.target "y" holds the label -100', "loss.ignore_index = -100"], "--set", "loss.ignore_index=-1", y=changed(LABELS, _5=-100), ranks=2)
-    refused("a negative label", ['sample 7 of data.target "y" holds the label -1', "loss.ignore_index = -1"], y=changed(LABELS, _7=-1))
-    refused("more labels than classes", ['sample 9 of data.target "y" holds the label 3', "only 3 classes, 0 … 2", "model.num_classes = 4"], "--set", "model.num_classes=3", y=changed(LABELS, _9=3))
-    refused("the largest label of all", ["holds the label 9223372036854775807", "2^31 classes at most"], y=changed(LABELS, _2=2**63 - 1))
-    train("--set", "loss.ignore_index=255", "--quiet", y=changed(LABELS, _5=255, _6=255))
-    folder = sorted(s.runs.glob("run*"), key=lambda path: path.stat().st_mtime)[-1]
-    weights = next((folder / "checkpoints").glob("step-*")) / "model.safetensors"
-    length, = struct.unpack("<Q", weights.read_bytes()[:8])
-    header = json.loads(weights.read_bytes()[8:8 + length])
-    check(header["layer1.weight"]["shape"] == [3, 5], "an ignored label is no class", str(header))
 
-    # The validation set's are looked at before the training too.
-    write(validation, x=X, y=("I64", [24], changed(LABELS, _11=4)))
-    refused("a validation label without a class", ['sample 11 of data.target "y" holds the label 4', "only 3 classes"], *other)
+@pytest.fixture
+def scratch(tmp_path):
+    return Scratch(tmp_path, MLP)
 
-    # Targets and weights.
-    write(data, x=X, y=("F32", [24], ONES))
-    out = run(1, "train", s.config, code=2)
-    check('data.target "y" holds floating-point numbers' in out and 'loss.kind = "mse"' in out, "numbers are no classes", out)
-    check("loss.kind needs a target: write data.target" in run(1, "train", s.config, "--set", 'data.target=""', code=2), "no target")
-    with_weights = ("--set", "data.weights=w")
-    for value, said in ((-0.5, "-0.5"), (math.nan, "nan"), (math.inf, "inf")):
-        refused(f"a weight of {said}", [f'sample 13 of data.weights "w" holds {said}', "finite numbers from 0"], *with_weights, w=("F64", [24], changed(ONES, _13=value)))
-    refused("weights of another shape", ["of the target's shape"], *with_weights, w=("F64", [24, 1], ONES))
 
-    # Sizes that no memory holds, in files of no length: refused, not counted through.
-    refused("as many samples as bytes in a terabyte, of nothing", ["[1099511627776, 0] holds no values"], "--set", "data.target=z", z=("I64", [2**40, 0], []))
-    refused("inputs of nothing", ['tensor x [24, 0] holds no values'], x=("F32", [24, 0], []))
+@pytest.fixture
+def train(onebatch, scratch):
+    """Trains on 24 samples of which a test changes some."""
 
-    # What is not finite may be meant, until it does harm: then the sample is named, not an operator.
-    for value, said in ((math.nan, "NaN"), (math.inf, "an infinity"), (-math.inf, "an infinity")):
-        out = train("--set", "run.max_steps=3", x=("F32", [24, 3], changed(X[2], _52=value)), code=1, ranks=2)
-        check(f'sample 17 of data.inputs "x" holds {said}' in out, f"{value} in the input is called one", out)
-    out = train("--set", "run.max_steps=3", x=("F64", [24, 3], changed(X[2], _52=1e300)), code=1)
-    check('sample 17 of data.inputs "x" holds a number that is too large for Float' in out, "a number beyond float32", out)
-print("data that cannot be trained are named")
+    def run(*pairs, code=0, ranks=1, x=inputs(), y=labels(), **more):
+        write_safetensors(scratch.path / "data.safetensors", x=x, y=y, **more)
+        return onebatch.run(ranks, "train", scratch.config, *settings(*pairs), code=code)
+
+    return run
+
+
+@pytest.fixture
+def refused(train):
+    """Says all of `words` before any step."""
+
+    def run(words, *pairs, **options):
+        out = train(*pairs, code=2, **options)
+        assert [word for word in words if word not in out] == [], out
+        assert "step" not in out
+
+    return run
+
+
+def test_a_label_of_minus_100_is_no_class_of_minus_99(refused):
+    refused(['sample 5 of data.target "y" holds the label -100', "loss.ignore_index = -100"], "loss.ignore_index=-1", y=labels(changed(LABELS, 5, -100)), ranks=2)
+
+
+def test_a_negative_label_is_refused(refused):
+    refused(['sample 7 of data.target "y" holds the label -1', "loss.ignore_index = -1"], y=labels(changed(LABELS, 7, -1)))
+
+
+def test_a_label_beyond_the_classes_is_refused(refused):
+    refused(['sample 9 of data.target "y" holds the label 3', "only 3 classes, 0 … 2", "model.num_classes = 4"], "model.num_classes=3", y=labels(changed(LABELS, 9, 3)))
+
+
+def test_the_largest_label_of_all_is_refused(refused):
+    refused(["holds the label 9223372036854775807", "2^31 classes at most"], y=labels(changed(LABELS, 2, 2**63 - 1)))
+
+
+def test_an_ignored_label_is_no_class(train, scratch):
+    train("loss.ignore_index=255", y=labels(changed(changed(LABELS, 5, 255), 6, 255)))
+    weights = read_safetensors(scratch.runs / "run" / "checkpoints" / "latest" / "model.safetensors")
+    assert len(weights["layer1.weight"]) == 3 * 5
+    assert len(weights["layer1.bias"]) == 3
+
+
+def test_a_validation_label_without_a_class_is_refused_before_the_training(refused, scratch):
+    validation = scratch.path / "validation.safetensors"
+    write_safetensors(validation, x=inputs(), y=labels(changed(LABELS, 11, 4)))
+    refused(['sample 11 of data.target "y" holds the label 4', "only 3 classes"], f"data.validation.path={validation}")
+
+
+def test_numbers_are_no_classes(refused):
+    refused(['data.target "y" holds floating-point numbers', 'loss.kind = "mse"'], y=("F32", [24], ONES))
+
+
+def test_a_loss_needs_a_target(refused):
+    refused(["loss.kind needs a target: write data.target"], 'data.target=""')
+
+
+@pytest.mark.parametrize("value, said", ((-0.5, "-0.5"), (math.nan, "nan"), (math.inf, "inf")))
+def test_a_weight_that_is_none_is_refused(refused, value, said):
+    refused([f'sample 13 of data.weights "w" holds {said}', "finite numbers from 0"], "data.weights=w", w=("F64", [24], changed(ONES, 13, value)))
+
+
+def test_weights_of_another_shape_are_refused(refused):
+    refused(["of the target's shape"], "data.weights=w", w=("F64", [24, 1], ONES))
+
+
+def test_as_many_samples_as_bytes_in_a_terabyte_of_nothing_are_not_counted_through(refused):
+    refused(["[1099511627776, 0] holds no values"], "data.target=z", z=("I64", [2**40, 0], []))
+
+
+def test_inputs_of_nothing_are_refused(refused):
+    refused(["tensor x [24, 0] holds no values"], x=("F32", [24, 0], []))
+
+
+# What is not finite may be meant, until it does harm: then the sample is named, not an operator.
+@pytest.mark.parametrize("value, said", ((math.nan, "NaN"), (math.inf, "an infinity"), (-math.inf, "an infinity")))
+def test_an_input_that_is_not_finite_is_named_when_it_does_harm(train, value, said):
+    assert f'sample 17 of data.inputs "x" holds {said}' in train("run.max_steps=3", x=inputs(changed(VALUES, 52, value)), code=1, ranks=2)
+
+
+def test_an_input_beyond_float32_is_named_when_it_does_harm(train):
+    out = train("run.max_steps=3", x=inputs(changed(VALUES, 52, 1e300), "F64"), code=1)
+    assert 'sample 17 of data.inputs "x" holds a number that is too large for Float' in out

@@ -1,17 +1,14 @@
-#!/usr/bin/env python3
 """One device becomes three times slower in mid-run: a new plan, the same samples and weights. How soon and how good: bench/living_plan.py."""
-import math
-import struct
+import pytest
 
-from common import *
+from program import Scratch, read_json, read_json_lines, read_safetensors, relative_l2, settings
 
 CHANGE = 40  # the step from which on rank 0 is slow
-LAST = 120
-TEXT = '''
+TEXT = """
 [run]
-max_steps = {steps}
+max_steps = 120
 output_dir = "{{runs}}"
-name = "{name}"
+name = "run"
 [batch]
 global_batch_size = 256
 [data]
@@ -34,42 +31,57 @@ resume = "never"
 samples = true
 [simulate]
 devices = [{{{{slowdown = 2.0{changes}}}}}, {{{{slowdown = 2.0}}}}]
-'''
-
-
-def weights(run_dir):
-    """All parameters of the last checkpoint in one list, read without a library."""
-    newest = max((run_dir / "checkpoints").glob("step-*"), key=lambda folder: int(folder.name[5:]))
-    data = (newest / "model.safetensors").read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    body = data[8 + length:]
-    return struct.unpack(f"<{len(body) // 8}d", body)
-
-
-def train(name, changes, *more):
-    with Scratch(TEXT.format(name=name, changes=changes, steps=LAST)) as s:
-        output = run(2, "train", s.config, "--json", s.path / "r.json", *more, environment={"OMP_NUM_THREADS": "1"}, seconds=300)
-        lines = [json.loads(line) for line in (s.runs / name / "metrics.jsonl").read_text().splitlines()]
-        return output, read_json(s.path / "r.json"), lines, (s.runs / name / "samples.jsonl").read_text(), weights(s.runs / name), [line["plan"] for line in lines]
-
-
-_, _, _, samples, expected, _ = train("steady", "")
-output, result, lines, changed_samples, found, plans = train("drift", f", changes = [{{{{step = {CHANGE}, slowdown = 6.0}}}}]")
-check(changed_samples == samples, "the samples of every step are the same")
-difference = math.sqrt(sum((a - b) ** 2 for a, b in zip(expected, found)) / sum(a * a for a in expected))
-check(len(found) == len(expected) and difference <= 1e-10, f"the weights are the same: relative L2 {difference:.1e}")
-check("a new one: the devices' speeds have changed" in output, "the reason is said", output)
-check(plans[-1] > plans[CHANGE - 2] and result["replans"] >= 1, "there is a new plan", str(result) + output)
-print(f"weights within {difference:.1e}, {result['replans']} new plan(s)")
-
-# With BatchNorm the result would change: it is said, and done only when asked for.
+"""
 RESNET = TEXT.replace("shape = [512]", "shape = [3, 8, 8]").replace('kind = "mlp"\nhidden = [1024, 1024]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
-RESNET = RESNET.replace("{steps}", "60").replace("size = 2048", "size = 256").replace("global_batch_size = 256", "global_batch_size = 64")
-for more, expect_plan in (((), False), (("--set", 'batch.replan="always"'), True)):
-    with Scratch(RESNET.format(name="norm", changes=", changes = [{{step = 20, slowdown = 9.0}}]")) as s:
-        output = run(2, "train", s.config, "--json", s.path / "r.json", *more, environment={"OMP_NUM_THREADS": "1"}, seconds=200)
-        replans = read_json(s.path / "r.json")["replans"]
-        check((replans > 0) == expect_plan, f"replan {more}: {replans} new plans", output)
-        if not expect_plan:
-            check('write batch.replan = "always"' in output, "the drift is said", output)
-print("a drift is followed where that leaves the result as it is")
+RESNET = RESNET.replace("max_steps = 120", "max_steps = 60").replace("size = 2048", "size = 256").replace("global_batch_size = 256", "global_batch_size = 64")
+
+
+class Drifted:
+    def __init__(self, program, path, text, changes, *pairs):
+        scratch = Scratch(path, text.format(changes=changes))
+        self.out = program.run(2, "train", scratch.config, "--json", path / "r.json", *settings(*pairs), environment={"OMP_NUM_THREADS": "1"}, seconds=300)
+        run = scratch.runs / "run"
+        self.replans = read_json(path / "r.json")["replans"]
+        self.plans = [line["plan"] for line in read_json_lines(run / "metrics.jsonl")]
+        self.samples = (run / "samples.jsonl").read_text()
+        self.weights = read_safetensors(run / "checkpoints" / "latest" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def steady(onebatch, tmp_path_factory):
+    return Drifted(onebatch, tmp_path_factory.mktemp("steady"), TEXT, "")
+
+
+@pytest.fixture(scope="module")
+def drifted(onebatch, tmp_path_factory):
+    return Drifted(onebatch, tmp_path_factory.mktemp("drifted"), TEXT, f", changes = [{{{{step = {CHANGE}, slowdown = 6.0}}}}]")
+
+
+def test_the_samples_of_every_step_are_the_same(steady, drifted):
+    assert drifted.samples == steady.samples
+
+
+def test_the_weights_are_the_same(steady, drifted):
+    assert drifted.weights.keys() == steady.weights.keys()
+    assert relative_l2(drifted.weights, steady.weights) <= 1e-10
+
+
+def test_there_is_a_new_plan_and_the_reason_is_said(drifted):
+    assert "a new one: the devices' speeds have changed" in drifted.out
+    assert drifted.plans[-1] > drifted.plans[CHANGE - 2]
+    assert drifted.replans >= 1
+
+
+# With BatchNorm the result would change.
+SLOWER = ", changes = [{{step = 20, slowdown = 9.0}}]"
+
+
+def test_with_batch_norm_the_drift_is_said_and_the_plan_stays(onebatch, tmp_path):
+    norm = Drifted(onebatch, tmp_path, RESNET, SLOWER)
+    assert norm.replans == 0, norm.out
+    assert 'write batch.replan = "always"' in norm.out
+
+
+def test_with_batch_norm_a_new_plan_is_made_when_asked_for(onebatch, tmp_path):
+    norm = Drifted(onebatch, tmp_path, RESNET, SLOWER, 'batch.replan="always"')
+    assert norm.replans > 0, norm.out

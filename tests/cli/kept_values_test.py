@@ -1,6 +1,7 @@
-#!/usr/bin/env python3
 """Exact BatchNorm keeps something of every sample of a share: plans leave room for it, or it goes to host memory."""
-from common import *
+import pytest
+
+from program import Scratch, read_json, settings
 
 RESNET = """
 [run]
@@ -27,35 +28,67 @@ cache = false
 steps_per_trial = 1
 """
 
-with Scratch(RESNET) as s:
 
-    def train(name, memories, offload, *more, code=0):
-        devices = ", ".join(f'{{memory = "{mebibytes}MiB"}}' for mebibytes in memories)
-        return run(2, "train", s.config, "--set", f"run.name={name}", "--set", f"simulate.devices=[{devices}]", "--set", f'memory.offload="{offload}"', "--json", s.path / f"{name}.json", *more, code=code)
+def train(program, scratch, memories, offload, *pairs, more=(), code=0):
+    """On two devices of so many MiB."""
+    devices = ", ".join(f'{{memory = "{mebibytes}MiB"}}' for mebibytes in memories)
+    pairs = ("run.name=run", f"simulate.devices=[{devices}]", f'memory.offload="{offload}"', *pairs)
+    return program.run(2, "train", scratch.config, *settings(*pairs), "--json", scratch.path / "r.json", *more, code=code)
 
-    roomy = train("roomy", (400, 400), "auto")
-    check("host memory" not in roomy, "what has room stays on the device", roomy)
 
-    tight = train("tight", (28, 80), "never")
-    check("ran out of memory" not in tight and "host memory" not in tight, "the plan leaves room for what is kept", tight)
-    ranks = read_json(s.runs / "tight" / "profile.json")["ranks"]
-    shares = read_json(s.runs / "tight" / "plan.json")["ranks"]
-    for rank, share in zip(ranks, shares):
+def trained(memories, offload):
+    @pytest.fixture(scope="module")
+    def make(onebatch, tmp_path_factory):
+        made = Scratch(tmp_path_factory.mktemp("run"), RESNET)
+        made.out = train(onebatch, made, memories, offload)
+        made.loss = read_json(made.path / "r.json")["validation_loss"]
+        made.ranks = read_json(made.runs / "run" / "profile.json")["ranks"]
+        made.shares = read_json(made.runs / "run" / "plan.json")["ranks"]
+        return made
+
+    return make
+
+
+roomy = trained((400, 400), "auto")
+tight = trained((28, 80), "never")
+offloaded = trained((18, 18), "auto")
+
+
+def test_what_has_room_stays_on_the_device(roomy):
+    assert "host memory" not in roomy.out
+
+
+def test_the_plan_leaves_room_for_what_is_kept(tight):
+    assert "ran out of memory" not in tight.out
+    assert "host memory" not in tight.out
+    for rank, share in zip(tight.ranks, tight.shares, strict=True):
         memory = rank["memory"]
         largest = max(size for size, _ in share["micro_batches"])
         takes = share["samples"] * memory["kept_bytes_per_sample"] + largest * memory["activation_bytes_per_sample"]
-        check(0 < takes <= rank["room_bytes"] < rank["memory_limit_bytes"], f"rank {share['rank']} has room for its share", tight)
-    check(max(size for size, _ in shares[0]["micro_batches"]) < ranks[0]["max_micro_batch"], "the share has made micro-batches smaller", tight)
+        assert 0 < takes <= rank["room_bytes"] < rank["memory_limit_bytes"], tight.out
 
-    offloaded = train("offloaded", (18, 18), "auto")
-    check("rank 0's share on its device; did in host memory" in offloaded, "what has no room goes to host memory, which is said", offloaded)
-    check(all(rank["kept_in_host"] for rank in read_json(s.runs / "offloaded" / "plan.json")["ranks"]), "the plan says where", offloaded)
-    refused = train("refused", (18, 18), "never", code=3)
-    check("exact BatchNorm keeps something of every sample" in refused and "memory.offload" in refused, "without host memory it does not fit", refused)
 
-    losses = {name: read_json(s.path / f"{name}.json")["validation_loss"] for name in ("roomy", "tight", "offloaded")}
-    for name in ("tight", "offloaded"):
-        check(abs(losses[name] - losses["roomy"]) <= 1e-9 * losses["roomy"], f"{name}: the same run", str(losses))
-    resumed = train("offloaded", (18, 18), "auto", "--resume", "--set", "run.max_steps=5")
-    check("ran out of memory" not in resumed and "did in host memory" not in resumed, "a resumed run keeps things where its plan says", resumed)
-print("what exact BatchNorm keeps has its place in the plan")
+def test_a_share_makes_its_micro_batches_smaller(tight):
+    assert max(size for size, _ in tight.shares[0]["micro_batches"]) < tight.ranks[0]["max_micro_batch"]
+
+
+def test_what_has_no_room_goes_to_host_memory_which_is_said(offloaded):
+    assert "rank 0's share on its device; did in host memory" in offloaded.out
+    assert all(share["kept_in_host"] for share in offloaded.shares)
+
+
+def test_without_host_memory_it_does_not_fit(onebatch, tmp_path):
+    out = train(onebatch, Scratch(tmp_path, RESNET), (18, 18), "never", code=3)
+    assert "exact BatchNorm keeps something of every sample" in out
+    assert "memory.offload" in out
+
+
+def test_it_is_the_same_run_wherever_things_are_kept(roomy, tight, offloaded):
+    assert tight.loss == pytest.approx(roomy.loss, rel=1e-9)
+    assert offloaded.loss == pytest.approx(roomy.loss, rel=1e-9)
+
+
+def test_a_resumed_run_keeps_things_where_its_plan_says(onebatch, offloaded):
+    out = train(onebatch, offloaded, (18, 18), "auto", "run.max_steps=5", more=("--resume",))
+    assert "ran out of memory" not in out
+    assert "did in host memory" not in out

@@ -1,78 +1,164 @@
-#!/usr/bin/env python3
 """Each mistake that a user makes: a clear message, the right exit code, nothing lost."""
-from common import *
+import resource
+import shutil
 
-with Scratch() as s:
-    # Arguments.
-    check("did you mean train" in run(1, "trian", s.config, code=2), "a mistyped command")
-    check("not in this version" in run(1, "export", s.config, code=2), "a command of a later version")
-    run(1, code=2)
-    run(1, "train", code=2)
-    check("nowhere.toml" in run(1, "train", "nowhere.toml", code=2), "a missing configuration")
-    out = run(2, "train", "nowhere.toml", code=2)
-    check(out.count("cannot read nowhere.toml") == 1, "a mistake is said once", out)
+import pytest
 
-    # Configuration: all at once, from rank 0 alone, before anything is made.
-    out = run(3, "train", s.config, "--set", "optimizer.lrr=1", "--set", "batch.global_batch_size=0", code=2)
-    check(out.count("did you mean optimizer.lr") == 1 and "batch.global_batch_size: write" in out and "2 mistakes" in out, "two mistakes at once", out)
-    check(not s.runs.exists(), "a mistake leaves no run behind", out)
+from program import Scratch, settings
 
-    # Data.
-    out = run(2, "train", s.config, "--set", "data.path=/nonexistent", code=2)
-    check("train-images-idx3-ubyte" in out and "/nonexistent" in out, "missing data", out)
-    (s.path / "bad").mkdir()
+
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, scratch):
+    assert "did you mean train" in onebatch.run(1, "trian", scratch.config, code=2)
+
+
+def test_a_command_of_a_later_version_is_said_to_be_one(onebatch, scratch):
+    assert "not in this version" in onebatch.run(1, "export", scratch.config, code=2)
+
+
+@pytest.mark.parametrize("arguments", ((), ("train",)))
+def test_too_few_arguments_are_a_mistake(onebatch, arguments):
+    onebatch.run(1, *arguments, code=2)
+
+
+def test_a_missing_configuration_is_named(onebatch):
+    assert "nowhere.toml" in onebatch.run(1, "train", "nowhere.toml", code=2)
+
+
+def test_ranks_say_a_mistake_once(onebatch):
+    assert onebatch.run(2, "train", "nowhere.toml", code=2).count("cannot read nowhere.toml") == 1
+
+
+def test_all_mistakes_of_a_configuration_are_said_at_once_before_anything_is_made(onebatch, scratch):
+    out = onebatch.run(3, "train", scratch.config, *settings("optimizer.lrr=1", "batch.global_batch_size=0"), code=2)
+    assert out.count("did you mean optimizer.lr") == 1
+    assert "batch.global_batch_size: write" in out
+    assert "2 mistakes" in out
+    assert not scratch.runs.exists()
+
+
+def test_workers_of_an_older_file_are_accepted_as_none_and_said_once(onebatch, scratch):
+    scratch.config.write_text(scratch.config.read_text().replace("[data]\n", "[data]\nworkers = 0\n"))
+    out = onebatch.run(2, "plan", scratch.config)
+    assert out.count("data.workers: there are no workers: the training thread reads the samples; leave the key out") == 1
+
+
+def test_workers_that_there_are_not_are_refused(onebatch, scratch):
+    out = onebatch.run(1, "plan", scratch.config, *settings("data.workers=2"), code=2)
+    assert "the training thread reads the samples; leave the key out" in out
+
+
+def test_missing_data_are_named(onebatch, scratch):
+    out = onebatch.run(2, "train", scratch.config, *settings("data.path=/nonexistent"), code=2)
+    assert "train-images-idx3-ubyte" in out
+    assert "/nonexistent" in out
+
+
+def test_torn_data_are_refused(onebatch, scratch):
+    bad = scratch.path / "bad"
+    bad.mkdir()
     for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
-        (s.path / "bad" / name).write_bytes(b"\0\0\x08\x03\0\0\0\x05")
-    check("whole IDX file" in run(1, "train", s.config, "--set", f"data.path={s.path}/bad", code=2), "torn data")
+        (bad / name).write_bytes(b"\0\0\x08\x03\0\0\0\x05")
+    assert "whole IDX file" in onebatch.run(1, "train", scratch.config, *settings(f"data.path={bad}"), code=2)
 
-    # Too many ranks for the devices that are played, a GPU that is not there, memory that does not suffice.
-    check("mpirun -np 4" in run(5, "train", s.config, code=2), "too many ranks")
-    out = run(1, "train", s.config, "--set", "run.device=cuda", "--set", "simulate.devices=[]", "--set", "run.name=gpu", code=(0, 2))
-    check("CUDA" in out or "done" in out, "no GPU", out)
-    out = run(1, "train", s.config, "--set", 'simulate.devices=[{memory = "20KiB"}]', code=3)
-    check("parameters, gradients and optimizer state" in out, "a model that does not fit", out)
-    out = run(1, "train", s.config, "--set", 'simulate.devices=[{memory = "200KiB"}]', "--set", "batch.micro_batch_size=200", code=3)
-    check("the largest that does is" in out, "a micro-batch that does not fit", out)
 
-    # The run's folder: never somebody else's.
-    (s.path / "mine").mkdir()
-    (s.path / "mine" / "thesis.tex").write_text("years of work")
-    out = run(1, "train", s.config, "--set", f"run.output_dir={s.path}", "--set", "run.name=mine", code=2)
-    check("not a run's folder" in out and (s.path / "mine" / "thesis.tex").exists(), "a foreign folder", out)
-    out = run(1, "train", s.config, "--set", "run.output_dir=/proc/nowhere", code=2)
-    check("/proc/nowhere" in out, "a place that cannot be written", out)
+def test_too_many_ranks_for_the_devices_that_are_played_are_refused_with_a_command(onebatch, scratch):
+    assert "mpirun -np 4" in onebatch.run(5, "train", scratch.config, code=2)
 
-    # A checkpoint of another run; a torn one; none.
-    run(2, "train", s.config, "--quiet", "--set", "checkpoint.every_steps=5", "--set", "checkpoint.keep=0")
-    out = run(2, "train", s.config, "--resume", "--set", "model.hidden=[32]", code=2)
-    check("model.hidden is [32], the checkpoint has [64, 48]" in out, "another model", out)
-    check("no checkpoint" in run(1, "eval", s.config, "--checkpoint", s.path, code=2), "no checkpoint")
-    newest = s.runs / "run" / "checkpoints" / "step-18" / "model.safetensors"
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:-5])
-    out = run(1, "train", s.config, "--resume")
-    check("is torn" in out and "step 15" in out, "a torn checkpoint gives way to the one before", out)
-    newest.write_bytes(whole[:-5])
-    check("is torn" in run(1, "train", s.config, "--resume", "--strict", code=2), "--strict makes that an error")
-    weights = s.path / "w.safetensors"
-    weights.write_bytes(whole[:100])
-    check("safetensors" in run(1, "train", s.config, "--set", f"model.weights={weights}", "--set", "run.name=w", code=2), "torn weights")
 
-    # A full disk (a quota stands in): the run ends, the message names the file, no half checkpoint.
-    import resource
-    small = (20000, 20000)
-    done = subprocess.run(command_line(1, ["train", s.config, "--set", "run.name=full"]), cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60,
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, small))
-    check(done.returncode == 1 and "cannot write" in done.stderr, f"a full disk returned {done.returncode}", done.stderr)
-    left = [p.name for p in (s.runs / "full" / "checkpoints").iterdir()] if (s.runs / "full" / "checkpoints").exists() else []
-    check(left == [], "a full disk leaves no half checkpoint", str(left))
+def test_a_gpu_that_is_not_there_is_said(onebatch, scratch):
+    out = onebatch.run(1, "train", scratch.config, *settings("run.device=cuda", "simulate.devices=[]"), code=(0, 2))
+    assert "CUDA" in out or "done" in out
 
-    # A profile that is none.
-    (s.path / "p.json").write_text('{"ranks": [{"max_micro_batch": 4}]}')
-    check("step_seconds" in run(1, "plan", s.config, "--profile", s.path / "p.json", code=2), "a bad profile")
 
-    # Four processes under Slurm without its MPI are not four silent copies.
-    alone = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(("OMPI_COMM", "PMIX", "PMI_"))}
-    done = subprocess.run([PROGRAM, "train", s.config], cwd=ROOT, env={**alone, "SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, capture_output=True, text=True, timeout=60)
-    check(done.returncode == 2 and "srun --mpi=pmix" in done.stderr, "Slurm without MPI", done.stderr)
-print("mistakes are answered")
+def test_a_model_that_does_not_fit_is_said_to(onebatch, scratch):
+    out = onebatch.run(1, "train", scratch.config, *settings('simulate.devices=[{memory = "20KiB"}]'), code=3)
+    assert "parameters, gradients and optimizer state" in out
+
+
+def test_a_micro_batch_that_does_not_fit_is_answered_with_the_largest_that_does(onebatch, scratch):
+    out = onebatch.run(1, "train", scratch.config, *settings('simulate.devices=[{memory = "200KiB"}]', "batch.micro_batch_size=200"), code=3)
+    assert "the largest that does is" in out
+
+
+def test_somebody_elses_folder_is_left_alone(onebatch, scratch):
+    mine = scratch.path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("years of work")
+    out = onebatch.run(1, "train", scratch.config, *settings(f"run.output_dir={scratch.path}", "run.name=mine"), code=2)
+    assert "not a run's folder" in out
+    assert (mine / "thesis.tex").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(onebatch, scratch):
+    assert "/proc/nowhere" in onebatch.run(1, "train", scratch.config, *settings("run.output_dir=/proc/nowhere"), code=2)
+
+
+@pytest.fixture(scope="module")
+def trained(onebatch, tmp_path_factory):
+    made = Scratch(tmp_path_factory.mktemp("trained"))
+    onebatch.run(2, "train", made.config, "--quiet", *settings("checkpoint.every_steps=5", "checkpoint.keep=0"))
+    return made
+
+
+@pytest.fixture
+def copied(trained, scratch):
+    """A run with checkpoints that a test may damage."""
+    shutil.copytree(trained.runs, scratch.runs, symlinks=True)
+    return scratch
+
+
+def newest_weights(scratch):
+    return scratch.runs / "run" / "checkpoints" / "step-18" / "model.safetensors"
+
+
+def tear(file):
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def test_a_checkpoint_of_another_model_is_refused(onebatch, copied):
+    out = onebatch.run(2, "train", copied.config, "--resume", *settings("model.hidden=[32]"), code=2)
+    assert "model.hidden is [32], the checkpoint has [64, 48]" in out
+
+
+def test_a_folder_without_a_checkpoint_is_none(onebatch, scratch):
+    assert "no checkpoint" in onebatch.run(1, "eval", scratch.config, "--checkpoint", scratch.path, code=2)
+
+
+def test_a_torn_checkpoint_gives_way_to_the_one_before(onebatch, copied):
+    tear(newest_weights(copied))
+    out = onebatch.run(1, "train", copied.config, "--resume")
+    assert "is torn" in out
+    assert "step 15" in out
+
+
+def test_strict_makes_a_torn_checkpoint_an_error(onebatch, copied):
+    tear(newest_weights(copied))
+    assert "is torn" in onebatch.run(1, "train", copied.config, "--resume", "--strict", code=2)
+
+
+def test_torn_weights_are_refused(onebatch, trained, scratch):
+    weights = scratch.path / "w.safetensors"
+    weights.write_bytes(newest_weights(trained).read_bytes()[:100])
+    assert "safetensors" in onebatch.run(1, "train", scratch.config, *settings(f"model.weights={weights}"), code=2)
+
+
+def test_a_full_disk_ends_the_run_names_the_file_and_leaves_no_half_checkpoint(onebatch, scratch):
+    quota = (20000, 20000)  # in a full disk's place
+    done = onebatch.finish(onebatch.command_line(1, "train", scratch.config), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, quota))
+    assert done.returncode == 1, done.stderr
+    assert "cannot write" in done.stderr
+    checkpoints = scratch.runs / "run" / "checkpoints"
+    assert [path.name for path in checkpoints.iterdir()] == [] if checkpoints.exists() else True
+
+
+def test_a_profile_that_is_none_is_refused(onebatch, scratch):
+    profile = scratch.path / "p.json"
+    profile.write_text('{"ranks": [{"max_micro_batch": 4}]}')
+    assert "step_seconds" in onebatch.run(1, "plan", scratch.config, "--profile", profile, code=2)
+
+
+def test_processes_under_slurm_without_its_mpi_are_not_silent_copies(onebatch, scratch):
+    of_mpi = {key: None for key in onebatch.environment if key.startswith(("OMPI_COMM", "PMIX", "PMI_"))}
+    done = onebatch.finish(onebatch.command_line(1, "train", scratch.config), {**of_mpi, "SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
+    assert done.returncode == 2
+    assert "srun --mpi=pmix" in done.stderr

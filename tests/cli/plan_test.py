@@ -1,12 +1,15 @@
-#!/usr/bin/env python3
 """Where BatchNorm makes a plan a part of the result: how its micro-batches are, what is said, and that the same plan comes again."""
 import ctypes
 import ctypes.util
+import json
 import re
 import signal
+import subprocess
 import time
 
-from common import *
+import pytest
+
+from program import Scratch, read_json, settings
 
 RESNET = """
 [run]
@@ -31,6 +34,7 @@ steps_per_trial = 1
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 3.0}}]
 """
+OTHER_DEVICES = settings("run.name=other", "simulate.devices=[{slowdown = 3.0}, {slowdown = 1.0}]")
 
 
 class Hash128(ctypes.Structure):
@@ -53,87 +57,153 @@ def sizes(plan):
     return [[tuple(run) for run in rank["micro_batches"]] for rank in plan["ranks"]]
 
 
-def weights(s, name):
-    return (s.runs / name / "checkpoints" / "latest" / "model.safetensors").read_bytes()
+def weights(scratch, name):
+    return (scratch.runs / name / "checkpoints" / "latest" / "model.safetensors").read_bytes()
 
 
-def settings(*pairs):
-    return [word for pair in pairs for word in ("--set", pair)]
+@pytest.fixture(scope="module")
+def trained(onebatch, tmp_path_factory):
+    """A run on two ranks, with its plan."""
+    made = Scratch(tmp_path_factory.mktemp("trained"), RESNET)
+    made.out = onebatch.run(2, "train", made.config, *settings("probe.max_val=30", "checkpoint.every_steps=2"))
+    made.file = made.runs / "run" / "plan.json"
+    made.plan = read_json(made.file)
+    return made
 
 
-with Scratch(RESNET) as s:
-    out = run(2, "train", s.config, "--set", "probe.max_val=30", "--set", "checkpoint.every_steps=2")
-    plan = read_json(s.runs / "run" / "plan.json")
-    flat = [size for rank in sizes(plan) for size, _ in rank]
-    check(min(flat) >= 15 and max(flat) <= 30, "no small micro-batch beside large ones", str(plan))
-    for rank in sizes(plan):
-        check(max(size for size, _ in rank) - min(size for size, _ in rank) <= 1, "micro-batches of a rank are alike", str(plan))
-    said = re.findall(r"BatchNorm takes its statistics from each micro-batch \(of \d+ to \d+ samples\).*--plan", out)
-    check(len(said) == 1, "that the plan is part of the result is said once", out)
+@pytest.fixture
+def scratch(tmp_path):
+    return Scratch(tmp_path, RESNET)
 
-    # The same plan on a machine that would make another one: --plan repeats the run, bit for bit.
-    slower = settings("run.name=other", "simulate.devices=[{slowdown = 3.0}, {slowdown = 1.0}]")
-    other = run(2, "plan", s.config, *slower, "--json", s.path / "other.json")
-    check(sizes(read_json(s.path / "other.json")) != sizes(plan), "it would make another one", other)
-    out = run(2, "train", s.config, *slower, "--plan", s.runs / "run" / "plan.json")
-    check("the plan is that of" in out and "rank 0 was" in out and "and is" in out, "devices that differ are named", out)
-    check(sizes(read_json(s.runs / "other" / "plan.json")) == sizes(plan) and weights(s, "other") == weights(s, "run"), "the plan is repeated, and so is the run", out)
-    check("probe of every rank" not in out, "nothing is probed for it", out)
-    out = run(2, "verify", s.config, "--plan", s.runs / "run" / "plan.json", code=5)
-    check("the plan is that of" in out and "BatchNorm is local" in out, "verify looks at that plan", out)
 
-    # What is not of this world is refused by name.
-    file = s.runs / "run" / "plan.json"
-    check("plan.json is for 2 rank(s), but 1 were started" in run(1, "train", s.config, "--plan", file, code=2), "another world")
-    check("is for a global batch of 200, but batch.global_batch_size is 100" in run(2, "train", s.config, "--plan", file, "--set", "batch.global_batch_size=100", code=2), "another batch")
-    check("but batch.micro_batch_size is 8" in run(2, "verify", s.config, "--plan", file, "--set", "batch.micro_batch_size=8", code=2), "other sizes")
-    bad = dict(plan, ranks=[dict(plan["ranks"][0], samples=plan["ranks"][0]["samples"] + 1), *plan["ranks"][1:]])
-    (s.path / "bad.json").write_text(json.dumps(bad))
-    check("add up to its samples" in run(2, "train", s.config, "--plan", s.path / "bad.json", code=2), "sums that are wrong")
-    check("no such file" in run(2, "train", s.config, "--plan", s.path / "none.json", code=2), "a file that is not there")
-    tight = settings("run.name=tight", 'simulate.devices=[{memory = "3MiB"}, {memory = "3MiB"}]')
-    one = dict(plan, ranks=[dict(plan["ranks"][0], samples=200, micro_batches=[[200, 1]], micro_batch_seconds=[1.0]), dict(plan["ranks"][1], samples=0, micro_batches=[], micro_batch_seconds=[])])
-    (s.path / "one.json").write_text(json.dumps(one))
-    check("micro-batches of 200 do not fit on rank 0" in run(2, "train", s.config, *tight, "--plan", s.path / "one.json", code=3), "a plan that does not fit")
-    check(sorted(path.name for path in s.runs.iterdir() if path.name.startswith("run")) == ["run"], "refused starts leave nothing")
+def test_there_is_no_small_micro_batch_beside_large_ones(trained):
+    flat = [size for rank in sizes(trained.plan) for size, _ in rank]
+    assert 15 <= min(flat) <= max(flat) <= 30
 
-    # A checkpoint whose checksums hold is read with the same eyes: half of each batch is never left out.
-    checkpoint = s.runs / "run" / "checkpoints" / "step-4"
-    alone = ("--set", f"checkpoint.resume={checkpoint}", "--set", "run.max_steps=5", "--set", "batch_norm.frozen=true")
-    state = read_json(checkpoint / "state.json")
-    rewrite(checkpoint, dict(state, world_size=1, devices=state["devices"][:1]))
-    out = run(1, "train", s.config, *alone, "--set", "run.name=whole")
-    check("the run's plan is for 2 rank(s), but 1 were started: probing and planning anew" in out, "a plan for two ranks in a world of one", out)
-    check([rank["samples"] for rank in read_json(s.runs / "whole" / "plan.json")["ranks"]] == [200], "all of the batch is used", out)
-    for key, value in (("step", 3.7), ("step", 2**63), ("step", -5), ("global_batch_size", 0), ("world_size", 2**40), ("world_size", 3)):
-        rewrite(checkpoint, dict(state, **{key: value}))
-        out = run(2, "train", s.config, *alone, "--set", "run.name=odd", code=2)
-        check("state.json" in out and ("must be a whole number" in out or "names 2 devices of 3 rank(s)" in out), f"{key} = {value} is refused", out)
 
-# A fixed micro-batch stays, and what it leaves over is said; so is a plan without a preference.
-with Scratch(RESNET) as s:
-    out = run(1, "plan", s.config, "--set", "batch.micro_batch_size=66")
-    check("statistics of as few as 2 samples" in out and "[batch] fixes" in out, "a small remainder is said", out)
-    out = run(1, "plan", s.config, "--set", "probe.max_val=11", "--json", s.path / "p.json")
-    check(sizes(read_json(s.path / "p.json")) == [[(10, 10), (11, 9)]] or min(size for size, _ in sizes(read_json(s.path / "p.json"))[0]) == 10, "what memory allows", out)
-    check("statistics of as few as 10 samples" in out and "memory does not hold more" in out, "what cannot be kept is said", out)
-    check("statistics of" not in run(1, "plan", s.config, "--set", "probe.max_val=11", "--set", "batch_norm.min_micro_batch_size=1"), "1 asks for nothing")
-    check("statistics" not in run(1, "plan", s.config, "--set", "batch_norm.frozen=true"), "frozen statistics are no part of it")
+def test_that_the_plan_is_part_of_the_result_is_said_once(trained):
+    assert len(re.findall(r"BatchNorm takes its statistics from each micro-batch \(of \d+ to \d+ samples\).*--plan", trained.out)) == 1
 
-# Killed before its first checkpoint: a fresh process, on a machine whose speeds have changed, has the same plan.
-with Scratch(RESNET) as s:
-    process = subprocess.Popen(command_line(2, ["train", s.config, "--set", "run.max_steps=100000"]), cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    metrics = s.runs / "run" / "metrics.jsonl"
+
+def test_another_machine_would_make_another_plan(onebatch, trained):
+    onebatch.run(2, "plan", trained.config, *OTHER_DEVICES, "--json", trained.path / "other.json")
+    assert sizes(read_json(trained.path / "other.json")) != sizes(trained.plan)
+
+
+def test_a_given_plan_repeats_the_run_there_bit_for_bit(onebatch, trained):
+    out = onebatch.run(2, "train", trained.config, *OTHER_DEVICES, "--plan", trained.file)
+    assert "the plan is that of" in out
+    assert "rank 0 was" in out and "and is" in out, "devices that differ are named"
+    assert "probe of every rank" not in out
+    assert sizes(read_json(trained.runs / "other" / "plan.json")) == sizes(trained.plan)
+    assert weights(trained, "other") == weights(trained, "run")
+
+
+def test_verify_looks_at_a_given_plan(onebatch, trained):
+    out = onebatch.run(2, "verify", trained.config, "--plan", trained.file, code=5)
+    assert "the plan is that of" in out
+    assert "BatchNorm is local" in out
+
+
+# What is not of this world is refused by name, and leaves nothing.
+@pytest.mark.parametrize("ranks, command, pairs, words", (
+    (1, "train", (), "plan.json is for 2 rank(s), but 1 were started"),
+    (2, "train", ("batch.global_batch_size=100",), "is for a global batch of 200, but batch.global_batch_size is 100"),
+    (2, "verify", ("batch.micro_batch_size=8",), "but batch.micro_batch_size is 8"),
+))
+def test_a_plan_of_another_run_is_refused(onebatch, trained, scratch, ranks, command, pairs, words):
+    assert words in onebatch.run(ranks, command, scratch.config, "--plan", trained.file, *settings(*pairs), code=2)
+    assert not scratch.runs.exists() or scratch.folders() == []
+
+
+def test_a_plan_whose_sums_are_wrong_is_refused(onebatch, trained, scratch):
+    first, second = trained.plan["ranks"]
+    (scratch.path / "bad.json").write_text(json.dumps(dict(trained.plan, ranks=[dict(first, samples=first["samples"] + 1), second])))
+    assert "add up to its samples" in onebatch.run(2, "train", scratch.config, "--plan", scratch.path / "bad.json", code=2)
+    assert not scratch.runs.exists() or scratch.folders() == []
+
+
+def test_a_plan_that_is_not_there_is_refused(onebatch, scratch):
+    assert "no such file" in onebatch.run(2, "train", scratch.config, "--plan", scratch.path / "none.json", code=2)
+    assert not scratch.runs.exists() or scratch.folders() == []
+
+
+def test_a_plan_that_does_not_fit_is_refused(onebatch, trained, scratch):
+    first, second = trained.plan["ranks"]
+    ranks = [dict(first, samples=200, micro_batches=[[200, 1]], micro_batch_seconds=[1.0]), dict(second, samples=0, micro_batches=[], micro_batch_seconds=[])]
+    (scratch.path / "one.json").write_text(json.dumps(dict(trained.plan, ranks=ranks)))
+    tight = settings('simulate.devices=[{memory = "3MiB"}, {memory = "3MiB"}]')
+    assert "micro-batches of 200 do not fit on rank 0" in onebatch.run(2, "train", scratch.config, *tight, "--plan", scratch.path / "one.json", code=3)
+
+
+class Rewritten:
+    """A checkpoint whose checksums hold, and that says something else."""
+
+    def __init__(self, program, trained):
+        self.program, self.scratch = program, trained
+        self.checkpoint = trained.runs / "run" / "checkpoints" / "step-4"
+        self.state = read_json(self.checkpoint / "state.json")
+
+    def train(self, ranks, name, changes, code=0):
+        rewrite(self.checkpoint, dict(self.state, **changes))
+        pairs = (f"checkpoint.resume={self.checkpoint}", "run.max_steps=5", "batch_norm.frozen=true", f"run.name={name}")
+        return self.program.run(ranks, "train", self.scratch.config, *settings(*pairs), code=code)
+
+
+@pytest.fixture
+def rewritten(onebatch, trained):
+    made = Rewritten(onebatch, trained)
+    yield made
+    rewrite(made.checkpoint, made.state)
+
+
+def test_half_of_each_batch_is_not_left_out_where_a_checkpoint_says_one_rank(rewritten):
+    out = rewritten.train(1, "whole", {"world_size": 1, "devices": rewritten.state["devices"][:1]})
+    assert "the run's plan is for 2 rank(s), but 1 were started: probing and planning anew" in out
+    assert [rank["samples"] for rank in read_json(rewritten.scratch.runs / "whole" / "plan.json")["ranks"]] == [200]
+
+
+@pytest.mark.parametrize("key, value", (("step", 3.7), ("step", 2**63), ("step", -5), ("global_batch_size", 0), ("world_size", 2**40), ("world_size", 3)))
+def test_a_number_that_cannot_be_is_refused(rewritten, key, value):
+    out = rewritten.train(2, "odd", {key: value}, code=2)
+    assert "state.json" in out
+    assert "must be a whole number" in out or "names 2 devices of 3 rank(s)" in out
+
+
+def test_a_small_remainder_of_a_fixed_micro_batch_is_said(onebatch, scratch):
+    out = onebatch.run(1, "plan", scratch.config, *settings("batch.micro_batch_size=66"))
+    assert "statistics of as few as 2 samples" in out
+    assert "[batch] fixes" in out
+
+
+def test_what_memory_does_not_hold_is_said(onebatch, scratch):
+    out = onebatch.run(1, "plan", scratch.config, *settings("probe.max_val=11"), "--json", scratch.path / "p.json")
+    planned = sizes(read_json(scratch.path / "p.json"))
+    assert planned == [[(10, 10), (11, 9)]] or min(size for size, _ in planned[0]) == 10
+    assert "statistics of as few as 10 samples" in out
+    assert "memory does not hold more" in out
+
+
+@pytest.mark.parametrize("pairs, words", ((("probe.max_val=11", "batch_norm.min_micro_batch_size=1"), "statistics of"), (("batch_norm.frozen=true",), "statistics")))
+def test_nothing_is_said_where_nothing_is_asked_for(onebatch, scratch, pairs, words):
+    assert words not in onebatch.run(1, "plan", scratch.config, *settings(*pairs))
+
+
+def test_killed_before_its_first_checkpoint_the_plan_comes_again(onebatch, scratch):
+    """A fresh process, on a machine whose speeds have changed."""
+    process = onebatch.start(2, "train", scratch.config, *settings("run.max_steps=100000"))
+    metrics = scratch.runs / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline and process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 2):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)  # mpirun; its ranks follow
     process.communicate()
-    while subprocess.run(["pgrep", "-f", str(s.config)], capture_output=True).returncode == 0:
+    while subprocess.run(["pgrep", "-f", str(scratch.config)], capture_output=True).returncode == 0:
         time.sleep(0.1)
-    before = read_json(s.runs / "run" / "plan.json")
-    (s.runs / "run" / "profile.json").unlink()
-    out = run(2, "train", s.config, "--resume")
-    check("begins again there" in out and read_json(s.runs / "run" / "plan.json") == before, "the plan comes again", out)
-    check("probe of every rank" not in out and sorted(path.name for path in s.runs.iterdir()) == ["run"], "without a probe, in the same folder", out)
-print("plans come again")
+    before = read_json(scratch.runs / "run" / "plan.json")
+    (scratch.runs / "run" / "profile.json").unlink()
+    out = onebatch.run(2, "train", scratch.config, "--resume")
+    assert "begins again there" in out
+    assert read_json(scratch.runs / "run" / "plan.json") == before
+    assert "probe of every rank" not in out
+    assert scratch.folders() == ["run"]

@@ -1,46 +1,57 @@
-#!/usr/bin/env python3
 """Numbers that are not finite end a run before they are kept, and name their operator; a loss scale goes on where a checkpoint left it."""
-import struct
+import pytest
 
-from common import *
+from program import DIGITS_MLP, DIGITS_RESNET, Scratch, read_json, read_json_lines, read_safetensors, settings
 
-
-def tensors(path):
-    """name -> floats of a safetensors file, those of float32."""
-    raw = path.read_bytes()
-    length = struct.unpack("<Q", raw[:8])[0]
-    header = json.loads(raw[8:8 + length])
-    data = raw[8 + length:]
-    return {name: struct.unpack(f"<{(e['data_offsets'][1] - e['data_offsets'][0]) // 4}f", data[slice(*e["data_offsets"])])
-            for name, e in header.items() if name != "__metadata__" and e["dtype"] == "F32"}
+HALF = settings("precision.compute=float16", "precision.loss_scale_growth_steps=2")
 
 
-def settings(**pairs):
-    return [word for key, value in pairs.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+@pytest.fixture(scope="module", params=(("mlp", DIGITS_MLP, "aten::"), ("resnet", DIGITS_RESNET, "aten::conv2d")), ids=lambda case: case[0])
+def diverged(request, onebatch, tmp_path_factory):
+    _, text, operator = request.param
+    made = Scratch(tmp_path_factory.mktemp("diverged"), text)
+    made.operator = operator
+    made.out = onebatch.run(2, "train", made.config, "--quiet", *settings("optimizer.lr=1e30"), code=1)
+    made.saved = sorted((made.runs / "run" / "checkpoints").glob("step-*"))
+    return made
 
 
-RESNET = DIGITS_MLP.replace('kind = "mlp"\nhidden = [64, 48]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
-for text, operator in ((DIGITS_MLP, "aten::"), (RESNET, "aten::conv2d")):
-    with Scratch(text) as s:
-        out = run(2, "train", s.config, "--quiet", *settings(optimizer__lr="1e30"), code=1)
-        check("the gradient is not finite" in out and operator in out and ", after layer" in out, "the operator is named", out)
-        saved = sorted((s.runs / "run" / "checkpoints").glob("step-*"))
-        check(len(saved) == 1, "the last good weights are saved", out)
-        state = read_json(saved[0] / "state.json")
-        check(state["consumed_samples"] == 257 * state["step"], "what was not used is not counted as used", str(state))
-        values = tensors(saved[0] / "model.safetensors")
-        check(len(values) > 3 and all(abs(v) < float("inf") for tensor in values.values() for v in tensor), "what is saved is finite, running statistics too")
+def test_the_operator_is_named(diverged):
+    assert "the gradient is not finite" in diverged.out
+    assert diverged.operator in diverged.out
+    assert ", after layer" in diverged.out
 
-# The scale goes on from a checkpoint. Not so far that a plan decides whether a micro-batch overflows.
-with Scratch(DIGITS_MLP.replace("epochs = 3\n", "")) as s:
-    half = settings(precision__compute="float16", precision__loss_scale_growth_steps=2)
+
+def test_the_last_good_weights_are_saved(diverged):
+    assert len(diverged.saved) == 1
+    state = read_json(diverged.saved[0] / "state.json")
+    assert state["consumed_samples"] == 257 * state["step"], "what was not used is not counted as used"
+
+
+def test_what_is_saved_is_finite_running_statistics_too(diverged):
+    values = read_safetensors(diverged.saved[0] / "model.safetensors")
+    assert len(values) > 3
+    assert [name for name, tensor in values.items() if not all(abs(value) < float("inf") for value in tensor)] == []
+
+
+@pytest.fixture
+def endless(tmp_path):
+    return Scratch(tmp_path, DIGITS_MLP.replace("epochs = 3\n", ""))
+
+
+# Not so far that a plan decides whether a micro-batch overflows.
+def test_a_resumed_run_has_the_loss_scales_of_the_uninterrupted_one(onebatch, endless):
     sequences = []
-    for name, parts in (("whole", [10]), ("parts", [5, 10])):
+    for name, parts in (("whole", [8]), ("parts", [5, 8])):
         for steps in parts:
-            run(2, "train", s.config, "--quiet", "--resume", *half, *settings(run__name=name, run__max_steps=steps))
-        sequences.append([(line["loss_scale"], line["skipped"]) for line in read_json_lines(s.runs / name / "metrics.jsonl")])
-    check(len(sequences[0]) == 10 and sequences[0] == sequences[1], "a resumed run has the scales of the uninterrupted one", str(sequences))
-    check(max(scale for scale, _ in sequences[0]) >= 65536 * 16, "the scale grows", str(sequences[0]))
-    out = run(2, "train", s.config, "--quiet", *half, *settings(run__name="pure", run__max_steps=1, precision__parameters="float16", precision__master_weights="false"))
-    check("without master weights are likely to end in NaN" in out, "16-bit parameters without masters are warned of", out)
-print("numbers stay finite, or it is said where they did not")
+            onebatch.run(2, "train", endless.config, "--quiet", "--resume", *HALF, *settings(f"run.name={name}", f"run.max_steps={steps}"))
+        sequences.append([(line["loss_scale"], line["skipped"]) for line in read_json_lines(endless.runs / name / "metrics.jsonl")])
+    whole, parts = sequences
+    assert len(whole) == 8
+    assert whole == parts
+    assert max(scale for scale, _ in whole) >= 65536 * 8, "the scale grows"
+
+
+def test_short_parameters_without_masters_are_warned_of(onebatch, endless):
+    out = onebatch.run(2, "train", endless.config, "--quiet", *HALF, *settings("run.max_steps=1", "precision.parameters=float16", "precision.master_weights=false"))
+    assert "without master weights are likely to end in NaN" in out

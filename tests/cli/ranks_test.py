@@ -1,50 +1,67 @@
-#!/usr/bin/env python3
 """The same configuration on 1, 2, 3 and 4 ranks: the same samples in each step, the same validation loss; launchers' traps."""
-from common import *
+import pytest
 
-with Scratch() as s:
-    losses = {}
-    samples = {}
-    for ranks in (1, 2, 3, 4):
-        run(ranks, "train", s.config, "--quiet", "--set", f"run.name=r{ranks}", "--json", s.path / f"{ranks}.json")
-        losses[ranks] = read_json(s.path / f"{ranks}.json")["validation_loss"]
-        samples[ranks] = read_json_lines(s.runs / f"r{ranks}" / "samples.jsonl")
-    for ranks in (2, 3, 4):
-        difference = abs(losses[ranks] - losses[1]) / losses[1]
-        check(difference <= 1e-4, f"{ranks} ranks: validation loss differs by {difference:.1e} relative", str(losses))
-        check(samples[ranks] == samples[1], f"{ranks} ranks: the same samples in each step")
-    print("validation loss on 1, 2, 3, 4 ranks:", losses)
+from program import Scratch, read_json, read_json_lines, settings
 
-    # Dropout draws by sample: a plan of other ranks has the same masks.
-    for ranks in (1, 3):
-        run(ranks, "train", s.config, "--quiet", "--set", "model.dropout=0.3", "--set", f"run.name=d{ranks}", "--json", s.path / f"{ranks}.json")
-        losses[ranks] = read_json(s.path / f"{ranks}.json")["validation_loss"]
-    check(abs(losses[3] - losses[1]) / losses[1] <= 1e-4, "dropout is the same on any ranks", str(losses))
+# Exact BatchNorm has the statistics of the whole batch, on any ranks; synchronised, those of one step of all ranks.
+BATCH_NORM = ("model.kind=resnet", "model.depth=8", "model.stem=cifar", "model.hidden=[512, 512]", "precision.compute=float64", "precision.parameters=float64", "run.epochs=1",
+              "batch.last_batch=drop")
+MODES = {"exact": lambda ranks: f"batch.micro_batch_size={90 // ranks}", "sync": lambda ranks: "batch.gradient_accumulation_steps=1"}
 
-    # Exact BatchNorm: the statistics of the whole batch, on any ranks; synchronised: one step of all ranks.
-    batch_norm = ["--set", "model.kind=resnet", "--set", "model.depth=8", "--set", "model.stem=cifar", "--set", "model.hidden=[512, 512]", "--set", "precision.compute=float64", "--set",
-                  "precision.parameters=float64", "--set", "run.epochs=1", "--set", "batch.last_batch=drop"]
-    for mode in ("exact", "sync"):
-        for ranks in (1, 2, 3):
-            micro = ["--set", "batch.gradient_accumulation_steps=1"] if mode == "sync" else ["--set", f"batch.micro_batch_size={90 // ranks}"]
-            run(ranks, "train", s.config, "--quiet", *batch_norm, *micro, "--set", f"batch_norm.mode={mode}", "--set", f"run.name={mode}{ranks}", "--json", s.path / f"{mode}{ranks}.json")
-            losses[ranks] = read_json(s.path / f"{mode}{ranks}.json")["validation_loss"]
-        for ranks in (2, 3):
-            difference = abs(losses[ranks] - losses[1]) / losses[1]
-            check(difference <= 1e-9, f"{mode} BatchNorm on {ranks} ranks: validation loss differs by {difference:.1e} relative", str(losses))
 
-    # In lock-step a rank may have no samples in one micro-step and some in the others: 32 on 3 ranks, one at a time.
-    run(3, "train", s.config, "--quiet", *batch_norm, "--set", "batch_norm.mode=sync", "--set", "batch.global_batch_size=32", "--set", "batch.micro_batch_size=1",
-        "--set", "run.name=dummies")
-    shares = read_json(s.runs / "dummies" / "plan.json")["ranks"]
-    check(any({0, 1} <= {size for size, count in rank["micro_batches"]} for rank in shares), "a rank with and without samples", str(shares))
+class Trained:
+    def __init__(self, program, path, ranks, *pairs):
+        scratch = Scratch(path)
+        program.run(ranks, "train", scratch.config, "--quiet", *settings(*pairs), "--json", path / "r.json")
+        self.loss = read_json(path / "r.json")["validation_loss"]
+        self.samples = read_json_lines(scratch.runs / "run" / "samples.jsonl")
+        self.shares = read_json(scratch.runs / "run" / "plan.json")["ranks"]
 
-    # mpirun's default binding: works, with a word where it wastes cores.
-    bound = subprocess.run(["mpirun", "--oversubscribe", "-np", "2", PROGRAM, "train", s.config, "--quiet", "--set", "run.name=bound"], cwd=ROOT, env=ENVIRONMENT,
-                           capture_output=True, text=True, timeout=120)
-    check(bound.returncode == 0, "mpirun's default binding", bound.stdout + bound.stderr)
 
-    # A rank that fails alone takes the others along, and is named.
-    out = run(2, "train", s.config, "--set", 'simulate.devices=[{slowdown = 1.0}, {memory = "20KiB"}]', "--set", "run.name=small", code=3)
-    check("rank 1 (" in out, "the rank that does not fit is named", out)
-print("any number of ranks is one run")
+@pytest.fixture(scope="module")
+def trained(onebatch, tmp_path_factory):
+    """Made when it is first asked for."""
+    made = {}
+
+    def train(ranks, *pairs):
+        if (ranks, *pairs) not in made:
+            made[ranks, *pairs] = Trained(onebatch, tmp_path_factory.mktemp("run"), ranks, *pairs)
+        return made[ranks, *pairs]
+
+    return train
+
+
+@pytest.mark.parametrize("ranks", (2, 3, 4))
+def test_the_samples_of_each_step_are_those_of_one_rank(trained, ranks):
+    assert trained(ranks).samples == trained(1).samples
+
+
+@pytest.mark.parametrize("ranks", (2, 3, 4))
+def test_the_validation_loss_is_that_of_one_rank(trained, ranks):
+    assert trained(ranks).loss == pytest.approx(trained(1).loss, rel=1e-4)
+
+
+def test_dropout_draws_by_sample_and_has_the_same_masks_on_any_ranks(trained):
+    assert trained(3, "model.dropout=0.3").loss == pytest.approx(trained(1, "model.dropout=0.3").loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("ranks", (2, 3))
+@pytest.mark.parametrize("mode", MODES)
+def test_batch_norm_has_the_validation_loss_of_one_rank(trained, mode, ranks):
+    expected = trained(1, *BATCH_NORM, MODES[mode](1), f"batch_norm.mode={mode}").loss
+    assert trained(ranks, *BATCH_NORM, MODES[mode](ranks), f"batch_norm.mode={mode}").loss == pytest.approx(expected, rel=1e-9)
+
+
+def test_in_lock_step_a_rank_may_have_no_samples_in_one_micro_step_and_some_in_others(trained):
+    shares = trained(3, *BATCH_NORM, "batch_norm.mode=sync", "batch.global_batch_size=32", "batch.micro_batch_size=1").shares  # 32 on 3 ranks, one at a time
+    assert any({0, 1} <= {size for size, count in rank["micro_batches"]} for rank in shares), shares
+
+
+def test_mpiruns_default_binding_works(onebatch, scratch):
+    done = onebatch.finish(["mpirun", "--oversubscribe", "-np", "2", onebatch.path, "train", scratch.config, "--quiet"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_rank_that_fails_alone_takes_the_others_along_and_is_named(onebatch, scratch):
+    out = onebatch.run(2, "train", scratch.config, *settings('simulate.devices=[{slowdown = 1.0}, {memory = "20KiB"}]'), code=3)
+    assert "rank 1 (" in out

@@ -1,8 +1,10 @@
 #include "comm/watchdog.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <array>
+#include <atomic>
+#include <thread>
 
 namespace onebatch::comm {
 namespace {
@@ -158,33 +160,67 @@ TEST(RunningTimeTest, the_next_operation_begins_anew) {
   EXPECT_LT(time.update(0, 3 * k_second), 0.0);
 }
 
-TEST(SideChannelTest, asks_and_is_answered) {
-  const auto reach = SideChannel::Reach::this_host_too;
-  const std::string key = SideChannel::make_key();
-  SideChannel answering(key, reach, [] { return std::string("all is well"); });
-  SideChannel asking(key, reach, [] { return std::string(); });
-  SideChannel stranger(SideChannel::make_key(), reach, [] { return std::string("lies"); });
-  std::atomic<bool> stop{false};
-  std::thread server([&] {
-    while (!stop) answering.serve(std::chrono::milliseconds(10));
-  });
-  EXPECT_EQ(asking.ask(answering.address(), 100), "all is well");
-  EXPECT_EQ(asking.ask(answering.address(), 3), "all");  // never more than was asked for
-  EXPECT_EQ(stranger.ask(answering.address(), 100), std::nullopt);
-  stop = true;
-  server.join();
-  EXPECT_EQ(asking.ask(answering.address(), 100), std::nullopt);
+// Serves as long as it lives.
+class Serving {
+ public:
+  explicit Serving(SideChannel& channel)
+      : thread_([this, &channel] {
+          while (!stop_) channel.serve(std::chrono::milliseconds(10));
+        }) {}
+  ~Serving() {
+    stop_ = true;
+    thread_.join();
+  }
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+class SideChannelTest : public ::testing::Test {
+ protected:
+  static SideChannel channel(const SipKey& key, const std::string& says) {
+    return SideChannel(key, {"127.0.0.1"}, [says] { return says; });
+  }
+
+  const SipKey key_ = SideChannel::make_key();
+  SideChannel answering_ = channel(key_, "all is well");
+  SideChannel asking_ = channel(key_, "");
+};
+
+TEST_F(SideChannelTest, asks_and_is_answered) {
+  const Serving serving(answering_);
+  EXPECT_EQ(asking_.ask(answering_.address(), 100), "all is well");
 }
 
-TEST(SideChannelTest, keys_of_two_runs_differ) {
-  EXPECT_NE(SideChannel::make_key(), SideChannel::make_key());
-  EXPECT_EQ(SideChannel::make_key().size(), 33U);
+TEST_F(SideChannelTest, an_answer_has_no_more_than_was_asked_for) {
+  const Serving serving(answering_);
+  EXPECT_EQ(asking_.ask(answering_.address(), 3), "all");
 }
 
-TEST(SideChannelTest, listens_on_the_addresses_that_it_tells_alone) {
-  const std::string address = SideChannel(SideChannel::make_key(), SideChannel::Reach::other_hosts, [] { return std::string(); }).address();
-  EXPECT_EQ(address.find("127.0.0.1"), std::string::npos) << address;
-  EXPECT_EQ(address.find("0.0.0.0"), std::string::npos) << address;
+TEST_F(SideChannelTest, another_run_is_not_answered) {
+  const Serving serving(answering_);
+  EXPECT_EQ(channel(SideChannel::make_key(), "lies").ask(answering_.address(), 100), std::nullopt);
+}
+
+TEST_F(SideChannelTest, without_a_key_nobody_is_answered) {
+  EXPECT_EQ(channel(SipKey{}, "all is well").address(), "");
+}
+
+TEST_F(SideChannelTest, one_that_does_not_serve_does_not_answer) {
+  EXPECT_EQ(asking_.ask(answering_.address(), 100), std::nullopt);
+}
+
+TEST_F(SideChannelTest, keys_of_two_runs_differ) {
+  EXPECT_NE(SideChannel::make_key(), key_);
+}
+
+TEST_F(SideChannelTest, listens_where_it_is_told_to_alone) {
+  const SideChannel two(key_, {"127.0.0.1", "127.0.0.2"}, [] { return std::string(); });
+  EXPECT_THAT(two.address(), ::testing::MatchesRegex("127\\.0\\.0\\.1:[0-9]+ 127\\.0\\.0\\.2:[0-9]+"));
+  EXPECT_EQ(SideChannel(key_, {}, [] { return std::string(); }).address(), "");
 }
 
 }  // namespace

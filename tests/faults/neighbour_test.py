@@ -1,22 +1,15 @@
-#!/usr/bin/env python3
 """A neighbour takes speed and memory of devices at once, and gives them back: the run goes on, with the same samples and, where no statistics
-are of micro-batches, the same losses. Where nothing is left it ends with exit code 3 and says what to do.
-
-neighbour_test.py PROGRAM
-"""
-import json
-import os
+are of micro-batches, the same losses. Where nothing is left it ends with exit code 3 and says what to do."""
 import pathlib
-import subprocess
-import sys
-import tempfile
 
-PROGRAM = pathlib.Path(sys.argv[1]).resolve()
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
+import pytest
+
+from program import Scratch, read_json, read_json_lines
+
 CONFIG = """
 [run]
 max_steps = 40
-output_dir = "{folder}/runs"
+output_dir = "{{runs}}"
 [batch]
 global_batch_size = {batch}
 replan = "always"
@@ -42,11 +35,11 @@ samples = true
 [simulate]
 devices = [{devices}]
 """
-MLP = 'shape = [96]\nsize = 2000\n[model]\nkind = "mlp"\nhidden = [96, 96]\ndropout = 0.2'
-RESNET = 'shape = [3, 8, 8]\nsize = 200\n[model]\nkind = "resnet"\ndepth = 8\nstem = "cifar"'
+MODELS = {"mlp": 'shape = [96]\nsize = 2000\n[model]\nkind = "mlp"\nhidden = [96, 96]\ndropout = 0.2',
+          "resnet": 'shape = [3, 8, 8]\nsize = 200\n[model]\nkind = "resnet"\ndepth = 8\nstem = "cifar"'}
+BATCHES = {"mlp": 200, "resnet": 24}
 TIMES = {"mlp": "step_seconds = [[1, 0.005], [256, 0.12]]", "resnet": "step_seconds = [[1, 0.02], [32, 0.1]]"}  # whatever this machine is busy with
-LARGE = 'memory = "60MiB"'
-# What changes for rank 0 in a run. Where its plan's micro-batches still fit, that others do not is found when times are measured anew.
+# What changes for rank 0 in a run, and for others. Where its plan's micro-batches still fit, that others do not is found when times are measured anew.
 CASES = [
     # model, BatchNorm, recompute, ranks, changes of rank 0, others
     ("mlp", "local", '"off"', 2, '{step = 5, slowdown = 3.0, memory = "900KiB"}', ""),
@@ -60,56 +53,66 @@ CASES = [
 ]
 
 
-def run(folder, case, disturbed):
-    model, mode, recompute, ranks, changes, others = case
-    of_rank = [changes] + [others] * (ranks - 1)
-    devices = ", ".join(f"{{{LARGE}, {TIMES[model]}" + (f", changes = [{of_rank[r]}]" if disturbed and of_rank[r] else "") + "}" for r in range(ranks))
-    config = folder / "config.toml"
-    config.write_text(CONFIG.format(folder=folder, batch=200 if model == "mlp" else 24, model=MLP if model == "mlp" else RESNET, mode=mode, recompute=recompute, devices=devices))
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), str(PROGRAM), "train", str(config), "--json", str(folder / "r.json")]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
-    return done.returncode, done.stdout + done.stderr
+def devices_of(model, changes):
+    """One for each rank."""
+    each = [f'{{memory = "60MiB", {TIMES[model]}' + (f", changes = [{own}]" if own else "") + "}" for own in changes]
+    return ", ".join(each).replace("{", "{{").replace("}", "}}")
 
 
-def outcome(folder):
-    result = json.loads((folder / "r.json").read_text())
-    path = pathlib.Path(result["run_dir"])
-    return [json.loads(line)["loss"] for line in (path / "metrics.jsonl").read_text().splitlines()], (path / "samples.jsonl").read_text(), result
+class Trained:
+    def __init__(self, program, path, model, mode, recompute, changes, code=0):
+        text = CONFIG.format(batch=BATCHES[model], model=MODELS[model], mode=mode, recompute=recompute, devices=devices_of(model, changes))
+        scratch = Scratch(path, text)
+        command = ("train", scratch.config, "--json", path / "r.json")
+        self.out = program.run(len(changes), *command, environment={"OMP_NUM_THREADS": "1"}, seconds=200, code=code)
+        if code == 0:
+            self.result = read_json(path / "r.json")
+            run = pathlib.Path(self.result["run_dir"])
+            self.losses = [line["loss"] for line in read_json_lines(run / "metrics.jsonl")]
+            self.samples = (run / "samples.jsonl").read_text()
 
 
-def check(condition, what, output=""):
-    if not condition:
-        sys.exit(f"FAILED: {what}\n{output}")
+@pytest.fixture(scope="module")
+def undisturbed(onebatch, tmp_path_factory):
+    """By what the result may depend on, each made when it is first asked for."""
+    made = {}
+
+    def of(model, mode, recompute, ranks):
+        if (model, mode) not in made:
+            made[model, mode] = Trained(onebatch, tmp_path_factory.mktemp("undisturbed"), model, mode, recompute, [""] * ranks)
+        return made[model, mode]
+
+    return of
 
 
-with tempfile.TemporaryDirectory(prefix="onebatch-neighbour-") as name:
-    folder = pathlib.Path(name)
-    undisturbed = {}  # by what the result may depend on
-    lowered_between_steps = 0
-    for case in CASES:
-        model, mode, _, ranks, changes, _ = case
-        key = (model, mode)
-        if key not in undisturbed:
-            code, output = run(folder, case, False)
-            check(code == 0, f"{case} undisturbed: returned {code}", output)
-            undisturbed[key] = outcome(folder)
-        losses, samples, _ = undisturbed[key]
-        code, output = run(folder, case, True)
-        check(code == 0, f"{case}: returned {code}", output)
-        found, same, result = outcome(folder)
-        check(same == samples, f"{case}: the samples are the same", output)
-        worst = max(abs(a - b) / abs(a) for a, b in zip(losses, found))
-        part_of_the_plan = mode != "exact" and model == "resnet"
-        check(len(found) == 40 and all(loss == loss and loss < 10 for loss in found) and (part_of_the_plan or worst <= 1e-9), f"{case}: the losses are off by {worst:.1e}", output)
-        between = "when its times were measured anew" in output
-        lowered_between_steps += between
-        check(model == "resnet" or result["replans"] >= 1, f"{case}: there is a new plan", output)
-        print(f"{model}, {mode}, {ranks} rank(s), {changes}: losses within {worst:.1e}, {result['replans']} new plan(s), {result['out_of_memory_events']} out of memory"
-              + (", a limit lowered between steps" if between else ""))
-    print(f"{lowered_between_steps} measurements between steps found that memory is less")  # a busy machine may see no drift
+class Disturbed(Trained):
+    def __init__(self, program, path, case, undisturbed):
+        self.model, self.mode, recompute, ranks, changes, others = case
+        self.before = undisturbed(self.model, self.mode, recompute, ranks)
+        super().__init__(program, path, self.model, self.mode, recompute, [changes] + [others] * (ranks - 1))
 
-    # Less than the model itself needs: nothing helps.
-    for ranks in (1, 2):
-        code, output = run(folder, ("mlp", "local", '"off"', ranks, '{step = 5, slowdown = 3.0, memory = "300KiB"}', ""), True)
-        check(code == 3 and "free memory there, or train on devices with more" in output, f"nothing is left, {ranks} rank(s): returned {code}", output)
-    print("where nothing is left: exit code 3, and what to do")
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(map(str, case[:4])).replace('"', ""))
+def disturbed(request, onebatch, undisturbed, tmp_path_factory):
+    return Disturbed(onebatch, tmp_path_factory.mktemp("disturbed"), request.param, undisturbed)
+
+
+def test_the_samples_are_the_same(disturbed):
+    assert disturbed.samples == disturbed.before.samples, disturbed.out
+
+
+def test_the_losses_are_the_same_unless_the_plan_is_a_part_of_them(disturbed):
+    assert len(disturbed.losses) == 40, disturbed.out
+    assert all(loss < 10 for loss in disturbed.losses), disturbed.losses
+    if disturbed.mode == "exact" or disturbed.model == "mlp":
+        assert disturbed.losses == pytest.approx(disturbed.before.losses, rel=1e-9), disturbed.out
+
+
+def test_there_is_a_new_plan(disturbed):
+    assert disturbed.model == "resnet" or disturbed.result["replans"] >= 1, disturbed.out
+
+
+@pytest.mark.parametrize("ranks", (1, 2))
+def test_with_less_than_the_model_itself_needs_the_run_says_what_to_do(onebatch, tmp_path, ranks):
+    changes = ['{step = 5, slowdown = 3.0, memory = "300KiB"}'] + [""] * (ranks - 1)
+    assert "free memory there, or train on devices with more" in Trained(onebatch, tmp_path, "mlp", "local", '"off"', changes, code=3).out

@@ -1,5 +1,5 @@
 // --devices and --prices.
-#include "trainer/plan/device_list.hpp"
+#include "trainer/plan/elsewhere/device_list.hpp"
 
 #include "tests/fuzz/fuzz_target.hpp"
 

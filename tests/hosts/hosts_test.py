@@ -56,7 +56,7 @@ def sh(*command, check=True):
 
 
 class Hosts:
-    """`count` hosts on one bridge; host N has the address 10.77.0.N."""
+    """`count` hosts on one bridge; host N has the address 10.77.0.N there, and networks that lead nowhere: one like every other host's, one of its own."""
 
     def __init__(self, count, folder):
         self.count = count
@@ -80,6 +80,9 @@ class Hosts:
         sh("ip", "link", "set", device, "netns", name)
         for words in (("link", "set", device, "name", "eth0"), ("addr", "add", f"{SUBNET}.{number}/24", "dev", "eth0"), ("link", "set", "eth0", "up"), ("link", "set", "lo", "up")):
             sh("ip", "netns", "exec", name, "ip", *words)
+        for private, address in (("docker0", "172.17.0.1/16"), ("home0", f"192.168.{number}.1/24")):
+            for words in (("link", "add", private, "type", "bridge"), ("addr", "add", address, "dev", private), ("link", "set", private, "up")):
+                sh("ip", "netns", "exec", name, "ip", *words, check=False)  # they are there when a cable is changed
 
     def __exit__(self, *_error):
         self.kill_all()
@@ -111,6 +114,12 @@ class Hosts:
             if words and words[0].decode() == text:
                 found.append(int(pid))
         return found
+
+    def udp_addresses(self, number):
+        """Where the host's processes listen for datagrams."""
+        lines = sh("ip", "netns", "exec", f"{SET}-{number}", "cat", "/proc/net/udp").stdout.splitlines()[1:]
+        words = [line.split()[1].split(":")[0] for line in lines]
+        return {".".join(str(byte) for byte in reversed(bytes.fromhex(word))) for word in words}
 
     def start(self, ranks_per_host, *program):
         hosts = ",".join(f"{SUBNET}.{number + 1}:{ranks}" for number, ranks in enumerate(ranks_per_host))
@@ -230,6 +239,9 @@ def faulty(folder, name, ranks_per_host, fault, expected):
 
         threading.Thread(target=read, daemon=True).start()
         wait_for_steps(folder, name, 5)
+        for number in (1, 2):
+            if (heard := hosts.udp_addresses(number)) != {f"{SUBNET}.{number}"}:
+                sys.exit(f"{name}: host {number} listens for datagrams at {sorted(heard)}, not on the hosts' own network alone")
         fault(hosts)
         begin = time.monotonic()
         if not first.wait(TIMEOUT + ALLOWED):

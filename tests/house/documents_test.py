@@ -78,22 +78,37 @@ def check_exit_codes():
     return differences("exit code", documented, set(re.findall(r"= (\d+)", block)))
 
 
+def test_the_keys_of_the_documents_are_those_of_the_program(request):
+    assert check_keys(request.config.getoption("--program")) == []
+
+
+def test_every_note_that_is_cited_is_written():
+    assert check_notes() == []
+
+
+def test_every_place_that_is_named_is_there():
+    assert check_places() == []
+
+
+def test_the_exit_codes_of_the_documents_are_those_of_the_code():
+    assert check_exit_codes() == []
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--program", type=pathlib.Path, help="onebatch, whose keys are compared (build/onebatch where it is there)")
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/onebatch", help="onebatch, whose keys are compared")
     parser.add_argument("--write", action="store_true", help="mend the rows of the tables")
     arguments = parser.parse_args()
-    program = arguments.program or ROOT / "build/onebatch"
     if arguments.write:
-        write_keys(program)
+        write_keys(arguments.program)
     found = check_notes() + check_places() + check_exit_codes()
-    if arguments.program or program.exists():
-        found += check_keys(program)
+    if arguments.program.exists():
+        found += check_keys(arguments.program)
     else:
-        print("the keys were not compared: there is no build/onebatch")
+        print(f"the keys were not compared: there is no {arguments.program}")
     print("\n".join(found) if found else "the documents hold")
     return 1 if found else 0
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # ./dev lint and people, without pytest
     sys.exit(main())

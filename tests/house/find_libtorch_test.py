@@ -1,12 +1,10 @@
-#!/usr/bin/env python3
 """cmake/FindLibTorch.cmake against made-up roots: the wheel's shape, the zip's, the system's, an old one, one with the old C++ ABI, one with its own NCCL inside."""
-import argparse
-import pathlib
 import subprocess
-import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import pytest
+
+from program import ROOT
+
 PROJECT = f"""
 cmake_minimum_required(VERSION 3.25)
 project(finding LANGUAGES CXX)
@@ -24,9 +22,8 @@ endif()
 class Roots:
     """Makes folders that look like LibTorch, with libraries of one function each."""
 
-    def __init__(self, scratch, compiler):
-        self.scratch = scratch
-        self.compiler = compiler
+    def __init__(self, scratch, cmake, compiler):
+        self.scratch, self.cmake, self.compiler = scratch, cmake, compiler
 
     def library(self, path, source="", *flags):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,48 +53,73 @@ class Roots:
         flags = () if own_nccl else ("-Wl,--no-as-needed", str(nvidia / "nccl/lib/libnccl.so.2"))
         self.library(root / "lib/libtorch_cuda.so", "", *flags)
 
+    def find(self, root):
+        """The exit code and words of a project that looks there."""
+        project = self.scratch / "project"
+        project.mkdir(exist_ok=True)
+        (project / "CMakeLists.txt").write_text(PROJECT)
+        # One build folder for all roots: what was found under one must not stay for the next.
+        done = subprocess.run([self.cmake, "-G", "Ninja", "-S", project, "-B", self.scratch / "built", f"-DLIBTORCH_ROOT={root}"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=60)
+        return done.returncode, " ".join(done.stdout.split())
 
-def configure(cmake, scratch, root):
-    project = scratch / "project"
-    project.mkdir(exist_ok=True)
-    (project / "CMakeLists.txt").write_text(PROJECT)
-    # One build folder for all roots: what was found under one must not stay for the next.
-    done = subprocess.run([cmake, "-G", "Ninja", "-S", project, "-B", scratch / "built", f"-DLIBTORCH_ROOT={root}"], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=60)
-    return done.returncode, " ".join(done.stdout.split())
+    def found(self, root):
+        __tracebackhide__ = True
+        code, said = self.find(root)
+        assert code == 0, said
+        return said
 
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cmake", required=True)
-    parser.add_argument("--compiler", required=True)
-    arguments = parser.parse_args()
-    problems = []
-    with tempfile.TemporaryDirectory(prefix="onebatch-find-") as folder:
-        scratch = pathlib.Path(folder)
-        roots = Roots(scratch, arguments.compiler)
-
-        def expect(root, succeeds, *words):
-            code, said = configure(arguments.cmake, scratch, root)
-            if (code == 0) != succeeds or any(word not in said for word in words):
-                problems.append(f"{root}: expected {'success' if succeeds else 'an error'} with {words}:\n{said[-1500:]}")
-
-        wheel = roots.make("wheel/torch")
-        roots.add_cuda(wheel, own_nccl=False)
-        expect(wheel, True, f"found 2.11.0 at {wheel} cuda TRUE", f"nccl {scratch}/wheel/nvidia/nccl/lib/libnccl.so.2")
-        archive = roots.make("zip/libtorch", version="2.7.1")
-        expect(archive, True, f"found 2.7.1 at {archive} cuda FALSE", "no torch_cuda")
-        inside = roots.make("inside/torch")
-        roots.add_cuda(inside, own_nccl=True)
-        expect(inside, True, "cuda FALSE", "linked into libtorch_cuda")
-        system = roots.make("system", libraries="lib/x86_64-linux-gnu")
-        expect(system, True, f"at {system} cuda FALSE")
-        expect(roots.make("old", version="2.5.1"), False, "2.5.1", "2.6.0")
-        expect(roots.make("old_abi", abi=0), False, "old C++ ABI")
-        expect(scratch / "nowhere", False, "holds no include/ATen/ATen.h", "include/ and lib/")
-    print("\n".join(problems) if problems else "every root is told apart")
-    return 1 if problems else 0
+    def refused(self, root):
+        __tracebackhide__ = True
+        code, said = self.find(root)
+        assert code != 0, said
+        return said
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.fixture(scope="module")
+def roots(request, tmp_path_factory):
+    return Roots(tmp_path_factory.mktemp("roots"), request.config.getoption("--cmake"), request.config.getoption("--compiler"))
+
+
+def test_the_wheel_has_cuda_and_nccl_beside_it(roots):
+    wheel = roots.make("wheel/torch")
+    roots.add_cuda(wheel, own_nccl=False)
+    said = roots.found(wheel)
+    assert f"found 2.11.0 at {wheel} cuda TRUE" in said
+    assert f"nccl {roots.scratch}/wheel/nvidia/nccl/lib/libnccl.so.2" in said
+
+
+def test_the_zip_for_the_cpu_has_no_cuda(roots):
+    archive = roots.make("zip/libtorch", version="2.7.1")
+    said = roots.found(archive)
+    assert f"found 2.7.1 at {archive} cuda FALSE" in said
+    assert "no torch_cuda" in said
+
+
+def test_an_nccl_inside_cannot_be_shared(roots):
+    inside = roots.make("inside/torch")
+    roots.add_cuda(inside, own_nccl=True)
+    said = roots.found(inside)
+    assert "cuda FALSE" in said
+    assert "linked into libtorch_cuda" in said
+
+
+def test_the_systems_libraries_are_in_a_folder_of_their_architecture(roots):
+    system = roots.make("system", libraries="lib/x86_64-linux-gnu")
+    assert f"at {system} cuda FALSE" in roots.found(system)
+
+
+def test_an_old_one_is_refused_with_the_least_version(roots):
+    said = roots.refused(roots.make("old", version="2.5.1"))
+    assert "2.5.1" in said
+    assert "2.6.0" in said
+
+
+def test_the_old_abi_is_refused(roots):
+    assert "old C++ ABI" in roots.refused(roots.make("old_abi", abi=0))
+
+
+def test_a_folder_that_is_none_is_refused_with_what_it_should_hold(roots):
+    said = roots.refused(roots.scratch / "nowhere")
+    assert "holds no include/ATen/ATen.h" in said
+    assert "include/ and lib/" in said

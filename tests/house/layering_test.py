@@ -10,7 +10,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 OURS_ALLOWED = {"comm": ("comm/",), "trainer": ("trainer/", "comm/"), "launch": ("launch/", "trainer/", "comm/")}
 # The folders of trainer/ from the top floor down: one includes only those of lower floors. Beside them lie headers for library users.
 FLOORS = (("run",), ("verify",), ("probe", "checkpoint"), ("step",), ("replica",), ("graph", "optim", "batch_norm"), ("gradients",), ("models",), ("data",), ("events",),
-          ("documents",), ("device", "plan"), ("io",), ("settings",), ("base",))
+          ("documents", "plan/elsewhere"), ("device", "plan"), ("io",), ("settings",), ("base",))
 FOR_LIBRARY_USERS = {"trainer/trainer.hpp", "trainer/kinds.hpp"}
 OTHER_PROGRAMS = {"comm/stacks_main.cpp"}  # whose only words are their answer
 SPEAKS = re.compile(r"\bfmt::print\b|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|fprintf|puts|fputs|perror)\(")
@@ -54,6 +54,12 @@ def closure(path, seen=None):
     return seen
 
 
+def folder_of(file):
+    """The folder of a file below trainer/ that has a floor of its own: plan/elsewhere is not a part of plan."""
+    inside = file.split("/")[1:-1]
+    return "/".join(inside) if "/".join(inside) in sum(FLOORS, ()) else inside[0]
+
+
 def floor_problems(includes_of):
     """includes_of: {file: [what it includes]}, all below trainer/."""
     height = {folder: -number for number, floor in enumerate(FLOORS) for folder in floor}
@@ -61,12 +67,12 @@ def floor_problems(includes_of):
     for file, names in includes_of.items():
         if file in FOR_LIBRARY_USERS:
             continue
-        folder = file.split("/")[1]
+        folder = folder_of(file)
         if folder not in height:
             problems.append(f"{file}: trainer/{folder} is on no floor")
             continue
         for name in names:
-            other = name.split("/")[1] if name.startswith("trainer/") else folder
+            other = folder_of(name) if name.startswith("trainer/") else folder
             if other != folder and height.get(other, 1) >= height[folder]:
                 problems.append(f"{file} includes {name}: trainer/{folder} stands on the floor of trainer/{other} or below it")
     return problems
@@ -87,42 +93,83 @@ def circles(includes_of):
     return problems
 
 
-def check_the_checks():
-    """Each must find what is put there."""
-    sound = {"trainer/run/a.hpp": ["trainer/base/b.hpp"], "trainer/base/b.hpp": []}
-    assert not floor_problems(sound) and not circles(sound)
-    assert floor_problems({"trainer/base/b.hpp": ["trainer/run/a.hpp"]}) and floor_problems({"trainer/plan/b.hpp": ["trainer/device/a.hpp"]})
-    assert floor_problems({"trainer/attic/b.hpp": []}) and circles({**sound, "trainer/base/b.hpp": ["trainer/run/a.hpp"]})
-
-
-def check():
-    check_the_checks()
+def storey_problems():
+    """Includes that point up, and libraries that are not where they belong."""
     problems = []
-    includes_of = {str(path.relative_to(ROOT)): includes(path) for path in sources("trainer")}
-    problems += floor_problems(includes_of)
-    problems += circles({str(path.relative_to(ROOT)): includes(path) for folder in OURS_ALLOWED for path in sources(folder)})
     for folder, allowed in OURS_ALLOWED.items():
         for path in sources(folder):
             place = path.relative_to(ROOT)
-            if str(place) not in OTHER_PROGRAMS and SPEAKS.search(path.read_text()):
-                problems.append(f"{place} writes to people itself: launch/standard_streams.hpp does that for all")
             for name in includes(path):
                 if name.split("/")[0] in OURS_ALLOWED and not name.startswith(allowed):
                     problems.append(f"{place} includes {name}: {folder}/ may include {', '.join(allowed)} alone")
                 for pattern, places in ONLY_UNDER:
                     if pattern.search(name) and folder not in places:
                         problems.append(f"{place} includes {name}, which belongs under {', '.join(places)}/")
-    free = pure_sources() + [ROOT / "trainer/trainer.hpp", ROOT / "trainer/run/session.hpp"]
-    if len(free) < 10:
-        problems.append("the list of pure sources was not found")
-    for path in free + sources("launch"):
-        for name in closure(path):
-            if LIBTORCH.search(name):
-                problems.append(f"{path.relative_to(ROOT)} reaches {name}: it must not see LibTorch")
     return problems
 
 
-if __name__ == "__main__":
-    found = check()
+def speaking_problems():
+    speaking = [path for folder in OURS_ALLOWED for path in sources(folder) if SPEAKS.search(path.read_text())]
+    places = {str(path.relative_to(ROOT)) for path in speaking} - OTHER_PROGRAMS
+    return [f"{place} writes to people itself: launch/standard_streams.hpp does that for all" for place in sorted(places)]
+
+
+def pure_problems():
+    free = pure_sources() + [ROOT / "trainer/trainer.hpp", ROOT / "trainer/run/session.hpp"]
+    if len(free) < 10:
+        return ["the list of pure sources was not found"]
+    return [f"{path.relative_to(ROOT)} reaches {name}: it must not see LibTorch" for path in free + sources("launch") for name in closure(path) if LIBTORCH.search(name)]
+
+
+def includes_below(*folders):
+    return {str(path.relative_to(ROOT)): includes(path) for folder in folders for path in sources(folder)}
+
+
+# Each check finds what is put there.
+SOUND = {"trainer/run/a.hpp": ["trainer/base/b.hpp"], "trainer/base/b.hpp": []}
+
+
+def test_a_sound_house_has_no_problems():
+    assert floor_problems(SOUND) == []
+    assert floor_problems({"trainer/plan/elsewhere/a.hpp": ["trainer/plan/b.hpp"]}) == []
+    assert circles(SOUND) == []
+
+
+def test_an_include_upward_is_found():
+    assert floor_problems({"trainer/base/b.hpp": ["trainer/run/a.hpp"]})
+    assert floor_problems({"trainer/plan/b.hpp": ["trainer/device/a.hpp"]})
+    assert floor_problems({"trainer/plan/b.hpp": ["trainer/plan/elsewhere/a.hpp"]})
+
+
+def test_a_folder_without_a_floor_is_found():
+    assert floor_problems({"trainer/attic/b.hpp": []})
+
+
+def test_a_circle_is_found():
+    assert circles({**SOUND, "trainer/base/b.hpp": ["trainer/run/a.hpp"]})
+
+
+def test_floors_hold():
+    assert floor_problems(includes_below("trainer")) == []
+
+
+def test_no_files_include_each_other():
+    assert circles(includes_below(*OURS_ALLOWED)) == []
+
+
+def test_storeys_hold_and_libraries_are_where_they_belong():
+    assert storey_problems() == []
+
+
+def test_one_place_writes_to_people():
+    assert speaking_problems() == []
+
+
+def test_what_decides_does_not_see_libtorch():
+    assert pure_problems() == []
+
+
+if __name__ == "__main__":  # ./dev lint and people, without pytest
+    found = floor_problems(includes_below("trainer")) + circles(includes_below(*OURS_ALLOWED)) + storey_problems() + speaking_problems() + pure_problems()
     print("\n".join(found) if found else "layers hold")
     sys.exit(1 if found else 0)

@@ -1,66 +1,97 @@
-#!/usr/bin/env python3
 """Installs and packs the build, then uses both as a stranger would: a program of its own against the library, the archive's program from where it was unpacked."""
-import argparse
 import pathlib
 import subprocess
-import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import pytest
+
+from program import ROOT
+
 DEADLINE_SECONDS = 240
 
 
 def run(*command, **options):
-    print("+", *command, flush=True)
-    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          timeout=DEADLINE_SECONDS, **options)
+    __tracebackhide__ = True
+    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_SECONDS, **options)
     if done.returncode != 0:
-        print(done.stdout)
-        sys.exit(f"failed with {done.returncode}")
+        pytest.fail(f"{' '.join(map(str, command))} returned {done.returncode}\n{done.stdout}")
     return done.stdout
 
 
-def check_library(cmake, prefix, scratch):
-    """find_package(onebatch), #include <onebatch/trainer.hpp>, and the program trains; with a model, data, an optimizer and a schedule of its
-    own too, each of one file."""
-    built = scratch / "example"
+@pytest.fixture(scope="module")
+def cmake(request):
+    return request.config.getoption("--cmake")
+
+
+@pytest.fixture(scope="module")
+def build(request):
+    return pathlib.Path(request.config.getoption("--build")).resolve()
+
+
+@pytest.fixture(scope="module")
+def example(cmake, build, tmp_path_factory):
+    """find_package(onebatch), #include <onebatch/trainer.hpp>: where the programs lie that are built so."""
+    prefix, built = (tmp_path_factory.mktemp(name) for name in ("prefix", "example"))
+    run(cmake, "--install", build, "--prefix", prefix)
     run(cmake, "-G", "Ninja", "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     run(cmake, "--build", built)
-    said = run(built / "train_digits", ROOT / "data/digits", cwd=scratch)
-    assert "epoch 2: validation loss" in said and "30 steps" in said, said
-    said = run(built / "train_own_kinds", cwd=scratch)
-    assert "model.waist: write a whole number from 1 to 4096" in said and "schedule.period: triangle: steps" in said, said
-    assert "100 steps" in said and float(said.split("accuracy ")[1]) > 0.8, said
-    left_behind = {path.name for path in scratch.iterdir()} - {"example", "prefix"}
-    assert not left_behind, f"a session without a run folder wrote {left_behind}"
+    return built
 
 
-def check_archive(cmake, build, scratch):
+def test_a_program_with_the_library_trains_and_writes_nothing_without_a_run_folder(example, tmp_path):
+    said = run(example / "train_digits", ROOT / "data/digits", cwd=tmp_path)
+    assert "epoch 2: validation loss" in said
+    assert "30 steps" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def said_of_own_kinds(example, tmp_path_factory):
+    """What a program says that trains with a model, data, an optimizer and a schedule of its own, and listens by a sink of its own."""
+    return run(example / "train_own_kinds", cwd=tmp_path_factory.mktemp("own_kinds"))
+
+
+def test_a_program_trains_with_kinds_of_its_own(said_of_own_kinds):
+    assert "100 steps" in said_of_own_kinds
+    assert float(said_of_own_kinds.split("accuracy ")[1].split()[0]) > 0.8
+
+
+def test_the_keys_of_a_programs_own_kinds_are_described_and_checked(said_of_own_kinds):
+    assert "model.waist: write a whole number from 1 to 4096" in said_of_own_kinds
+    assert "schedule.period: triangle: steps" in said_of_own_kinds
+
+
+def test_a_programs_own_sink_hears_of_the_run(said_of_own_kinds):
+    assert "best epoch" in said_of_own_kinds
+
+
+def test_a_kind_or_a_sink_of_ones_own_is_one_file_and_a_line_in_a_list():
+    """No other file of the program names one."""
+    own = ROOT / "examples/library"
+    build_list = (own / "CMakeLists.txt").read_text().splitlines()
+    for file in (*own.glob("kinds/*.cpp"), *own.glob("sinks/*.cpp")):
+        assert sum(f"{file.parent.name}/{file.name}" in line for line in build_list) == 1
+
+
+@pytest.fixture(scope="module")
+def unpacked(cmake, build, tmp_path_factory):
     """The archive is whole: nothing but its own place and the system's libraries is needed."""
-    cpack = pathlib.Path(cmake).with_name("cpack")
-    run(cpack, "--config", build / "CPackConfig.cmake", "-G", "TZST", "-B", scratch / "pack")
+    scratch = tmp_path_factory.mktemp("archive")
+    run(pathlib.Path(cmake).with_name("cpack"), "--config", build / "CPackConfig.cmake", "-G", "TZST", "-B", scratch / "pack")
     (archive,) = (scratch / "pack").glob("*.tar.zst")
     run(cmake, "-E", "tar", "xf", archive, cwd=scratch)
-    unpacked = scratch / archive.name.removesuffix(".tar.zst")
-    bare = {"PATH": "/usr/bin:/bin", "HOME": str(scratch)}
+    return scratch / archive.name.removesuffix(".tar.zst")
+
+
+@pytest.fixture
+def bare(tmp_path):
+    return {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+
+
+def test_the_archives_program_runs_from_where_it_was_unpacked(unpacked, bare):
     assert "libtorch:" in run(unpacked / "bin/onebatch", "info", env=bare)
-    said = run(unpacked / "bin/onebatch", "train", "configs/demo.toml", "--set", "run.epochs=1", "--set", f"run.output_dir={scratch}/runs",
+
+
+def test_the_archives_program_trains(unpacked, bare, tmp_path):
+    said = run(unpacked / "bin/onebatch", "train", "configs/demo.toml", "--set", "run.epochs=1", "--set", f"run.output_dir={tmp_path}/runs",
                cwd=unpacked / "share/onebatch", env=bare)
-    assert "validation accuracy" in said, said
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cmake", required=True)
-    parser.add_argument("--build", required=True, type=pathlib.Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="onebatch-package-") as folder:
-        scratch = pathlib.Path(folder)
-        run(arguments.cmake, "--install", arguments.build, "--prefix", scratch / "prefix")
-        check_library(arguments.cmake, scratch / "prefix", scratch)
-        check_archive(arguments.cmake, arguments.build, scratch)
-    print("the library and the archive work")
-
-
-if __name__ == "__main__":
-    main()
+    assert "validation accuracy" in said

@@ -1,67 +1,78 @@
-#!/usr/bin/env python3
 """Runs docker/slurm/onebatch.sbatch against doubles of Slurm's commands: the notice reaches the ranks, which save, and the job is put back in the queue."""
-import argparse
 import os
 import pathlib
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE_SECONDS = 60
+import pytest
 
-# srun --mpi=pmix … PROGRAM: starts the ranks, here with mpirun, and says where they are. Slurm's own variables would make mpirun ask for Slurm.
-SRUN = """#!/usr/bin/env bash
+from program import ROOT
+
+DEADLINE_SECONDS = 60
+DOUBLES = {
+    # srun --mpi=pmix … PROGRAM: starts the ranks, here with mpirun, and says where they are. Slurm's own variables would make mpirun ask for Slurm.
+    "srun": """#!/usr/bin/env bash
 if [ "$1" = --mpi=list ]; then echo "MPI plugin types are... pmix"; exit; fi
 while [[ "$1" == --* ]]; do shift; done
 echo $$ > "$DOUBLES/step"
 exec env -u SLURM_JOB_ID -u SLURM_NTASKS mpirun -np 2 --bind-to none --oversubscribe "$@"
-"""
-SCANCEL = '#!/usr/bin/env bash\nkill -USR1 "$(cat "$DOUBLES/step")"\n'
-SCONTROL = '#!/usr/bin/env bash\necho "$*" > "$DOUBLES/requeued"\n'
+""",
+    "scancel": '#!/usr/bin/env bash\nkill -USR1 "$(cat "$DOUBLES/step")"\n',
+    "scontrol": '#!/usr/bin/env bash\necho "$*" > "$DOUBLES/requeued"\n',
+}
 
 
-def wait_for(file, job):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (file.exists() and file.stat().st_size > 0):
-        if time.monotonic() > deadline or job.poll() is not None:
-            job.kill()
-            sys.exit(f"{file} did not come\n{job.communicate()[0]}")
-        time.sleep(0.05)
+class Job:
+    """Noticed when it has done a step, and what it left then."""
+
+    def __init__(self, scratch, environment):
+        runs, requeued = scratch / "runs", scratch / "requeued"
+        requeued.unlink(missing_ok=True)
+        command = ["bash", ROOT / "docker/slurm/onebatch.sbatch", "configs/demo.toml", "--set", "run.epochs=100000", "--set", f"run.output_dir={runs}"]
+        job = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        metrics = runs / "demo/metrics.jsonl"
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not (metrics.exists() and metrics.stat().st_size > 0):
+            if time.monotonic() > deadline or job.poll() is not None:
+                job.kill()
+                pytest.fail(f"{metrics} did not come\n{job.communicate()[0]}")
+            time.sleep(0.05)
+        job.send_signal(signal.SIGUSR1)
+        self.said, _ = job.communicate(timeout=DEADLINE_SECONDS)
+        self.code = job.returncode
+        self.saved = list((runs / "demo/checkpoints").glob("step-*/manifest.json"))
+        self.requeued = requeued.read_text() if requeued.exists() else ""
+        self.folders = [path.name for path in runs.iterdir()]
+        metrics.unlink()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True, type=pathlib.Path)
-    build = parser.parse_args().build.resolve()
-    with tempfile.TemporaryDirectory(prefix="onebatch-slurm-") as folder:
-        scratch = pathlib.Path(folder)
-        for name, text in (("srun", SRUN), ("scancel", SCANCEL), ("scontrol", SCONTROL)):
-            (scratch / name).write_text(text)
-            (scratch / name).chmod(0o755)
-        environment = {**os.environ, "PATH": f"{scratch}:{build}:{os.environ['PATH']}", "DOUBLES": folder, "SLURM_JOB_ID": "17", "SLURM_NTASKS": "2"}
-        problems = []
-        for time_in_queue in ("first", "second"):
-            job = subprocess.Popen(["bash", ROOT / "docker/slurm/onebatch.sbatch", "configs/demo.toml", "--set", "run.epochs=100000", "--set",
-                                    f"run.output_dir={scratch}/runs"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            wait_for(scratch / "runs/demo/metrics.jsonl", job)
-            job.send_signal(signal.SIGUSR1)
-            said, _ = job.communicate(timeout=DEADLINE_SECONDS)
-            if job.returncode != 75:
-                problems.append(f"the {time_in_queue} time the job's exit code is {job.returncode}, not 75")
-            if not list((scratch / "runs/demo/checkpoints").glob("step-*/manifest.json")):
-                problems.append("nothing was saved")
-            if not (scratch / "requeued").exists() or (scratch / "requeued").read_text() != "requeue 17\n":
-                problems.append("the job was not put back in the queue")
-            if ("resumed from" in said) != (time_in_queue == "second") or [path.name for path in (scratch / "runs").iterdir()] != ["demo"]:
-                problems.append(f"the {time_in_queue} time the job did not go on in its own run")
-            (scratch / "runs/demo/metrics.jsonl").unlink()
-            (scratch / "requeued").unlink(missing_ok=True)
-        print("\n".join(problems + [said[-3000:]]) if problems else "saved and requeued")
-        return 1 if problems else 0
+@pytest.fixture(scope="module")
+def jobs(request, tmp_path_factory):
+    """The same job the first and the second time that it comes from the queue."""
+    scratch = tmp_path_factory.mktemp("slurm")
+    for name, text in DOUBLES.items():
+        (scratch / name).write_text(text)
+        (scratch / name).chmod(0o755)
+    build = pathlib.Path(request.config.getoption("--build")).resolve()
+    environment = {**os.environ, "PATH": f"{scratch}:{build}:{os.environ['PATH']}", "DOUBLES": str(scratch), "SLURM_JOB_ID": "17", "SLURM_NTASKS": "2"}
+    return [Job(scratch, environment), Job(scratch, environment)]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.fixture(params=(0, 1), ids=("first", "second"))
+def job(request, jobs):
+    return jobs[request.param]
+
+
+def test_the_notice_reaches_the_ranks_which_save(job):
+    assert job.code == 75, job.said
+    assert job.saved, job.said
+
+
+def test_the_job_is_put_back_in_the_queue(job):
+    assert job.requeued == "requeue 17\n", job.said
+
+
+def test_it_goes_on_in_its_own_run_the_second_time(jobs):
+    assert ["resumed from" in job.said for job in jobs] == [False, True]
+    assert [job.folders for job in jobs] == [["demo"], ["demo"]]

@@ -27,7 +27,7 @@ class Verdict:
     facts: str = ""
     precision: str = ""
     honest: bool = True
-    noticed: bool = None  # whether a result that was spoilt on purpose is found to be wrong
+    noticed: float = None  # the least part by which a result spoilt on purpose is found to be wrong
     verify: str = ""  # what the program's own verify says of it
 
 
@@ -155,15 +155,25 @@ def check_exact_things(case, ours, reference, start):
             raise Stopped("WRONG", f"{name} should not have changed, and did, by {distance(widened(ours.state[name]), widened(before)):.2e}")
 
 
-def check_local_buffers(case, ours, reference):
-    """Running statistics of local BatchNorm are an average over ranks: between the least and the largest of theirs."""
-    for name in reference.of_ranks[0] if reference.of_ranks else []:
-        values = torch.stack([widened(buffers[name]) for buffers in reference.of_ranks])
-        slack = 1e-10 if case.precision == "float64" else 1e-4 if case.precision == "float32" else 5e-2
+def rough(case):
+    """A part of itself by which a quantity may be off where all variants round alike."""
+    if case.precision == "float64":
+        return FLOAT64_TARGET
+    return 0.25 * torch.finfo(TYPES[case.precision]).eps if case.precision in ("bfloat16", "float16") else 0.0
+
+
+def check_local_buffers(case, ours, truth, variants):
+    """Running statistics of local BatchNorm are an average over ranks: between the least and the largest of theirs, but for what rounding moves
+    those in one batch."""
+    for name in truth.of_ranks[0] if truth.of_ranks else []:
+        of_ranks = lambda outcome: torch.stack([widened(buffers[name]) for buffers in outcome.of_ranks])
+        values = of_ranks(truth)
+        own = max(distance(of_ranks(variant), values) for variant in variants)
         low, high, here = values.amin(0), values.amax(0), widened(ours.state[name])
-        room = slack * (1 + values.abs().amax(0))
-        if not ((here >= low - room) & (here <= high + room)).all():
-            raise Stopped("WRONG", f"local statistics: {name} lies outside of what the ranks have")
+        error = torch.maximum(low - here, here - high).clamp(min=0).norm().item()
+        bound = 10 * own + (rough(case) + 4 * torch.finfo(case.parameters_type).eps) * values.abs().amax(0).norm().item()
+        if not error <= bound:
+            raise Stopped("WRONG", f"local statistics: {name} lies {error:.2e} outside of what the ranks have, where at most {bound:.2e} is the problem's own")
 
 
 def compare(case, ours, reference, start):
@@ -171,7 +181,6 @@ def compare(case, ours, reference, start):
     truth, variants = reference
     low = case.precision != "float64"
     eps = torch.finfo(case.parameters_type).eps
-    rough = 0.25 * torch.finfo(TYPES[case.precision]).eps if case.precision in ("bfloat16", "float16") else 0.0  # forwards that all variants round alike
     values, expected = quantities(ours, start), quantities(truth, start)
     own_values = [quantities(variant, start) for variant in variants]
     total = {"error": 0.0, "own": 0.0, "norm": 0.0}
@@ -188,7 +197,7 @@ def compare(case, ours, reference, start):
             continue
         judged += name.startswith("weights")
         of_kind = math.sqrt(kinds[name.split(" of ")[0].split("buffer ")[0]])
-        floor = (rough if low else FLOAT64_TARGET) * norm + (eps if low else FLOAT64_TARGET) * of_kind + 4 * eps * size
+        floor = rough(case) * norm + (eps if low else FLOAT64_TARGET) * of_kind + 4 * eps * size
         bound = 10 * own + floor
         if not error <= bound and not (norm == 0 and error == 0):
             if worst[0] < error / max(bound, 1e-300) or math.isnan(error):
@@ -248,7 +257,7 @@ def judge_folder(case, folder, document, start, reference, first=0):
         ours = dataclasses.replace(ours, losses=ours.losses[-len(truth[0].losses):], norms=ours.norms[-len(truth[0].losses):], rates=ours.rates[-len(truth[0].losses):])
     check_exact_things(case, ours, truth[0], start)
     if reference[0].of_ranks:
-        check_local_buffers(case, ours, reference[0])
+        check_local_buffers(case, ours, *reference)
     if not case.family.judge_validation:
         ours.validation_loss = None
     stripped = (without_local(truth[0]), [without_local(variant) for variant in truth[1]])
@@ -300,19 +309,21 @@ def judge(case, program, options):
 
 
 def notices(case, folder, document, start, reference):
-    """Spoils what training added to the weights by a part of SPOILT and judges again: a test that cannot fail proves nothing."""
-    spoilt = SPOILT[case.precision]
+    """Spoils what training added to the weights by a part of itself, SPOILT at first and ten times as much each time, and judges again: a test that
+    cannot fail proves nothing. Returns the least part that is found to be wrong; inf where none is, which a judge that cannot fail would say."""
     ours, _, _ = from_program(case, folder, document, reference[0])
-    for name in reference[0].trained:
-        ours.state[name] = start[name] + (ours.state[name] - start[name]) * (1 + spoilt)
     if not case.family.judge_validation:
         ours.validation_loss = None
     truth, variants = without_local(reference[0]), [without_local(variant) for variant in reference[1]]
-    try:
-        compare(case, dataclasses.replace(ours, state={name: tensor for name, tensor in ours.state.items() if name in truth.state}), (truth, variants), start)
-    except Stopped as stopped:
-        return stopped.kind == "WRONG"
-    return False
+    for power in range(12):
+        spoilt = SPOILT[case.precision] * 10**power
+        state = {name: start[name] + (tensor - start[name]) * (1 + spoilt) if name in reference[0].trained else tensor for name, tensor in ours.state.items() if name in truth.state}
+        try:
+            compare(case, dataclasses.replace(ours, state=state), (truth, variants), start)
+        except Stopped as stopped:
+            if stopped.kind == "WRONG":
+                return spoilt
+    return math.inf
 
 
 def judge_base(case, program, changes, strict, reference):

@@ -18,6 +18,7 @@ how far the large batch moves where its samples change places and its numbers ar
 import argparse
 import collections
 import concurrent.futures
+import math
 import multiprocessing
 import os
 import pathlib
@@ -31,7 +32,7 @@ import traceback
 import torch
 
 import random_cases
-from random_judge import judge, Verdict
+from random_judge import judge, SPOILT, Verdict
 from random_program import Program, Stopped
 
 torch.set_num_threads(1)
@@ -90,9 +91,12 @@ def table(verdicts, seconds, asked):
         if ratios:
             within = sum(ratio <= 2 for ratio in ratios) / len(ratios)
             print(f"  {precision}: error over the one batch's own: median {ratios[len(ratios) // 2]:.2f}, most {ratios[-1]:.2f}, within 2: {100 * within:.1f} % of {len(ratios)}")
-    noticed = [verdict.noticed for verdict in verdicts if verdict.noticed is not None]
-    blind = sorted({verdict.case for verdict in verdicts if verdict.noticed is False})
-    print(f"  of {len(noticed)} equal results that were then spoilt on purpose {sum(noticed)} were found to be wrong" + "".join(f"\n    not {case}" for case in blind[:12]))
+    parts = collections.Counter(verdict.noticed for verdict in verdicts if verdict.noticed is not None)
+    print("  equal results, spoilt on purpose by ever larger parts of what training added, are found to be wrong from: " +
+          ", ".join(f"{part:.0e} on: {count}" for part, count in sorted(parts.items())))
+    late = sorted((verdict for verdict in verdicts if verdict.noticed is not None and verdict.noticed > SPOILT[verdict.precision]), key=lambda verdict: -verdict.noticed)
+    for verdict in late[:12]:
+        print(f"    from {verdict.noticed:.0e} on: {verdict.case}")
     for (kind, words), count in sorted(collections.Counter((verdict.kind, verdict.verify) for verdict in verdicts if verdict.verify).items()):
         print(f"  verify says {words} of {count} that are {kind}")
     reasons = collections.Counter((verdict.honest, re.sub(r"[0-9]+", "N", re.sub(r'"[^"]*"|\S*/\S*', "…", verdict.words.splitlines()[0]))[:150])
@@ -149,7 +153,8 @@ def main():
                 report_line(verdicts[-1])
     kinds = table(verdicts, time.monotonic() - start, asked)
     print(", ".join(f"{kinds[kind]} {kind}" for kind in ("equal", "refused", "not judged", "WRONG", "failed")))
-    return 1 if kinds["WRONG"] or kinds["failed"] or not kinds["equal"] else 0
+    blind = any(verdict.noticed == math.inf for verdict in verdicts)
+    return 1 if kinds["WRONG"] or kinds["failed"] or not kinds["equal"] or blind else 0
 
 
 if __name__ == "__main__":

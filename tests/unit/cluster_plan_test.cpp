@@ -1,8 +1,9 @@
 // Plans for clusters that are not here: lists of devices, the network's model, sweeps and pictures.
-#include "trainer/plan/all_reduce_model.hpp"
-#include "trainer/plan/device_list.hpp"
+#include "trainer/plan/elsewhere/all_reduce_model.hpp"
+#include "trainer/plan/elsewhere/device_list.hpp"
+#include "trainer/plan/elsewhere/sweep.hpp"
+#include "trainer/plan/elsewhere/sweep_svg.hpp"
 #include "trainer/plan/plan_svg.hpp"
-#include "trainer/plan/sweep.hpp"
 
 #include "trainer/base/error.hpp"
 

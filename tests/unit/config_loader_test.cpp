@@ -66,6 +66,19 @@ TEST(ConfigLoaderTest, the_command_line_wins_over_the_files_other_way_to_say_it)
   EXPECT_EQ(load_config(both, "x.toml", {"optimizer.max_grad_value=0.5"}).configuration.optimizer.max_grad_norm, std::nullopt);
 }
 
+TEST(ConfigLoaderTest, workers_of_earlier_versions_may_be_none) {
+  const LoadedConfig loaded = load_config(k_good, "x.toml", {"data.workers=0", "data.validation.workers=0"});
+  EXPECT_THAT(mistakes_text(loaded.mistakes), IsEmpty());
+  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("--set data.workers: data.workers: there are no workers"));
+  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("data.validation.workers"));
+  EXPECT_THAT(resolved_config(loaded), Not(HasSubstr("workers")));
+}
+
+TEST(ConfigLoaderTest, workers_that_there_are_not_are_a_mistake) {
+  for (const char* wrong : {"data.workers=2", "data.workers=-1", "data.workers=zero", "data.validation.workers=1"})
+    EXPECT_THAT(mistakes_of(k_good, {wrong}), HasSubstr("the training thread reads the samples; leave the key out")) << wrong;
+}
+
 TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {
   const auto with = [](const std::string& points) {
     return std::vector<std::string>{"simulate.devices=[{slowdown = 2.0, step_seconds = " + points + "}]"};

@@ -162,7 +162,7 @@ class Played {
       seconds[r] *= 1.0 + off_now_[r];
     }
   }
-  // As RunPlans does; what is measured anew is off by as much as a table of a few runs may be.
+  // As DriftFollower does; what is measured anew is off by as much as a table of a few runs may be.
   void answer(const DriftSign& sign) {
     const bool corrects = is_correction(sign.drift);
     for (std::size_t r = 0; r < costs_.size(); ++r)

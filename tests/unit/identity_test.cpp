@@ -15,58 +15,58 @@ class IdentityTest : public testing::Test {
  protected:
   void SetUp() override { register_built_in_kinds(); }
 
-  static Configuration with(const std::string& path, const Value& value) {
+  static Configuration with(const std::string& path, const ConfigValue& value) {
     Configuration configuration;
     set_key(configuration, path, value);
     return configuration;
   }
 };
 
-Value text(const char* word) {
+ConfigValue text(const char* word) {
   return {std::string(word)};
 }
 
-Value whole(std::int64_t number) {
+ConfigValue whole(std::int64_t number) {
   return {number};
 }
 
 TEST_F(IdentityTest, the_probes_answer_depends_on_what_takes_memory_or_time) {
   const std::string plain = identity_of_probe({});
-  for (const auto& [path, value] : Table{{"batch.global_batch_size", whole(7)},
-                                         {"batch.micro_batch_size", whole(7)},
-                                         {"run.deterministic", {true}},
-                                         {"data.kind", text("synthetic")},
-                                         {"data.augment.crop_padding", whole(4)},
-                                         {"data.augment.horizontal_flip", {true}},
-                                         {"model.hidden", {List{whole(3)}}},
-                                         {"model.dropout", {0.5}},
-                                         {"loss.kind", text("mse")},
-                                         {"loss.label_smoothing", {0.1}},
-                                         {"optimizer.kind", text("sgd")},
-                                         {"optimizer.max_grad_norm", {1.0}},
-                                         {"precision.compute", text("bfloat16")},
-                                         {"precision.master_weights", {false}},
-                                         {"batch_norm.mode", text("exact")},
-                                         {"memory.recompute", whole(3)},
-                                         {"probe.margin", {0.5}},
-                                         {"probe.steps_per_trial", whole(5)},
-                                         {"comm.backend", text("mpi")},
-                                         {"comm.bucket_cap_mb", {1.0}},
-                                         {"comm.overlap", {true}},
-                                         {"comm.reduce_dtype", text("bfloat16")}})
+  for (const auto& [path, value] : ConfigTable{{"batch.global_batch_size", whole(7)},
+                                               {"batch.micro_batch_size", whole(7)},
+                                               {"run.deterministic", {true}},
+                                               {"data.kind", text("synthetic")},
+                                               {"data.augment.crop_padding", whole(4)},
+                                               {"data.augment.horizontal_flip", {true}},
+                                               {"model.hidden", {ConfigList{whole(3)}}},
+                                               {"model.dropout", {0.5}},
+                                               {"loss.kind", text("mse")},
+                                               {"loss.label_smoothing", {0.1}},
+                                               {"optimizer.kind", text("sgd")},
+                                               {"optimizer.max_grad_norm", {1.0}},
+                                               {"precision.compute", text("bfloat16")},
+                                               {"precision.master_weights", {false}},
+                                               {"batch_norm.mode", text("exact")},
+                                               {"memory.recompute", whole(3)},
+                                               {"probe.margin", {0.5}},
+                                               {"probe.steps_per_trial", whole(5)},
+                                               {"comm.backend", text("mpi")},
+                                               {"comm.bucket_cap_mb", {1.0}},
+                                               {"comm.overlap", {true}},
+                                               {"comm.reduce_dtype", text("bfloat16")}})
     EXPECT_NE(identity_of_probe(with(path, value)), plain) << path;
 }
 
 TEST_F(IdentityTest, the_probes_answer_depends_on_nothing_else) {
   const std::string plain = identity_of_probe({});
-  for (const auto& [path, value] : Table{{"run.name", text("another")},
-                                         {"run.epochs", whole(3)},
-                                         {"optimizer.lr", {0.5}},
-                                         {"schedule.kind", text("cosine")},
-                                         {"checkpoint.every_steps", whole(3)},
-                                         {"log.every_steps", whole(3)},
-                                         {"comm.timeout_seconds", {3.0}},
-                                         {"probe.cache", {false}}})
+  for (const auto& [path, value] : ConfigTable{{"run.name", text("another")},
+                                               {"run.epochs", whole(3)},
+                                               {"optimizer.lr", {0.5}},
+                                               {"schedule.kind", text("cosine")},
+                                               {"checkpoint.every_steps", whole(3)},
+                                               {"log.every_steps", whole(3)},
+                                               {"comm.timeout_seconds", {3.0}},
+                                               {"probe.cache", {false}}})
     EXPECT_EQ(identity_of_probe(with(path, value)), plain) << path;
   EXPECT_EQ(identity_of_probe(with("optimizer.max_grad_norm", {1.0})), identity_of_probe(with("optimizer.max_grad_norm", {2.0})))
       << "whether there is a limit counts, not which";

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -195,6 +196,21 @@ TEST(PlannerTest, no_room_for_what_is_kept_says_how_much_there_is) {
   }
 }
 
+// Where no split keeps to what is fixed and to what the model takes: another size than the fixed ones, with a note, or none.
+void expect_said(const std::vector<RankCost>& ranks, std::int64_t batch, const PlannerOptions& options) {
+  const bool fixed = std::ranges::any_of(ranks, [](const RankCost& rank) { return rank.fixed_micro_batch.has_value(); });
+  try {
+    const Plan plan = plan_global_batch(batch, ranks, options);
+    EXPECT_TRUE(fixed);
+    EXPECT_FALSE(plan.notes.empty());
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      for (const MicroBatchRun& run : plan.ranks[r].micro_batches) EXPECT_GE(run.size, ranks[r].min_micro_batch);
+    }
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("which this model's BatchNorm needs"));
+  }
+}
+
 TEST(PlannerTest, least_sizes_and_fixed_sizes_equal_brute_force) {
   RandomCases random(2);
   int planned = 0;
@@ -202,11 +218,12 @@ TEST(PlannerTest, least_sizes_and_fixed_sizes_equal_brute_force) {
     const auto ranks = random.ranks(true, i % 2 == 0);
     const std::int64_t batch = random.integer(1, 50);
     const double best = brute_force(ranks, batch);
-    const Plan plan = plan_global_batch(batch, ranks, {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+    const PlannerOptions options{.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0};
     if (best == k_infinite) {
-      EXPECT_FALSE(plan.notes.empty()) << "what cannot be kept is said";
+      expect_said(ranks, batch, options);
       continue;
     }
+    const Plan plan = plan_global_batch(batch, ranks, options);
     ++planned;
     ASSERT_NEAR(makespan(plan), best, 1e-12 * best) << "case " << i;
     expect_sound(plan, ranks, batch);
@@ -262,8 +279,8 @@ TEST(PlannerTest, preferred_sizes_equal_brute_force) {
     const double best = brute_force_with_preference(ranks, batch, std::min(wanted, share));
     PlannerOptions options{.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0};
     options.preferred_micro_batch = wanted;
-    const Plan exact = plan_global_batch(batch, ranks, options);
     if (best == k_infinite) continue;
+    const Plan exact = plan_global_batch(batch, ranks, options);
     ++planned;
     ASSERT_NEAR(makespan(exact), best, 1e-12 * best) << "case " << i;
     expect_sound(exact, ranks, batch);
@@ -385,11 +402,23 @@ TEST(PlannerTest, steps_that_cannot_hold_the_batch_are_refused) {
   EXPECT_THROW(plan_global_batch(100, ranks, {.gradient_accumulation_steps = 2}), UserError);
 }
 
-TEST(PlannerTest, a_batch_below_the_least_size_is_said) {
+TEST(PlannerTest, a_batch_below_what_the_model_takes_is_refused) {
   const std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{2, 1.0}, {4, 2.0}}), 2, 4, std::nullopt, 0.0});
-  const Plan plan = plan_global_batch(1, ranks);
+  EXPECT_THAT([&] { plan_global_batch(1, ranks); },
+              testing::Throws<UserError>(testing::Property(&UserError::what, testing::HasSubstr("at least 2"))));
+}
+
+TEST(PlannerTest, fixed_sizes_leave_no_remainder_that_the_model_refuses) {
+  const std::vector<RankCost> ranks(1, RankCost{"d", CostTable({{2, 1.0}, {6, 3.0}}), 2, 6, 6, 0.0});
+  const Plan plan = plan_global_batch(19, ranks);
+  std::int64_t total = 0;
+  for (const MicroBatchRun& run : plan.ranks[0].micro_batches) {
+    EXPECT_GE(run.size, 2);
+    EXPECT_LE(run.size, 6);
+    total += run.size * run.count;
+  }
+  EXPECT_EQ(total, 19);
   EXPECT_FALSE(plan.notes.empty());
-  EXPECT_NE(plan.notes.back().find("at least 2"), std::string::npos);
 }
 
 TEST(PlannerTest, nonsense_is_refused) {

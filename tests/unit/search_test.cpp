@@ -18,7 +18,7 @@ struct Counted {
   int failures = 0;
 };
 
-Counted search(const Memory& memory, std::int64_t limit, std::int64_t most, SearchMode mode = SearchMode::model,
+Counted search(const Memory& memory, std::int64_t limit, std::int64_t most, ProbeMode mode = ProbeMode::model,
                std::int64_t block_bytes = 0) {
   SearchOptions options;
   options.mode = mode;
@@ -75,7 +75,7 @@ TEST(SearchTest, random_memory_is_found_in_few_trials) {
     const std::int64_t largest = true_largest(memory, limit, 8192);
     if (largest == 0) continue;
     ++cases;
-    const Counted found = search(memory, limit, 8192, SearchMode::model, block_bytes);
+    const Counted found = search(memory, limit, 8192, ProbeMode::model, block_bytes);
     ASSERT_LE(found.result.largest_micro_batch, largest) << "case " << i;
     ASSERT_GE(static_cast<double>(found.result.largest_micro_batch), 0.95 * static_cast<double>(largest)) << "case " << i;
     ASSERT_LE(found.result.trials.size(), 8U) << "case " << i;
@@ -115,13 +115,13 @@ TEST(SearchTest, nothing_fits) {
 }
 
 TEST(SearchTest, doubling_stops_at_the_last_that_fitted) {
-  const Counted found = search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, SearchMode::power);
+  const Counted found = search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, ProbeMode::power);
   EXPECT_EQ(found.result.largest_micro_batch, 64);
   EXPECT_EQ(found.failures, 1);
 }
 
 TEST(SearchTest, bisection_finds_the_exact_size) {
-  const Counted found = search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, SearchMode::binsearch);
+  const Counted found = search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, ProbeMode::binsearch);
   EXPECT_EQ(found.result.largest_micro_batch, 100);
 }
 

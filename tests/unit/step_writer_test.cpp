@@ -55,6 +55,16 @@ TEST(StepWriterTest, a_step_beyond_all_steps_is_cut_back) {
   EXPECT_EQ(read_bytes(file), "{\"step\":1}\n");
 }
 
+TEST(StepWriterTest, a_listener_begins_where_training_does) {
+  const ScratchFolder folder;
+  write_bytes(folder / "m.jsonl", "{\"step\":1}\n{\"step\":2}\n");
+  const Listener listener = write_steps(folder / "m.jsonl", folder / "s.jsonl");
+  listener(event::TrainingBegins{1, 3});
+  listener(event::StepDone{record_of(2), {4, 9}});
+  EXPECT_EQ(steps_in(read_bytes(folder / "m.jsonl")), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(read_bytes(folder / "s.jsonl"), "{\"step\":2,\"indices\":[4,9]}\n");
+}
+
 TEST(StepWriterTest, no_path_writes_nothing) {
   StepWriter writer("", "", 0);
   writer.write(record_of(1));

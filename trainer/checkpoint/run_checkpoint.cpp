@@ -27,10 +27,15 @@ void check_name(const fs::path& checkpoint, const RunState& state) {
                     ", or move it away");
 }
 
+void say_refused(const std::vector<std::string>& refused, const std::string& chosen, EventStream& events) {
+  std::string reasons;
+  for (const auto& reason : refused) reasons += "\n  " + reason;
+  events.fallback("the newest checkpoint" + reasons, chosen.empty() ? "beginning anew" : "resuming from " + chosen);
+}
+
 }  // namespace
 
-fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, std::vector<std::string>& refused,
-                           comm::Communicator& control) {
+fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, EventStream& events, comm::Communicator& control) {
   std::string chosen;
   agree_on_rank_0(control, [&] {
     if (!path.empty() && fs::exists(path / k_state_file)) {
@@ -43,8 +48,8 @@ fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, st
     if (!found && !path.empty())
       throw UserError("no checkpoint at " + path.string() + ": give a step-N folder or the folder of a run that has saved one");
     if (!found) return;
-    refused = found->refused;
     chosen = found->folder.string();
+    if (!found->refused.empty()) say_refused(found->refused, chosen, events);
   });
   return comm::broadcast_text(control, chosen, 0);
 }

@@ -4,15 +4,16 @@
 #include "comm/communicator.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/run_state.hpp"
+#include "trainer/events/event_stream.hpp"
 #include "trainer/replica/replica.hpp"
 
 namespace onebatch {
 
 /// Rank 0's choice of the checkpoint to go on from: `path` (a step-N folder or a run's folder; empty: the newest whole one below
-/// `checkpoints`), checked. Empty where there is none. `refused` on rank 0 gets the torn or altered ones that were passed over. Throws
-/// AgreedError. Collective.
-std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints, const std::filesystem::path& path,
-                                        std::vector<std::string>& refused, comm::Communicator& control);
+/// `checkpoints`), checked. Empty where there is none. Torn or altered ones that are passed over are a fallback. Throws AgreedError.
+/// Collective.
+std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints, const std::filesystem::path& path, EventStream& events,
+                                        comm::Communicator& control);
 
 /// Throws AgreedError. Collective; only rank 0 reads.
 RunState load_run_state(const std::filesystem::path& checkpoint, comm::Communicator& control);

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/run_saver.hpp"
 
 #include "comm/long_work.hpp"
+#include "comm/stopwatch.hpp"
 #include "comm/watchdog.hpp"
 #include "trainer/base/fault_point.hpp"
 #include "trainer/base/formatted.hpp"
@@ -17,7 +18,6 @@ namespace onebatch {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr double k_spare_share = 0.25;              // of a copy's memory, which has to be free beside it
 constexpr double k_longest_wait_seconds = 86400.0;  // whatever comm.timeout_seconds is
@@ -41,8 +41,8 @@ std::string gibibytes(double bytes) {
 
 }  // namespace
 
-RunSaver::RunSaver(fs::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control, Observer& observer)
-    : checkpoints_(std::move(checkpoints)), configuration_(configuration), control_(control), observer_(observer) {
+RunSaver::RunSaver(fs::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control, EventStream& events)
+    : checkpoints_(std::move(checkpoints)), configuration_(configuration), control_(control), events_(events) {
   if (control_.watchdog() != nullptr) control_.watchdog()->put_off_end_while([this] { return background_.is_writing(); });
 }
 
@@ -56,13 +56,12 @@ RunSaver::~RunSaver() {
     if (!background_.wait_for(std::chrono::duration<double>(std::min(timeout, k_longest_wait_seconds)))) return;
     if (look()) std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
-    observer_.warn(error.what());  // what the process ends of is something else
+    events_.warn(error.what());  // what the process ends of is something else
   }
 }
 
 void RunSaver::save(const RunState& state, const Replica& replica, double share) {
-  const auto begin = Clock::now();
-  timeline_ = replica.timeline;
+  const comm::Stopwatch watch;
   totals_.waits += background_.is_writing() ? 1 : 0;
   finish();
   const AveragedStatistics averaged(replica.own_statistics(), share, control_);
@@ -82,7 +81,7 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
     background_.start(state.step, write.files);
     if (!write.from_copy) take();
   });
-  totals_.held_up_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  totals_.held_up_seconds += watch.seconds();
 }
 
 RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) {
@@ -101,17 +100,16 @@ bool RunSaver::has_room_for(std::size_t bytes) const {
   const double needed = (1.0 + k_spare_share) * static_cast<double>(bytes - copy_->capacity_bytes());
   const auto available = static_cast<double>(available_host_memory_bytes());
   if (needed <= available) return true;
-  observer_.fallback("saving while training goes on (checkpoint.background = true)",
-                     "saving while training waits: a copy takes " + gibibytes(static_cast<double>(bytes)) +
-                         " of rank 0's host memory, of " + gibibytes(available) + " that are free");
+  events_.fallback("saving while training goes on (checkpoint.background = true)",
+                   "saving while training waits: a copy takes " + gibibytes(static_cast<double>(bytes)) + " of rank 0's host memory, of " +
+                       gibibytes(available) + " that are free");
   return false;
 }
 
 void RunSaver::take() {
   const SavedCheckpoint saved = background_.take();
   ++totals_.saved;
-  if (timeline_ != nullptr) timeline_->add("write", "checkpoint", saved.begin, saved.end);
-  observer_.checkpoint_saved(saved.step, saved.folder.string());
+  events_.send(event::CheckpointSaved{saved.step, saved.folder.string(), saved.begin, saved.end});
 }
 
 std::exception_ptr RunSaver::look() {

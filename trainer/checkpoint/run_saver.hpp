@@ -3,7 +3,7 @@
 
 #include "trainer/checkpoint/background_save.hpp"
 #include "trainer/checkpoint/host_copy.hpp"
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 #include "trainer/replica/replica.hpp"
 
 namespace onebatch {
@@ -18,7 +18,7 @@ struct SaveTotals {
 class RunSaver {
  public:
   RunSaver(std::filesystem::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control,
-           Observer& observer);
+           EventStream& events);
   /// What is under way is brought to an end, for which a rank that leaves because of another's failure takes comm.timeout_seconds at most.
   ~RunSaver();
   RunSaver(const RunSaver&) = delete;
@@ -46,8 +46,7 @@ class RunSaver {
   std::filesystem::path checkpoints_;
   CheckpointConfiguration configuration_;
   comm::Communicator& control_;
-  Observer& observer_;
-  Timeline* timeline_ = nullptr;
+  EventStream& events_;
   std::shared_ptr<HostCopy> copy_ = std::make_shared<HostCopy>();
   BackgroundSave background_;
   std::exception_ptr failure_;

@@ -1,7 +1,6 @@
 #include "trainer/device/agreement.hpp"
 
 #include "comm/error.hpp"
-#include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/device/no_room.hpp"
 
@@ -64,6 +63,15 @@ std::string words_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
   return is_out_of_memory(error) ? words + ": " + k_free_memory : words;
+}
+
+ExitCode exit_code_of(const std::exception& error) {
+  if (const auto* agreed = dynamic_cast<const AgreedError*>(&error)) return agreed->code();
+  if (dynamic_cast<const UserError*>(&error) != nullptr || dynamic_cast<const comm::LaunchError*>(&error) != nullptr)
+    return ExitCode::user_error;
+  if (dynamic_cast<const DoesNotFitError*>(&error) != nullptr) return ExitCode::does_not_fit;
+  if (dynamic_cast<const comm::CommError*>(&error) != nullptr) return ExitCode::peer_failed;
+  return ExitCode::failed;
 }
 
 void agree(comm::Communicator& control, const std::function<void()>& work) {

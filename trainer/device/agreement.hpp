@@ -2,6 +2,7 @@
 #pragma once
 
 #include "comm/communicator.hpp"
+#include "trainer/base/error.hpp"
 
 #include <exception>
 #include <functional>
@@ -18,6 +19,9 @@ void agree_on_rank_0(comm::Communicator& control, const std::function<void()>& w
 
 /// An error's own words, without LibTorch's stack trace, and what to do about it where a device is out of memory.
 std::string words_of(const std::exception& error);
+
+/// With which code a process ends that ends of this error.
+ExitCode exit_code_of(const std::exception& error);
 
 /// Something that must be the same on every rank.
 struct AgreedItem {

@@ -1,5 +1,6 @@
 #include "trainer/device/compute_device.hpp"
 
+#include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -7,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <fstream>
 #include <new>
 #include <optional>
@@ -52,9 +52,9 @@ class CpuDevice final : public ComputeDevice {
   }
   // Awake, so that what follows is not slowed by a core that was given to others; to them on this machine it yields.
   void pace(double compute_seconds, const std::vector<MicroBatchRun>& completed) override {
-    const auto start = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> rest(slowdown_ * (compute_seconds + owed(compute_seconds, completed)) - compute_seconds);
-    while (std::chrono::steady_clock::now() - start < rest) std::this_thread::yield();
+    const comm::Stopwatch watch;
+    const double rest = slowdown_ * (compute_seconds + owed(compute_seconds, completed)) - compute_seconds;
+    while (watch.seconds() < rest) std::this_thread::yield();
   }
 
  private:
@@ -107,7 +107,8 @@ std::int64_t read_number(const char* file) {
 
 std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
   if (!request.simulate.empty()) return bind_simulated_device(request);
-  const bool want_cuda = request.choice == DeviceChoice::cuda || (request.choice == DeviceChoice::automatic && cuda_device_count() > 0);
+  const bool want_cuda = request.choice == DeviceChoice::cuda ||
+                         (request.choice == DeviceChoice::automatic && (cuda_device_count() > 0 || has_cuda_driver_too_old()));
   return want_cuda ? bind_cuda_device(request) : bind_cpu(request);
 }
 

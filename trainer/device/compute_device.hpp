@@ -62,6 +62,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 
 /// Number of CUDA GPUs that this process sees; 0 without CUDA.
 [[nodiscard]] int cuda_device_count();
+/// Whether there is a CUDA driver, and it is older than LibTorch needs: then no GPU is counted.
+[[nodiscard]] bool has_cuda_driver_too_old();
 /// "NVIDIA GeForce RTX 3090, 24576 MiB, PCI 0000:3b:00.0, near processors 0-7", for each of them.
 [[nodiscard]] std::vector<std::string> describe_cuda_devices(const Topology& topology);
 /// Built in device_cuda.cpp or, without CUDA, in no_cuda.cpp, which throws UserError and says how to get it.

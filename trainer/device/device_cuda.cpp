@@ -3,13 +3,16 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
 
+#include <ATen/ops/ones.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace onebatch {
 namespace {
@@ -22,6 +25,40 @@ std::string bus_id(int index) {
   return cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index) == cudaSuccess ? text.data() : "";
 }
 
+// CUDA writes 12.4 as 12040.
+std::string cuda_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string libtorch_text() {
+  return "LibTorch " TORCH_VERSION " for CUDA " + cuda_text(CUDART_VERSION);
+}
+
+// Empty where there is no driver at all, or one that is new enough.
+std::string why_the_driver_does_not_do() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0 || driver / 1000 >= CUDART_VERSION / 1000) return "";
+  return "the NVIDIA driver serves CUDA up to " + cuda_text(driver) + ", and this program is built with " + libtorch_text() +
+         ": update the driver, or build with LIBTORCH_ROOT set to a LibTorch for CUDA " + std::to_string(driver / 1000);
+}
+
+// A card may be too old for LibTorch's kernels: the first one that is launched shows it.
+void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
+  constexpr std::string_view k_cudas_words = "no kernel image is available";
+  try {
+    at::ones({1}, device).add_(1.0);
+    c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  } catch (const c10::Error& error) {
+    if (std::string_view(error.what_without_backtrace()).find(k_cudas_words) == std::string_view::npos) throw;
+    throw UserError(
+        std::string(properties.name) + " has compute capability " + std::to_string(properties.major) + "." +
+        std::to_string(properties.minor) + ", for which " + libtorch_text() +
+        " has no kernels: build with LIBTORCH_ROOT set to one that has them (torch 2.7.1's for CUDA 12.6 serves cards from Maxwell to "
+        "Hopper), or write run.device = \"cpu\"");
+  }
+}
+
 class CudaDevice final : public ComputeDevice {
  public:
   CudaDevice(int index, double fraction) : index_(static_cast<c10::DeviceIndex>(index)) {
@@ -30,6 +67,7 @@ class CudaDevice final : public ComputeDevice {
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
+    try_a_kernel(properties, device());
     // What another program holds is not there to be planned with.
     std::size_t free_bytes = properties.totalGlobalMem;
     std::size_t total_bytes = properties.totalGlobalMem;
@@ -70,6 +108,10 @@ int cuda_device_count() {
   return c10::cuda::device_count();
 }
 
+bool has_cuda_driver_too_old() {
+  return cuda_device_count() == 0 && !why_the_driver_does_not_do().empty();
+}
+
 std::vector<std::string> describe_cuda_devices(const Topology& topology) {
   std::vector<std::string> lines;
   for (int index = 0; index < cuda_device_count(); ++index) {
@@ -84,6 +126,8 @@ std::vector<std::string> describe_cuda_devices(const Topology& topology) {
 
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   const int visible = cuda_device_count();
+  if (const std::string why = why_the_driver_does_not_do(); visible == 0 && !why.empty())
+    throw UserError(why + ", or write run.device = \"cpu\"");
   if (visible == 0)
     throw UserError(
         "run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");

@@ -8,6 +8,10 @@ int cuda_device_count() {
   return 0;
 }
 
+bool has_cuda_driver_too_old() {
+  return false;
+}
+
 std::vector<std::string> describe_cuda_devices(const Topology& /*topology*/) {
   return {};
 }

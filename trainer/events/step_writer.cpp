@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
+#include <memory>
 #include <system_error>
 
 namespace onebatch {
@@ -67,6 +68,16 @@ void StepWriter::write(const StepRecord& record) {
 
 void StepWriter::write_samples(std::int64_t step, const std::vector<std::int64_t>& indices) {
   if (!samples_path_.empty()) write_line(samples_, samples_path_, samples_json_line(step, indices));
+}
+
+Listener write_steps(const fs::path& metrics_file, const fs::path& samples_file) {
+  return [=, writer = std::make_shared<std::optional<StepWriter>>()](const Event& event) {
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) writer->emplace(metrics_file, samples_file, begins->first_step);
+    if (const auto* done = std::get_if<event::StepDone>(&event); done != nullptr && *writer) {
+      (*writer)->write(done->record);
+      (*writer)->write_samples(done->record.step, done->samples);
+    }
+  };
 }
 
 }  // namespace onebatch

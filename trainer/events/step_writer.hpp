@@ -1,7 +1,7 @@
 // metrics.jsonl and samples.jsonl: a line per step, appended and flushed, cut back when a run resumes from an earlier step.
 #pragma once
 
-#include "trainer/base/results.hpp"
+#include "trainer/events/event_stream.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -25,5 +25,8 @@ class StepWriter {
   std::ofstream metrics_;
   std::ofstream samples_;
 };
+
+/// Opens these files where training begins, and has a line for each step in them.
+Listener write_steps(const std::filesystem::path& metrics_file, const std::filesystem::path& samples_file);
 
 }  // namespace onebatch

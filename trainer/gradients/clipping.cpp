@@ -1,14 +1,29 @@
 #include "trainer/gradients/clipping.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <cmath>
 
 namespace onebatch {
+namespace {
+
+constexpr std::int64_t k_row = 1024;
+
+// LibTorch adds the squares one after the other in the gradient's own type, which loses the small ones of many: of rows, and those in
+// float64.
+double norm_by_rows(const at::Tensor& flat) {
+  const std::int64_t whole = flat.numel() / k_row * k_row;
+  const at::Tensor rows = at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, k_row}), 2, at::IntArrayRef{1});
+  const at::Tensor rest = at::linalg_vector_norm(flat.narrow(0, whole, flat.numel() - whole));
+  return at::linalg_vector_norm(at::cat({rows, rest.view({1})}).to(at::kDouble)).item<double>();
+}
+
+}  // namespace
 
 double gradient_norm(const at::Tensor& flat, comm::Communicator& control) {
-  double norm = at::linalg_vector_norm(flat).item<double>();
+  double norm = norm_by_rows(flat);
   // Squares may overflow where no element does.
   if (!std::isfinite(norm) && flat.isfinite().all().item<bool>()) norm = at::linalg_vector_norm(flat.to(at::kDouble)).item<double>();
   control.broadcast(&norm, sizeof(norm), 0);

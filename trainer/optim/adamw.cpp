@@ -10,7 +10,7 @@ OptimizerKind adamw_kind() {
   OptimizerKind kind;
   kind.name = "adamw";
   kind.keys = {numbers_key({"betas", Changes::result, "adam, adamw"}, {0.0, 0.9999999}, &OptimizerConfiguration::betas),
-               number_key({"eps", Changes::result, "adam, adamw"}, {0.0}, &OptimizerConfiguration::eps)};
+               number_key({"eps", Changes::result, "adam, adamw", "1e-8"}, {0.0}, &OptimizerConfiguration::eps)};
   kind.state = [](const OptimizerConfiguration&) {
     return std::vector<OptimizerState>{{"exp_avg"}, {"exp_avg_sq"}, {"step", StateShape::scalar}};
   };

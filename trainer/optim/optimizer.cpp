@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -13,18 +14,9 @@
 namespace onebatch {
 namespace {
 
-// The text with * for any text, as shells know it.
-bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern.front() != '*') return !name.empty() && pattern.front() == name.front() && matches(pattern.substr(1), name.substr(1));
-  for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
-    if (matches(pattern.substr(1), name.substr(skipped))) return true;
-  }
-  return false;
-}
-
 std::size_t group_of(const std::string& name, const std::vector<ParameterGroup>& groups) {
-  const auto found = std::ranges::find_if(groups, [&](const ParameterGroup& group) { return matches(group.match, name); });
+  const auto found = std::ranges::find_if(
+      groups, [&](const ParameterGroup& group) { return group.match == name || ::fnmatch(group.match.c_str(), name.c_str(), 0) == 0; });
   return static_cast<std::size_t>(found - groups.begin());
 }
 

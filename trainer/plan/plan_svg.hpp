@@ -1,8 +1,10 @@
-// Plans and sweeps as pictures.
+// Plans as pictures.
 #pragma once
 
 #include "trainer/base/plan.hpp"
-#include "trainer/plan/sweep.hpp"
+
+#include <string>
+#include <vector>
 
 namespace onebatch {
 
@@ -14,8 +16,5 @@ struct TitledPlan {
 /// Who computes when: a row per rank and a bar per micro-batch, on one scale of time for all plans. At most `k_most_rows` ranks of each.
 std::string plan_svg(const std::vector<TitledPlan>& plans);
 inline constexpr std::size_t k_most_rows = 64;
-
-/// Throughput and efficiency over the global batch, a line per cluster.
-std::string sweep_svg(const std::vector<SweepPoint>& points);
 
 }  // namespace onebatch

@@ -167,20 +167,27 @@ void check_room(std::int64_t batch, const std::vector<RankCost>& ranks, const Ta
                         ": a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller batch.global_batch_size");
 }
 
-// No split keeps to the least size: the quickest rank takes what is left over below it. A model that refuses so few samples will say so.
-Plan plan_below_least(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  std::vector<RankCost> relaxed = ranks;
+// What is fixed leaves a remainder that the model refuses: then fixed sizes are the largest there may be.
+Plan plan_without_remainder(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   std::int64_t least = 1;
+  bool fixed = options.gradient_accumulation_steps.has_value();
+  std::vector<RankCost> relaxed = ranks;
   for (RankCost& rank : relaxed) {
     least = std::max(least, rank.min_micro_batch);
-    if (rank.max_micro_batch >= rank.min_micro_batch) rank.min_micro_batch = 1;
+    fixed = fixed || rank.fixed_micro_batch;
+    rank.max_micro_batch = std::min(rank.max_micro_batch, rank.fixed_micro_batch.value_or(rank.max_micro_batch));
+    rank.fixed_micro_batch.reset();
   }
   if (least == 1) throw_no_split(batch, ranks, options);
+  const std::string needed = "micro-batches of at least " + std::to_string(least) + ", which this model's BatchNorm needs";
+  if (!fixed)
+    throw UserError("a batch of " + std::to_string(batch) + " sample(s) cannot be split into " + needed +
+                    ": write another batch.global_batch_size, or, if it is the short last batch of an epoch, batch.last_batch = \"drop\"");
   PlannerOptions free = options;
   free.gradient_accumulation_steps.reset();
   Plan plan = plan_global_batch(batch, relaxed, free);
-  plan.notes.push_back("no split of " + std::to_string(batch) + " samples keeps to micro-batches of at least " + std::to_string(least) +
-                       ", which this model needs: some are smaller");
+  plan.notes.push_back("what [batch] fixes splits " + std::to_string(batch) + " samples into no " + needed +
+                       ": some are smaller than fixed");
   return plan;
 }
 
@@ -251,14 +258,14 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
   if (options.grain > 0) return plan_by_grain(global_batch_size, ranks, options);
   if (options.lock_step) {
     const auto runs = find_lock_steps(global_batch_size, ranks, options);
-    if (runs.empty()) return plan_below_least(global_batch_size, ranks, options);
+    if (runs.empty()) return plan_without_remainder(global_batch_size, ranks, options);
     return with_notes(assemble_lock_steps(global_batch_size, ranks, options, runs), ranks, options);
   }
   TableSet tables = make_tables_for(global_batch_size, ranks, options);
   const auto shares = find_shares(global_batch_size, tables);
   if (shares.empty()) {
     check_room(global_batch_size, ranks, tables);
-    return plan_below_least(global_batch_size, ranks, options);
+    return plan_without_remainder(global_batch_size, ranks, options);
   }
   return with_notes(assemble(global_batch_size, ranks, options, shares, tables), ranks, options);
 }

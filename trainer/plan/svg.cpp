@@ -3,6 +3,8 @@
 #include "comm/visible_text.hpp"
 #include "trainer/base/formatted.hpp"
 
+#include <cmath>
+
 namespace onebatch::svg {
 
 std::string escaped(const std::string& text) {
@@ -17,6 +19,15 @@ std::string escaped(const std::string& text) {
     }
   }
   return out;
+}
+
+double nice_step(double most) {
+  const double raw = most / 5.0;
+  const double power = std::pow(10.0, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
+    if (raw <= factor * power) return factor * power;
+  }
+  return 10.0 * power;
 }
 
 std::string label(double x, double y, const char* anchor, const std::string& text, const char* style) {

@@ -1,9 +1,16 @@
 // What pictures are made of.
 #pragma once
 
+#include <array>
 #include <string>
 
 namespace onebatch::svg {
+
+inline constexpr std::array<const char*, 8> k_colours = {"#4477aa", "#ee6677", "#228833", "#ccbb44",
+                                                         "#66ccee", "#aa3377", "#bb5566", "#777777"};
+
+/// Of a scale up to `most` that ends at a round number.
+double nice_step(double most);
 
 /// As XML; what it forbids (control characters, what is no UTF-8) is shown as "\x1b" and the like.
 std::string escaped(const std::string& text);

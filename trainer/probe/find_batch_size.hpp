@@ -17,7 +17,7 @@ struct BatchSizeRequest {
   std::int64_t dataset_size = 0;
   std::optional<std::int64_t> max_batch_size;
   int num_iterations = 5;  // optimizer steps of a trial
-  SearchMode mode = SearchMode::model;
+  ProbeMode mode = ProbeMode::model;
   std::int64_t init_size = 2;  // where doubling begins
 };
 

@@ -1,6 +1,8 @@
 #include "trainer/probe/rank_probe.hpp"
 
 #include "comm/error.hpp"
+#include "comm/statistics.hpp"
+#include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/device/agreement.hpp"
@@ -19,15 +21,12 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <sstream>
 
 namespace onebatch {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Between these the timing lasts as long as the slowest rank needs for its repeats; all tries together keep to the upper one.
 constexpr double k_least_timing_seconds = 0.3;  // for each repeat that is asked for
@@ -37,19 +36,6 @@ constexpr int k_most_sizes = 8;
 constexpr int k_most_sizes_of_fixed = 3;  // all micro-batches are of the largest, but for one that is left over
 constexpr int k_times_in_a_row = 2;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-SearchMode search_mode(ProbeMode mode) {
-  switch (mode) {
-    case ProbeMode::model: return SearchMode::model;
-    case ProbeMode::power: return SearchMode::power;
-    case ProbeMode::binsearch: return SearchMode::binsearch;
-  }
-  return SearchMode::model;
-}
 
 struct Times {
   TimesOfSizes micro_steps;
@@ -123,7 +109,7 @@ class RankProbe {
         profile.times_spread = spread_of(times.micro_steps);
         profile.jitter = jitter_of(times.micro_steps);
         profile.step_seconds = typical_times(times.micro_steps);
-        profile.optimizer_seconds = median(times.updates);
+        profile.optimizer_seconds = comm::median(times.updates);
       }
       // Of micro-batches that are over at once nobody can say more: the plan follows what they turn out to take.
       worst = profile.step_seconds.back().seconds < k_quick_seconds ? 0.0 : profile.times_spread;
@@ -156,7 +142,7 @@ class RankProbe {
   void find_sizes(RankProfile& profile) {
     const std::int64_t cap = request_.fixed_micro_batch.value_or(std::min(request_.max_size, request_.probe.max_val));
     SearchOptions options = sizes_.search_options();
-    options.mode = search_mode(request_.probe.mode);
+    options.mode = request_.probe.mode;
     options.max_size = std::max<std::int64_t>(1, cap);
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
@@ -203,16 +189,16 @@ class RankProbe {
     for (std::int64_t repeat = 0; repeat < std::max<std::int64_t>(3, request_.probe.steps_per_trial); ++repeat) {
       replica_.gradients.begin_step();
       agree(control_, [&] { sizes_.micro_step(profile.min_micro_batch); });
-      const auto start = Clock::now();
+      const comm::Stopwatch watch;
       reducer_.finish();
       replica_.device.synchronize();
-      seconds.push_back(seconds_since(start));
+      seconds.push_back(watch.seconds());
     }
     if (replica_.runner) {
       profile.lock_step = replica_.runner->in_lock_step();
       profile.exchange_seconds = replica_.runner->exchange_seconds(control_);
     }
-    profile.reduce_seconds = median(seconds);
+    profile.reduce_seconds = comm::median(seconds);
   }
 
   // As long as the slowest rank needs for its repeats, warmed up by one sweep.
@@ -220,9 +206,9 @@ class RankProbe {
     double seconds = 0.0;
     agree(control_, [&] {
       Times unused;
-      const auto start = Clock::now();
+      const comm::Stopwatch watch;
       sweep(profile, sizes, unused);
-      seconds = seconds_since(start);
+      seconds = watch.seconds();
     });
     const auto repeats = static_cast<double>(request_.probe.steps_per_trial);
     const double sweeps = std::ceil(repeats / k_times_in_a_row);
@@ -236,10 +222,10 @@ class RankProbe {
     Times times;
     control_.barrier();
     agree(control_, [&] {
-      const auto start = Clock::now();
+      const comm::Stopwatch watch;
       do {
         sweep(profile, sizes, times);
-      } while (seconds_since(start) < window);
+      } while (watch.seconds() < window);
     });
     return times;
   }
@@ -276,11 +262,11 @@ class RankProbe {
   void time(std::int64_t size, Times& times) {
     sizes_.micro_step(size);
     for (int i = 0; i < k_times_in_a_row; ++i) {
-      const auto start = Clock::now();
+      const comm::Stopwatch watch;
       sizes_.update();
       replica_.gradients.begin_step();
       replica_.device.synchronize();
-      times.updates.push_back(seconds_since(start));
+      times.updates.push_back(watch.seconds());
       times.micro_steps[size].push_back(sizes_.micro_step(size));
     }
   }

@@ -18,9 +18,9 @@ class Search {
     find_least();
     if (fits_ == 0) return result();
     switch (options_.mode) {
-      case SearchMode::model: by_model(); break;
-      case SearchMode::power: by_doubling(); break;
-      case SearchMode::binsearch:
+      case ProbeMode::model: by_model(); break;
+      case ProbeMode::power: by_doubling(); break;
+      case ProbeMode::binsearch:
         by_doubling();
         bisect();
         break;

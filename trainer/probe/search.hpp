@@ -1,16 +1,15 @@
 // The search for the largest micro-batch that fits: pure, steered by trials that somebody else runs.
 #pragma once
 
+#include "trainer/base/configuration.hpp"
 #include "trainer/base/profile.hpp"
 
 #include <functional>
 
 namespace onebatch {
 
-enum class SearchMode { model, power, binsearch };
-
 struct SearchOptions {
-  SearchMode mode = SearchMode::model;
+  ProbeMode mode = ProbeMode::model;
   std::int64_t limit_bytes = 0;     // of the device; 0 = unknown (then only out-of-memory tells)
   std::int64_t resident_bytes = 0;  // held before a trial
   std::int64_t block_bytes = 0;     // in which the device's allocator takes memory

@@ -1,5 +1,7 @@
 #include "trainer/probe/timing.hpp"
 
+#include "comm/statistics.hpp"
+
 #include <algorithm>
 
 namespace onebatch {
@@ -10,20 +12,11 @@ bool matters(std::int64_t size, const TimesOfSizes& times) {
   return size * 8 >= times.rbegin()->first;
 }
 
-double quantile(std::vector<double> values, std::size_t quarters) {
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, values.size() * quarters / 4)];
-}
-
 }  // namespace
-
-double median(std::vector<double> values) {
-  return quantile(std::move(values), 2);
-}
 
 std::vector<TimedSize> typical_times(const TimesOfSizes& times) {
   std::vector<TimedSize> typical;
-  for (const auto& [size, seconds] : times) typical.push_back({size, median(seconds)});
+  for (const auto& [size, seconds] : times) typical.push_back({size, comm::median(seconds)});
   return typical;
 }
 
@@ -31,9 +24,9 @@ double spread_of(const TimesOfSizes& times) {
   double worst = 0.0;
   double most = 0.0;  // of the sizes until now
   for (const auto& [size, seconds] : times) {
-    const double typical = median(seconds);
+    const double typical = comm::median(seconds);
     if (!matters(size, times) || typical <= 0.0) continue;
-    if (seconds.size() > 2) worst = std::max(worst, (quantile(seconds, 3) - quantile(seconds, 1)) / typical);
+    if (seconds.size() > 2) worst = std::max(worst, (comm::quantile(seconds, 0.75) - comm::quantile(seconds, 0.25)) / typical);
     worst = std::max(worst, most / typical - 1.0);
     most = std::max(most, typical);
   }
@@ -43,11 +36,11 @@ double spread_of(const TimesOfSizes& times) {
 double jitter_of(const TimesOfSizes& times) {
   std::vector<double> parts;
   for (const auto& [size, seconds] : times) {
-    const double typical = median(seconds);
+    const double typical = comm::median(seconds);
     if (!matters(size, times) || typical <= 0.0 || seconds.size() < 3) continue;
     for (const double of_one : seconds) parts.push_back(of_one / typical);
   }
-  return parts.empty() ? 0.0 : std::max(0.0, quantile(parts, 3) - 1.0);
+  return parts.empty() ? 0.0 : std::max(0.0, comm::quantile(parts, 0.75) - 1.0);
 }
 
 }  // namespace onebatch

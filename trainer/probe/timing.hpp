@@ -10,9 +10,6 @@ namespace onebatch {
 /// Seconds of each size, in the order in which they were taken.
 using TimesOfSizes = std::map<std::int64_t, std::vector<double>>;
 
-/// Of at least one value.
-double median(std::vector<double> values);
-
 /// The median of each.
 std::vector<TimedSize> typical_times(const TimesOfSizes& times);
 

@@ -5,7 +5,7 @@
 #include "comm/world.hpp"
 #include "trainer/base/configuration.hpp"
 #include "trainer/device/compute_device.hpp"
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 
 #include <memory>
 
@@ -14,7 +14,7 @@ namespace onebatch {
 class Communication {
  public:
   /// Says what was asked for and cannot be had. Collective.
-  Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world, Observer& observer);
+  Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world, EventStream& events);
 
   /// On host memory; behind whatever is on the queue.
   [[nodiscard]] comm::Communicator& control() { return queued_ ? *queued_ : world_.control(); }

@@ -38,7 +38,7 @@ double quantile(std::vector<double> values, double q) {
 TrainingLoop::TrainingLoop(const LoopParts& parts)
     : parts_(parts),
       devices_(comm::all_gather_text(parts.control, parts.replica.device.name())),
-      saver_(parts.options.run_dir / "checkpoints", parts.configuration.checkpoint, parts.control, parts.observer) {}
+      saver_(parts.options.run_dir / "checkpoints", parts.configuration.checkpoint, parts.control, parts.events) {}
 
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
@@ -46,28 +46,23 @@ TrainResult TrainingLoop::run() {
   if (!order_) order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop);
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
-    warn("the run is complete at step " + std::to_string(step_) +
-         ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
+    parts_.events.warn("the run is complete at step " + std::to_string(step_) +
+                       ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
   agree_on_rank_0(parts_.control, [&] {
     parts_.options.accepted();
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
   });
   if (step_ < total_steps_) {
-    const EpochPlan& plan = parts_.plans.epoch_plan();
-    check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.observer, plan}, SampleOrder(*order_).next(), step_);
+    const EpochPlan& plan = parts_.plans.book.epoch_plan();
+    check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.events, plan}, SampleOrder(*order_).next(), step_);
   }
   training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
-  if (parts_.control.rank() == 0) {
-    const auto& dir = parts_.options.run_dir;
-    const bool kept = !dir.empty();
-    writer_.emplace(kept && c.log.jsonl ? dir / "metrics.jsonl" : "", kept && c.log.samples ? dir / "samples.jsonl" : "", step_);
-    parts_.observer.training_begins(step_, total_steps_);
-  }
+  parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
     while (step_ < total_steps_ && !stopping_) {
-      const StepRecord record = run_step();
-      after_step(record, step_ == total_steps_);
+      run_step();
+      after_step(step_ == total_steps_);
     }
     if (!validation_ && !stopping_) validate();
     saver_.finish();
@@ -80,11 +75,11 @@ TrainResult TrainingLoop::run() {
   return result();
 }
 
-StepRecord TrainingLoop::run_step() {
+void TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
-  const std::vector<std::int64_t> batch = order_->next();
+  std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
-  measuring([&] { parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())); });
+  measuring([&] { parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())); });
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
@@ -95,18 +90,20 @@ StepRecord TrainingLoop::run_step() {
   stopping_ = totals.stop_requested;
   save_due_ = totals.save_due;
   if (totals.skipped)
-    warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
-  if (totals.overflowed && parts_.control.rank() == 0)
-    parts_.observer.info("step " + std::to_string(step_) + " was skipped: its gradient overflows float16 at the loss scale " +
-                         formatted("%g", totals.loss_scale) + "; the next is " + formatted("%g", parts_.replica.loss_scale.scale()));
+    parts_.events.warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
+  if (totals.overflowed)
+    parts_.events.info("step " + std::to_string(step_) + " was skipped: its gradient overflows float16 at the loss scale " +
+                       formatted("%g", totals.loss_scale) + "; the next is " + formatted("%g", parts_.replica.loss_scale.scale()));
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
   StepRecord record;
   record.plan = replans_;
   if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
-    measuring([&] { replans_ += parts_.plans.follow_drift(totals, step_) ? 1 : 0; });
-  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.epoch_plan());
+    measuring([&] {
+      if (parts_.plans.drift.follow(totals, step_)) note_new_plan(event::Replanned::Cause::drift);
+    });
+  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.book.epoch_plan());
   record.step = step_;
   record.epoch = order_->position().epoch;
   record.consumed_samples = order_->position().consumed_samples;
@@ -122,11 +119,7 @@ StepRecord TrainingLoop::run_step() {
   record.memory_peak_bytes = totals.memory_peak_bytes;
   record.reduced_bytes = totals.reduced_bytes;
   reduced_bytes_ = totals.reduced_bytes;
-  if (writer_) {
-    writer_->write(record);
-    writer_->write_samples(step_, batch);
-  }
-  return record;
+  parts_.events.send(event::StepDone{std::move(record), std::move(batch)});
 }
 
 // Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step again. In both cases
@@ -135,7 +128,7 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
   const auto* stop = parts_.options.stop_requested;
   for (int attempt = 1;; ++attempt) {
     const StepTotals totals = training_step_->run({.global_batch = batch,
-                                                   .plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size())),
+                                                   .plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())),
                                                    .lr = lr,
                                                    .step = step_ + fault_point("step", step_),
                                                    .stop_requested = stop != nullptr && stop->load() != 0,
@@ -154,13 +147,13 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                          if (survivors_) survivors_->failed(mine);
                                                        }});
     if (totals.out_of_memory_events == 0) return totals;
-    out_of_memory_events_ += totals.out_of_memory_events;
+    note_out_of_memory(totals);
     bool replanned = false;
     measuring([&] {
-      replanned = attempt < k_most_attempts && parts_.plans.lower_limits(totals.failed_sizes);
-      if (replanned) parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+      replanned = attempt < k_most_attempts && parts_.plans.book.lower_limits(totals.failed_sizes);
+      if (replanned) parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
     });
-    replans_ += replanned ? 1 : 0;
+    if (replanned) note_new_plan(event::Replanned::Cause::out_of_memory);
     if (!totals.discarded) return totals;
     if (!replanned)
       throw AgreedError(ExitCode::does_not_fit,
@@ -170,9 +163,20 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
   }
 }
 
+void TrainingLoop::note_out_of_memory(const StepTotals& totals) {
+  out_of_memory_events_ += totals.out_of_memory_events;
+  for (std::size_t rank = 0; rank < totals.failed_sizes.size(); ++rank) {
+    if (totals.failed_sizes[rank] > 0) parts_.events.send(event::OutOfMemory{step_ + 1, static_cast<int>(rank), totals.failed_sizes[rank]});
+  }
+}
+
+void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
+  parts_.events.send(event::Replanned{cause, step_, ++replans_});
+}
+
 // The weights are still those of the last good step: they are saved before the run ends.
 void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before) {
-  const Plan& plan = parts_.plans.plan_of(static_cast<std::int64_t>(batch.size()));
+  const Plan& plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
   const int rank = parts_.control.rank();
   const std::string where = first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
                                              plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
@@ -191,11 +195,10 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                         ", and look at that batch's data");
 }
 
-void TrainingLoop::after_step(const StepRecord& record, bool last) {
+void TrainingLoop::after_step(bool last) {
   validation_.reset();
   const std::int64_t check_every = parts_.configuration.comm.check_replicas_every_steps;
   if (check_every > 0 && step_ % check_every == 0) check_replicas();
-  if (parts_.control.rank() == 0) parts_.observer.step_done(record);
   if (step_seconds_.size() == 1) check_other_buffers(parts_.replica, parts_.control);
   const bool epoch_ends = order_->position().consumed_in_epoch == 0;
   if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
@@ -213,10 +216,9 @@ void TrainingLoop::check_replicas() {
   ++mended_replicas_;
   std::string ranks;
   for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  if (parts_.control.rank() == 0)
-    parts_.observer.fallback("the same parameters on every rank", "rank 0's sent to all: after step " + std::to_string(step_) +
-                                                                      " those of rank " + ranks + " differed, first in " +
-                                                                      difference->parameter);
+  parts_.events.fallback("the same parameters on every rank", "rank 0's sent to all: after step " + std::to_string(step_) +
+                                                                  " those of rank " + ranks + " differed, first in " +
+                                                                  difference->parameter);
 }
 
 void TrainingLoop::validate() {
@@ -226,17 +228,18 @@ void TrainingLoop::validate() {
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
   if (weight > 0.0)
-    micro_batch_size = parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
+    micro_batch_size =
+        parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
   check_other_buffers(parts_.replica, parts_.control);
   const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
   validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
-  if (parts_.control.rank() == 0) parts_.observer.validated(order_->position().epoch, *validation_);
+  parts_.events.send(event::Validated{order_->position().epoch, *validation_});
 }
 
 // Of this rank in the full plan: 0 for all where nothing was planned, since the run was complete.
 double TrainingLoop::share() const {
   if (step_seconds_.empty()) return 0.0;
-  return static_cast<double>(parts_.plans.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
+  return static_cast<double>(parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
 }
 
 // By rank 0's clock.
@@ -258,16 +261,8 @@ void TrainingLoop::save() {
 void TrainingLoop::resume() {
   const Configuration& c = parts_.configuration;
   if (c.checkpoint.resume == ResumeMode::never) return;
-  std::vector<std::string> refused;
   const std::filesystem::path path = c.checkpoint.resume == ResumeMode::path ? c.checkpoint.resume_path : "";
-  const auto checkpoint = choose_checkpoint(parts_.options.run_dir / "checkpoints", path, refused, parts_.control);
-  if (!refused.empty()) {
-    std::string reasons;
-    for (const auto& reason : refused) reasons += "\n  " + reason;
-    if (parts_.control.rank() == 0)
-      parts_.observer.fallback("the newest checkpoint" + reasons,
-                               checkpoint.empty() ? "beginning anew" : "resuming from " + checkpoint.string());
-  }
+  const auto checkpoint = choose_checkpoint(parts_.options.run_dir / "checkpoints", path, parts_.events, parts_.control);
   if (checkpoint.empty()) return begin_again();
   if (path.empty()) own_checkpoint_ = checkpoint;
   const RunState saved = load_run_state(checkpoint, parts_.control);
@@ -279,9 +274,8 @@ void TrainingLoop::resume() {
   step_ = saved.step;
   saved_step_ = saved.step;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, saved.position);
-  if (parts_.control.rank() == 0)
-    parts_.observer.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " +
-                         std::to_string(saved.position.consumed_samples) + " samples consumed");
+  parts_.events.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " +
+                     std::to_string(saved.position.consumed_samples) + " samples consumed");
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);
 }
 
@@ -290,10 +284,6 @@ void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& 
   if (differences.empty()) return;
   throw AgreedError(ExitCode::user_error,
                     checkpoint + " is of another run:" + differences + "\nbegin a new run without --resume, or write another run.name");
-}
-
-void TrainingLoop::warn(const std::string& line) const {
-  if (parts_.control.rank() == 0) parts_.observer.warn(line);
 }
 
 TrainResult TrainingLoop::result() const {
@@ -308,7 +298,7 @@ TrainResult TrainingLoop::result() const {
   const double total_seconds = std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0);
   if (total_seconds > 0.0) {
     result.samples_per_second = static_cast<double>(timed_samples_) / total_seconds;
-    result.predicted_step_seconds = parts_.plans.epoch_plan().full.predicted_step_seconds;
+    result.predicted_step_seconds = parts_.plans.book.epoch_plan().full.predicted_step_seconds;
   }
   result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};
   result.reduced_bytes_per_step = reduced_bytes_;

@@ -4,7 +4,6 @@
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/checkpoint/run_saver.hpp"
 #include "trainer/checkpoint/survivor_save.hpp"
-#include "trainer/events/step_writer.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/run/session.hpp"
 
@@ -21,7 +20,7 @@ struct LoopParts {
   const Dataset* validation;  // may be none
   GradientReducer& reducer;
   comm::Communicator& control;
-  Observer& observer;
+  EventStream& events;
   RunPlans& plans;
   comm::World& world;
   bool draws_unkeyed;  // forwards draw from the ranks' generators
@@ -38,9 +37,11 @@ class TrainingLoop {
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
-  StepRecord run_step();
+  void run_step();
   StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, double lr);
-  void after_step(const StepRecord& record, bool last);
+  void after_step(bool last);
+  void note_out_of_memory(const StepTotals& totals);
+  void note_new_plan(event::Replanned::Cause cause);
   void check_replicas();
   [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
   void validate();
@@ -50,7 +51,6 @@ class TrainingLoop {
   [[nodiscard]] RunState progress() const;  // what of it a step changes
   void watch_for_losses();
   void measuring(const std::function<void()>& work);  // what may borrow the replica
-  void warn(const std::string& line) const;
   [[nodiscard]] double share() const;
   [[nodiscard]] TrainResult result() const;
 
@@ -65,7 +65,6 @@ class TrainingLoop {
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
   std::optional<TrainingStep> training_step_;
-  std::optional<StepWriter> writer_;
   std::vector<double> step_seconds_;
   std::int64_t timed_samples_ = 0;
   std::int64_t reduced_bytes_ = 0;  // of the last step

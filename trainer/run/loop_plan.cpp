@@ -16,7 +16,7 @@ void TrainingLoop::begin_again() {
     try {
       text = to_json(parse_epoch_plan(read_text(file), file.string()));
     } catch (const UserError& error) {
-      parts_.observer.info(std::string(error.what()) + ": planning anew");
+      parts_.events.info(std::string(error.what()) + ": planning anew");
     }
   });
   text = comm::broadcast_text(parts_.control, text, 0);
@@ -30,11 +30,10 @@ void TrainingLoop::begin_again() {
 // The same ranks go on with the same plan: then the resumed run is the uninterrupted one, bit for bit.
 void TrainingLoop::reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices) {
   const bool same = devices == devices_ && plan.full.global_batch_size == parts_.configuration.batch.global_batch_size;
-  const std::string wrong = same ? parts_.plans.why_not(plan) : "";
-  if (same && wrong.empty()) return parts_.plans.use_plan(plan);
-  if (parts_.control.rank() == 0)
-    parts_.observer.info(wrong.empty() ? "the ranks, their devices or the global batch have changed since: probing and planning anew"
-                                       : "the run's plan " + wrong + ": probing and planning anew");
+  const std::string wrong = same ? parts_.plans.book.why_not(plan) : "";
+  if (same && wrong.empty()) return parts_.plans.book.use_plan(plan);
+  parts_.events.info(wrong.empty() ? "the ranks, their devices or the global batch have changed since: probing and planning anew"
+                                   : "the run's plan " + wrong + ": probing and planning anew");
 }
 
 }  // namespace onebatch

@@ -4,7 +4,7 @@
 #include "comm/world.hpp"
 #include "trainer/base/configuration.hpp"
 #include "trainer/base/session_options.hpp"
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 
 #include <filesystem>
 #include <memory>
@@ -19,8 +19,9 @@ struct VerifyOptions {
 /// Every member function is collective. Throws UserError, DoesNotFitError, comm::CommError or LibTorch's errors.
 class Session {
  public:
-  /// Opens the data, builds the model on this rank's device (bound here) and checks that they fit together.
-  Session(Configuration configuration, comm::World& world, Observer& observer, SessionOptions options);
+  /// Opens the data, builds the model on this rank's device (bound here) and checks that they fit together. What happens in the run is told
+  /// to `listeners`, on rank 0; what a rank fails of, on that rank.
+  Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners, SessionOptions options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -39,6 +40,7 @@ class Session {
   EvaluationResult evaluate(const std::filesystem::path& checkpoint);
 
  private:
+  EventStream events_;
   struct State;
   std::unique_ptr<State> state_;
 };

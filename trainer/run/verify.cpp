@@ -65,10 +65,10 @@ class Verification {
         step_(parts.replica, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer)) {}
 
   VerifyReport run() {
-    batch_size_ = largest_reference(parts_, parts_.plans.profile());
+    batch_size_ = largest_reference(parts_, parts_.plans.book.profile());
     parts_.control.broadcast(&batch_size_, sizeof(batch_size_), 0);
     batch_size_ = std::min(batch_size_, parts_.data.size());
-    parts_.plans.plan_of(batch_size_);
+    parts_.plans.book.plan_of(batch_size_);
     const ReplicaSnapshot before(parts_.replica);
     on_rank_0([&] { judge_.emplace(reference_, options_.tolerance); });
     SampleOrder order = order_from({});
@@ -109,7 +109,7 @@ class Verification {
     TrainedBatch batch;
     batch.where = where;
     batch.step = step_number_++;
-    batch.plan = parts_.plans.plan_of(static_cast<std::int64_t>(samples.size()));
+    batch.plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(samples.size()));
     batch.samples = std::move(samples);
     batch.lr = learning_rate(c.schedule, c.optimizer.lr, std::min(batch.step, total_steps_ - 1), total_steps_);
     std::optional<ExpectedUpdate> update;
@@ -156,7 +156,7 @@ class Verification {
   void validate() {
     if (parts_.validation == nullptr) return;
     const Beginning data(*parts_.validation, std::max(k_least_validation, batch_size_));
-    const Plan& plan = parts_.plans.plan_of(batch_size_);
+    const Plan& plan = parts_.plans.book.plan_of(batch_size_);
     const RankPlan& mine = plan.ranks.at(static_cast<std::size_t>(parts_.control.rank()));
     EvaluationRequest request{.share = share(plan)};
     if (!mine.micro_batches.empty()) request.micro_batch_size = mine.micro_batches.back().size;

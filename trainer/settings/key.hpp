@@ -47,7 +47,7 @@ template <typename Section>
 struct KeyOf {
   KeyText about;
   std::string values;  // "a whole number from 1"
-  std::function<Complaint(const Value&, Section&)> read;
+  std::function<Complaint(const ConfigValue&, Section&)> read;
   std::function<std::string(const Section&)> show;  // as TOML; empty: not set
   /// What of it the probe's answer depends on; none: all.
   std::function<std::string(const Section&)> measured = {};
@@ -58,7 +58,7 @@ struct Key {
   std::string path;  // "optimizer.lr"
   KeyText about;
   std::string values;
-  std::function<Complaint(const Value&, Configuration&)> read;
+  std::function<Complaint(const ConfigValue&, Configuration&)> read;
   std::function<std::string(const Configuration&)> show;
   std::function<std::string(const Configuration&)> measured;
   std::vector<std::string> kinds = {};  // of its section, that it belongs to; empty: to all

@@ -62,11 +62,11 @@ std::string bytes_text(std::int64_t bytes) {
   return std::to_string(bytes);
 }
 
-std::optional<std::vector<std::int64_t>> read_integers(const Value& value, std::int64_t least) {
-  const List* list = value.list();
+std::optional<std::vector<std::int64_t>> read_integers(const ConfigValue& value, std::int64_t least) {
+  const ConfigList* list = value.list();
   if (list == nullptr) return std::nullopt;
   std::vector<std::int64_t> values;
-  for (const Value& item : *list) {
+  for (const ConfigValue& item : *list) {
     const auto number = item.integer();
     if (!number || *number < least) return std::nullopt;
     values.push_back(*number);
@@ -87,17 +87,17 @@ std::string range_text(const Range& range) {
   return text;
 }
 
-std::optional<double> read_number(const Value& value, const Range& range) {
+std::optional<double> read_number(const ConfigValue& value, const Range& range) {
   const auto number = value.number();
   if (!number || !std::isfinite(*number) || *number > range.most) return std::nullopt;
   return (range.open ? *number > range.least : *number >= range.least) ? number : std::nullopt;
 }
 
-std::optional<std::vector<double>> read_numbers(const Value& value, std::size_t count, const Range& range) {
-  const List* list = value.list();
+std::optional<std::vector<double>> read_numbers(const ConfigValue& value, std::size_t count, const Range& range) {
+  const ConfigList* list = value.list();
   if (list == nullptr || (count > 0 && list->size() != count)) return std::nullopt;
   std::vector<double> numbers;
-  for (const Value& item : *list) {
+  for (const ConfigValue& item : *list) {
     const auto number = read_number(item, range);
     if (!number) return std::nullopt;
     numbers.push_back(*number);
@@ -105,11 +105,11 @@ std::optional<std::vector<double>> read_numbers(const Value& value, std::size_t 
   return numbers;
 }
 
-std::optional<std::vector<std::string>> read_names(const Value& value) {
-  const List* list = value.list();
+std::optional<std::vector<std::string>> read_names(const ConfigValue& value) {
+  const ConfigList* list = value.list();
   if (list == nullptr || list->empty()) return std::nullopt;
   std::vector<std::string> names;
-  for (const Value& item : *list) {
+  for (const ConfigValue& item : *list) {
     const auto name = item.text();
     if (!name || name->empty()) return std::nullopt;
     names.push_back(*name);

@@ -43,10 +43,10 @@ std::string number_text(double value);
 std::optional<std::int64_t> parse_bytes(const std::string& text);
 std::string bytes_text(std::int64_t bytes);
 /// A list of whole numbers from `least`; none where it is something else.
-std::optional<std::vector<std::int64_t>> read_integers(const Value& value, std::int64_t least);
+std::optional<std::vector<std::int64_t>> read_integers(const ConfigValue& value, std::int64_t least);
 std::string integers_text(const std::vector<std::int64_t>& values);
 /// A list of names, at least one; none where it is something else.
-std::optional<std::vector<std::string>> read_names(const Value& value);
+std::optional<std::vector<std::string>> read_names(const ConfigValue& value);
 std::string names_text(const std::vector<std::string>& names);
 
 struct Range {
@@ -57,16 +57,16 @@ struct Range {
 
 std::string range_text(const Range& range);
 /// A finite number in the range; none where it is something else.
-std::optional<double> read_number(const Value& value, const Range& range);
+std::optional<double> read_number(const ConfigValue& value, const Range& range);
 /// So many numbers (0: any number of them) in the range; none where it is something else.
-std::optional<std::vector<double>> read_numbers(const Value& value, std::size_t count, const Range& range);
+std::optional<std::vector<double>> read_numbers(const ConfigValue& value, std::size_t count, const Range& range);
 
 template <typename Field>
 KeyOf<SectionOf<Field>> integer_key(KeyText about, std::int64_t least, std::int64_t most, Field field) {
   using Section = SectionOf<Field>;
   const std::string values = "a whole number from " + std::to_string(least) + (most == k_any ? "" : " to " + std::to_string(most));
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto number = value.integer();
             if (!number || *number < least || *number > most) return "write " + values;
             std::invoke(field, section) = static_cast<TypeOf<Field>>(*number);
@@ -81,7 +81,7 @@ KeyOf<SectionOf<Field>> optional_integer_key(KeyText about, std::int64_t least, 
   using Section = SectionOf<Field>;
   const std::string values = (absent_word.empty() ? "" : quoted(absent_word) + " or ") + "a whole number from " + std::to_string(least);
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto number = value.integer();
             const bool absent = !absent_word.empty() && value.text() == absent_word;
             if (!absent && (!number || *number < least)) return "write " + values;
@@ -100,7 +100,7 @@ KeyOf<SectionOf<Field>> number_key(KeyText about, Range range, Field field) {
   using Section = SectionOf<Field>;
   const std::string values = range_text(range);
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto number = read_number(value, range);
             if (!number) return "write " + values;
             std::invoke(field, section) = *number;
@@ -122,7 +122,7 @@ KeyOf<SectionOf<Field>> numbers_key(KeyText about, Range range, Field field) {
   const std::size_t count = any ? 0 : TypeOf<Field>{}.size();
   const std::string values = "a list of " + (count > 0 ? std::to_string(count) + " numbers, each " : "numbers, each ") + range_text(range);
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto numbers = read_numbers(value, count, range);
             if (!numbers) return "write " + values;
             auto& list = std::invoke(field, section);
@@ -141,7 +141,7 @@ template <typename Field>
 KeyOf<SectionOf<Field>> boolean_key(KeyText about, Field field) {
   using Section = SectionOf<Field>;
   return {std::move(about), "true or false",
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             if (!value.boolean()) return "write true or false";
             std::invoke(field, section) = *value.boolean();
             return {};
@@ -153,7 +153,7 @@ template <typename Field>
 KeyOf<SectionOf<Field>> text_key(KeyText about, Field field) {
   using Section = SectionOf<Field>;
   return {std::move(about), "a text in quotes",
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             if (!value.text()) return "write a text in quotes";
             std::invoke(field, section) = *value.text();
             return {};
@@ -167,7 +167,7 @@ KeyOf<SectionOf<Field>> choice_key(KeyText about, const std::vector<Choice<TypeO
   std::string values;
   for (const auto& choice : choices) values += (values.empty() ? "" : " or ") + quoted(choice.word);
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto chosen = std::ranges::find_if(choices, [&](const auto& choice) { return value.text() == choice.word; });
             if (chosen == choices.end()) return "write " + values;
             std::invoke(field, section) = chosen->value;
@@ -185,7 +185,7 @@ KeyOf<SectionOf<Field>> integers_key(KeyText about, std::int64_t least, Field fi
   using Section = SectionOf<Field>;
   const std::string values = "a list of whole numbers from " + std::to_string(least);
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto list = read_integers(value, least);
             if (!list || list->empty()) return "write " + values;
             std::invoke(field, section) = *list;
@@ -198,7 +198,7 @@ template <typename Field>
 KeyOf<SectionOf<Field>> names_key(KeyText about, Field field) {
   using Section = SectionOf<Field>;
   return {std::move(about), "a list of names",
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto names = read_names(value);
             if (!names) return "write a list of names, as [\"x\"]";
             std::invoke(field, section) = *names;

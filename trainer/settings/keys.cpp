@@ -31,7 +31,7 @@ Key key_at(const Place<Section>& place, const KeyOf<Section>& key) {
   return {.path = place.prefix + key.about.name,
           .about = key.about,
           .values = key.values,
-          .read = [place, read = key.read](const Value& value, Configuration& c) { return read(value, place.mutate(c)); },
+          .read = [place, read = key.read](const ConfigValue& value, Configuration& c) { return read(value, place.mutate(c)); },
           .show = [place, show = key.show](const Configuration& c) { return show(place.look(c)); },
           .measured = [place, measured](const Configuration& c) { return measured(place.look(c)); }};
 }
@@ -106,6 +106,10 @@ void refuse_doubles(const std::vector<Key>& keys) {
   }
 }
 
+std::string cell(const std::string& text) {
+  return text.empty() ? " |" : " " + text + " |";
+}
+
 std::string documented_default(const Key& key) {
   if (!key.about.otherwise.empty()) return key.about.otherwise;
   const std::string shown = key.show(Configuration{});
@@ -142,7 +146,7 @@ bool is_in_use(const Key& key, const Configuration& configuration) {
   return !key.in_use || key.in_use(configuration);
 }
 
-void set_key(Configuration& configuration, const std::string& path, const Value& value) {
+void set_key(Configuration& configuration, const std::string& path, const ConfigValue& value) {
   for (const Key& key : configuration_keys()) {
     if (key.path != path) continue;
     const Complaint complaint = key.read(value, configuration);
@@ -155,8 +159,7 @@ void set_key(Configuration& configuration, const std::string& path, const Value&
 std::string key_rows() {
   std::string rows;
   for (const Key& key : configuration_keys()) {
-    const std::string& text = key.about.text;
-    rows += "| `" + key.path + "` | " + documented_default(key) + " | " + text + (text.empty() ? "|\n" : " |\n");
+    rows += "| `" + key.path + "` |" + cell(documented_default(key)) + cell(key.about.text) + "\n";
   }
   return rows;
 }

@@ -15,7 +15,7 @@ std::vector<Key> configuration_keys();
 bool is_in_use(const Key& key, const Configuration& configuration);
 
 /// Gives the key of that path a value. Throws UserError that says what to write instead, or that there is no such key.
-void set_key(Configuration& configuration, const std::string& path, const Value& value);
+void set_key(Configuration& configuration, const std::string& path, const ConfigValue& value);
 
 /// The rows of the tables in docs/configuration.md, one a line, a key each.
 std::string key_rows();

@@ -13,7 +13,7 @@ template <typename Section>
 KeyOf<Section> kind_key(KeyText about) {
   const std::string values = kind_names<Section>();
   return {std::move(about), values,
-          [=](const Value& value, Section& section) -> Complaint {
+          [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto name = value.text();
             if (!name || find_kind<Section>(*name) == nullptr) return "write " + values;
             section.kind = *name;
@@ -41,8 +41,7 @@ KeysOf<DatasetConfiguration> dataset_keys() {
       text_key({"path", k_both,
                 "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` pair; safetensors: the "
                 "file"},
-               &D::path),
-      integer_key({"workers", Changes::nothing, "0 in this version: samples are read by the training thread"}, 0, 0, &D::workers)};
+               &D::path)};
 }
 
 KeysOf<AugmentConfiguration> augment_keys() {
@@ -92,9 +91,9 @@ KeysOf<OptimizerConfiguration> optimizer_keys() {
       number_key({"lr", Changes::result, "at the top of the schedule"}, {0.0}, &O::lr),
       number_key({"weight_decay", Changes::result, ""}, {0.0}, &O::weight_decay),
       groups_key({"groups", k_both,
-                  "parameters with options of their own: `[[optimizer.groups]]` with `match` (a name, `*` for any text), and `lr` or "
-                  "`weight_decay` or both; a parameter belongs to the first group that matches, and the schedule scales every rate "
-                  "alike"}),
+                  "parameters with options of their own: `[[optimizer.groups]]` with `match` (a name, or a pattern as shells know it: `*` "
+                  "for any text, `?` for one character), and `lr` or `weight_decay` or both; a parameter belongs to the first group that "
+                  "matches, and the schedule scales every rate alike"}),
       limit_key({"max_grad_norm", k_both, "clips by the norm of the whole gradient, after the reduction", "none"}, &O::max_grad_norm),
       limit_key({"max_grad_value", k_both, "clips each element of the whole gradient, after the reduction", "none"}, &O::max_grad_value)};
 }

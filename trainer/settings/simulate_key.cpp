@@ -7,7 +7,7 @@ namespace {
 
 const std::string k_devices = "a list of {memory = \"512MiB\", slowdown = 1.0}";
 
-Complaint read_memory(const Value& value, std::int64_t& bytes) {
+Complaint read_memory(const ConfigValue& value, std::int64_t& bytes) {
   const auto text = value.text();
   const auto read = value.integer().value_or(0) > 0 ? value.integer() : (text ? parse_bytes(*text) : std::nullopt);
   if (!read) return "memory must be a size such as \"512MiB\"";
@@ -15,16 +15,16 @@ Complaint read_memory(const Value& value, std::int64_t& bytes) {
   return {};
 }
 
-Complaint read_slowdown(const Value& value, double& slowdown) {
+Complaint read_slowdown(const ConfigValue& value, double& slowdown) {
   const auto read = read_number(value, {1.0, 1e6});
   if (!read) return "slowdown must be a number from 1.0";
   slowdown = *read;
   return {};
 }
 
-Complaint read_change(const Value& given, DeviceChange& change) {
-  const Table* table = given.table();
-  const auto is_step = [](const Entry& entry) { return entry.name == "step"; };
+Complaint read_change(const ConfigValue& given, DeviceChange& change) {
+  const ConfigTable* table = given.table();
+  const auto is_step = [](const ConfigEntry& entry) { return entry.name == "step"; };
   if (table == nullptr || std::ranges::none_of(*table, is_step)) return "write changes = [{step = 100, slowdown = 3.0}]";
   for (const auto& [key, value] : *table) {
     Complaint complaint;
@@ -44,22 +44,22 @@ Complaint read_change(const Value& given, DeviceChange& change) {
   return {};
 }
 
-Complaint read_changes(const Value& given, std::vector<DeviceChange>& changes) {
-  const List* list = given.list();
+Complaint read_changes(const ConfigValue& given, std::vector<DeviceChange>& changes) {
+  const ConfigList* list = given.list();
   if (list == nullptr) return "write changes = [{step = 100, slowdown = 3.0}]";
-  for (const Value& item : *list) {
+  for (const ConfigValue& item : *list) {
     if (auto complaint = read_change(item, changes.emplace_back()); !complaint.empty()) return complaint;
     if (changes.size() > 1 && changes[changes.size() - 2].step > changes.back().step) return "changes must be in the order of their steps";
   }
   return {};
 }
 
-Complaint read_step_seconds(const Value& given, std::vector<TimedSize>& points) {
+Complaint read_step_seconds(const ConfigValue& given, std::vector<TimedSize>& points) {
   const std::string wanted = "write step_seconds = [[1, 0.004], [64, 0.1]]: sizes of micro-batches and their seconds";
-  const List* list = given.list();
+  const ConfigList* list = given.list();
   if (list == nullptr) return wanted;
-  for (const Value& item : *list) {
-    const List* pair = item.list();
+  for (const ConfigValue& item : *list) {
+    const ConfigList* pair = item.list();
     if (pair == nullptr || pair->size() != 2 || !pair->at(1).number()) return wanted;
     const auto size = pair->at(0).integer();
     if (!size) return wanted;
@@ -73,8 +73,8 @@ Complaint read_step_seconds(const Value& given, std::vector<TimedSize>& points) 
   return {};
 }
 
-Complaint read_device(const Value& given, SimulatedDevice& device) {
-  const Table* table = given.table();
+Complaint read_device(const ConfigValue& given, SimulatedDevice& device) {
+  const ConfigTable* table = given.table();
   if (table == nullptr) return "write {memory = \"512MiB\", slowdown = 1.0} for each device";
   for (const auto& [key, value] : *table) {
     Complaint complaint;
@@ -125,10 +125,10 @@ std::string show(const std::vector<SimulatedDevice>& devices) {
 KeyOf<std::vector<SimulatedDevice>> devices_key(KeyText about) {
   using Devices = std::vector<SimulatedDevice>;
   return {std::move(about), k_devices,
-          [](const Value& value, Devices& devices) -> Complaint {
+          [](const ConfigValue& value, Devices& devices) -> Complaint {
             if (value.list() == nullptr) return "write " + k_devices + ", one per rank";
             Devices read;
-            for (const Value& item : *value.list()) {
+            for (const ConfigValue& item : *value.list()) {
               const Complaint complaint = read_device(item, read.emplace_back());
               if (!complaint.empty()) return complaint;
             }

@@ -4,7 +4,7 @@ namespace onebatch {
 
 KeyOf<RunConfiguration> deterministic_key(KeyText about) {
   return {std::move(about), "true, false or \"bitwise\"",
-          [](const Value& value, RunConfiguration& run) -> Complaint {
+          [](const ConfigValue& value, RunConfiguration& run) -> Complaint {
             const bool bitwise = value.text() == "bitwise";
             if (!value.boolean() && !bitwise) return "write true, false or \"bitwise\"";
             run.deterministic = bitwise ? Determinism::bitwise : (*value.boolean() ? Determinism::on : Determinism::off);
@@ -18,7 +18,7 @@ KeyOf<RunConfiguration> deterministic_key(KeyText about) {
 
 KeyOf<PrecisionConfiguration> loss_scale_key(KeyText about) {
   return {std::move(about), "\"dynamic\" or a number above 0",
-          [](const Value& value, PrecisionConfiguration& precision) -> Complaint {
+          [](const ConfigValue& value, PrecisionConfiguration& precision) -> Complaint {
             const auto number = read_number(value, {0.0, HUGE_VAL, true});
             if (!number && value.text() != "dynamic") return "write \"dynamic\" or a number above 0";
             precision.loss_scale = number;
@@ -32,7 +32,7 @@ KeyOf<PrecisionConfiguration> loss_scale_key(KeyText about) {
 KeyOf<BatchConfiguration> micro_batch_key(KeyText about) {
   const std::string values = "\"auto\", a whole number from 1, or a list with one per rank";
   return {std::move(about), values,
-          [=](const Value& value, BatchConfiguration& batch) -> Complaint {
+          [=](const ConfigValue& value, BatchConfiguration& batch) -> Complaint {
             auto& sizes = batch.micro_batch_size;
             if (value.text() == "auto") {
               sizes.clear();
@@ -53,7 +53,7 @@ KeyOf<BatchConfiguration> micro_batch_key(KeyText about) {
 
 KeyOf<CheckpointConfiguration> resume_key(KeyText about) {
   return {std::move(about), "\"auto\", \"never\" or the path of a checkpoint",
-          [](const Value& value, CheckpointConfiguration& checkpoint) -> Complaint {
+          [](const ConfigValue& value, CheckpointConfiguration& checkpoint) -> Complaint {
             const auto word = value.text();
             if (!word || word->empty()) return "write \"auto\", \"never\" or the path of a checkpoint";
             checkpoint.resume = *word == "auto" ? ResumeMode::automatic : (*word == "never" ? ResumeMode::never : ResumeMode::path);
@@ -68,7 +68,7 @@ KeyOf<CheckpointConfiguration> resume_key(KeyText about) {
 
 namespace {
 
-Complaint read_group(const Value& value, ParameterGroup& group, const std::string& values) {
+Complaint read_group(const ConfigValue& value, ParameterGroup& group, const std::string& values) {
   if (value.table() == nullptr) return "write " + values;
   for (const auto& [name, member] : *value.table()) {
     const auto number = read_number(member, {0.0});
@@ -97,10 +97,10 @@ std::string show(const ParameterGroup& group) {
 KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
   const std::string values = "a list of {match = \"*.bias\", lr = 0.1, weight_decay = 0.0}";
   return {std::move(about), values,
-          [=](const Value& value, OptimizerConfiguration& optimizer) -> Complaint {
+          [=](const ConfigValue& value, OptimizerConfiguration& optimizer) -> Complaint {
             if (value.list() == nullptr) return "write " + values;
             std::vector<ParameterGroup> groups;
-            for (const Value& item : *value.list()) {
+            for (const ConfigValue& item : *value.list()) {
               const Complaint complaint = read_group(item, groups.emplace_back(), values);
               if (!complaint.empty()) return complaint;
             }
@@ -116,7 +116,7 @@ KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
 
 KeyOf<CommConfiguration> overlap_key(KeyText about) {
   return {std::move(about), "\"auto\", true or false",
-          [](const Value& value, CommConfiguration& comm) -> Complaint {
+          [](const ConfigValue& value, CommConfiguration& comm) -> Complaint {
             const auto flag = value.boolean();
             if (!flag && value.text() != "auto") return "write \"auto\", true or false";
             comm.overlap = flag ? (*flag ? Overlap::on : Overlap::off) : Overlap::automatic;
@@ -129,7 +129,7 @@ KeyOf<CommConfiguration> overlap_key(KeyText about) {
 
 KeyOf<BatchNormConfiguration> sync_key(KeyText about) {
   return {std::move(about), "true or false",
-          [](const Value& value, BatchNormConfiguration& batch_norm) -> Complaint {
+          [](const ConfigValue& value, BatchNormConfiguration& batch_norm) -> Complaint {
             if (!value.boolean()) return "write true or false";
             if (*value.boolean()) batch_norm.mode = BatchNormMode::sync;
             return {};
@@ -140,7 +140,7 @@ KeyOf<BatchNormConfiguration> sync_key(KeyText about) {
 KeyOf<MemoryConfiguration> recompute_key(KeyText about) {
   const std::string values = "\"off\", \"auto\" or how many segments, from 2";
   return {std::move(about), values,
-          [=](const Value& value, MemoryConfiguration& memory) -> Complaint {
+          [=](const ConfigValue& value, MemoryConfiguration& memory) -> Complaint {
             const auto word = value.text();
             const auto number = value.integer();
             const bool known = word == "off" || word == "auto" || (number && *number >= 2);

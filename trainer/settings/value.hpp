@@ -9,14 +9,14 @@
 
 namespace onebatch {
 
-struct Value;
-struct Entry;
-using List = std::vector<Value>;
-using Table = std::vector<Entry>;  // in the order of its names
+struct ConfigValue;
+struct ConfigEntry;
+using ConfigList = std::vector<ConfigValue>;
+using ConfigTable = std::vector<ConfigEntry>;  // in the order of its names
 
-struct Value {
+struct ConfigValue {
   /// monostate: of a kind that no key takes, as a date.
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, List, Table> held;
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, ConfigList, ConfigTable> held;
 
   [[nodiscard]] std::optional<bool> boolean() const;
   [[nodiscard]] std::optional<std::int64_t> integer() const;
@@ -24,13 +24,13 @@ struct Value {
   [[nodiscard]] std::optional<double> number() const;
   [[nodiscard]] std::optional<std::string> text() const;
   /// None where it is something else; lives as long as the value.
-  [[nodiscard]] const List* list() const;
-  [[nodiscard]] const Table* table() const;
+  [[nodiscard]] const ConfigList* list() const;
+  [[nodiscard]] const ConfigTable* table() const;
 };
 
-struct Entry {
+struct ConfigEntry {
   std::string name;
-  Value value;
+  ConfigValue value;
 };
 
 }  // namespace onebatch

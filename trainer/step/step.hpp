@@ -54,24 +54,31 @@ class TrainingStep {
 
   /// Collective.
   StepTotals run(const StepRequest& request);
-  /// Everything but the optimizer: afterwards the flat gradient is that of the global batch, divided by its weight. Collective.
-  StepTotals compute_gradient(const StepRequest& request);
 
  private:
-  struct Local {
+  // What this rank's micro-batches came to.
+  struct Part {
     LocalSums sums;
     double comm_seconds = 0.0;
     std::exception_ptr failure;  // of this rank's micro-batches
     bool discard = false;
   };
-  // With what forwards change besides the gradient as it was before: a pass that is made again, or is of no use, changes nothing.
-  StepTotals gradient_of(const StepRequest& request, const SavedTensors& before);
-  // One pass over the step's samples and its reduction.
-  StepTotals add_up(const StepRequest& request);
+
+  // The stages of a step, in their order.
+  void begin(const StepRequest& request);
+  // Of each micro-batch of this rank: its gradient is added to the flat one.
+  Part forward_and_backward(const StepRequest& request);
+  // The flat gradient becomes that of all ranks. Collective.
+  void reduce(Part& mine);
+  // On sums, and on failures: every rank throws what the first that failed has said. Collective.
+  StepTotals agree(const Part& mine, const StepRequest& request);
   // Where the sum is to be reproducible: whether it is. Collective.
   bool is_reproducible();
-  StepTotals combine(const Local& local, const StepRequest& request);
-  // Collective; every rank throws what the first that failed has said.
+  // By the weight of all samples, and the loss scale with it.
+  void divide_once(StepTotals& totals, const StepRequest& request);
+  // Whether the gradient is finite. Collective.
+  void check(StepTotals& totals);
+
   void throw_failure(const std::exception_ptr& mine, const StepRequest& request);
 
   Replica& replica_;

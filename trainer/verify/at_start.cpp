@@ -1,5 +1,6 @@
 #include "trainer/verify/at_start.hpp"
 
+#include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/device/agreement.hpp"
@@ -7,12 +8,9 @@
 #include "trainer/replica/replica_state.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace onebatch {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double k_most_seconds = 4.0;     // for all of it
 constexpr double k_float64_seconds = 1.0;  // in float64 only where that is quick
@@ -59,7 +57,7 @@ class AtStart {
   // As many samples as cost little; three, in parts of one and two, and then two are the least that show anything.
   Separation judge(const Group& samples) {
     const auto [building, seconds] = seconds_of_one(samples.front());
-    const double left = k_most_seconds - since(begin_);
+    const double left = k_most_seconds - since_begin_.seconds();
     for (const std::size_t count : {k_samples, std::size_t{3}}) {
       const Group few(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(std::min(count, samples.size())));
       const auto passes = static_cast<double>(2 * few.size());
@@ -75,14 +73,12 @@ class AtStart {
     double gradient = 0.0;  // of one sample
   };
   Cost seconds_of_one(std::int64_t sample) const {
-    const auto start = Clock::now();
+    const comm::Stopwatch watch;
     ReferenceModel model(parts_.reference, {c10::Device(c10::kCPU), at::kFloat, BatchNorms::frozen}, weights_);
-    const double building = since(start);
+    const double building = watch.seconds();
     model.gradient_of({{sample}}, step_);
-    return {building, since(start) - building};
+    return {building, watch.seconds() - building};
   }
-
-  static double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
   Separation separated(const Group& samples, at::ScalarType type) const {
     Separation found = separate_unequally(parts_.reference, weights_, samples, step_, type);
@@ -96,19 +92,19 @@ class AtStart {
 
   const AtStartParts& parts_;
   std::int64_t step_;
-  Clock::time_point begin_ = Clock::now();
+  comm::Stopwatch since_begin_;
   Weights weights_;
 };
 
 void answer(const AtStartParts& parts, const Separation& found) {
   if (found.outcome == Separation::Outcome::same) return;
   if (found.outcome == Separation::Outcome::not_judged)
-    return parts.observer.info("the model's gradient in parts was not checked at the start (verify.at_start): " + found.reason);
+    return parts.events.info("the model's gradient in parts was not checked at the start (verify.at_start): " + found.reason);
   // A model that is to be noisy has no gradient of its own to be equal to.
-  if (found.cause == "noise") return parts.observer.fallback("the large batch's gradient whatever the plan", found.reason);
+  if (found.cause == "noise") return parts.events.fallback("the large batch's gradient whatever the plan", found.reason);
   const bool harmless_at_once = found.cause == "mixes_samples" || found.cause == "loss_weight";
   if (harmless_at_once && !is_split(parts.plan))
-    return parts.observer.warn(found.reason + "; this plan computes every batch at once, and only such a plan trains this model truly");
+    return parts.events.warn(found.reason + "; this plan computes every batch at once, and only such a plan trains this model truly");
   throw UserError("a few samples at once and in parts give two gradients, " +
                   formatted("%.2g apart (relative L2, %.1g is allowed): ", found.relative_l2, found.tolerance) + found.reason +
                   ". Mend the model; verify.at_start = false trains it all the same, and what it learns then depends on the plan");

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/communicator.hpp"
-#include "trainer/events/observer.hpp"
+#include "trainer/events/event_stream.hpp"
 #include "trainer/verify/separation.hpp"
 
 namespace onebatch {
@@ -10,7 +10,7 @@ namespace onebatch {
 struct AtStartParts {
   ReferenceParts reference;
   comm::Communicator& control;
-  Observer& observer;
+  EventStream& events;
   const EpochPlan& plan;
 };
 

@@ -1,11 +1,11 @@
 #include "trainer/verify/expected_update.hpp"
 
 #include <ATen/ops/linalg_vector_norm.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <regex>
 
 namespace onebatch {
 namespace {
@@ -17,20 +17,6 @@ constexpr double k_clip_eps = 1e-6;  // as torch.nn.utils.clip_grad_norm_ adds i
 
 double norm(const at::Tensor& tensor) {
   return at::linalg_vector_norm(tensor).item<double>();
-}
-
-// "*.bias" with * for any text.
-bool matches(const std::string& pattern, const std::string& name) {
-  std::string expression;
-  for (const char letter : pattern) {
-    if (letter == '*') {
-      expression += ".*";
-      continue;
-    }
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0 && letter != '_') expression += '\\';
-    expression += letter;
-  }
-  return std::regex_match(name, std::regex(expression));
 }
 
 std::map<std::string, at::Tensor> by_name(const std::vector<NamedTensor>& tensors) {
@@ -64,7 +50,9 @@ bool ExpectedUpdate::knows_the_optimizer() const {
 
 const ParameterGroup* ExpectedUpdate::group_of(const std::string& name) const {
   const auto& groups = configuration_.optimizer.groups;
-  const auto it = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& group) { return matches(group.match, name); });
+  const auto it = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& group) {
+    return group.match == name || ::fnmatch(group.match.c_str(), name.c_str(), 0) == 0;
+  });
   return it == groups.end() ? nullptr : &*it;
 }
 

@@ -1,0 +1,69 @@
+// A CUDA program with one defect, by name: each must be seen on the stand-in. Without a name it has none.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <iostream>
+#include <string>
+
+namespace {
+
+const at::TensorOptions k_device = at::TensorOptions().device(at::kCUDA, 0);
+
+// What LibTorch does not look at: an operator that reads device memory on the host.
+void host_read() {
+  const at::Tensor tensor = at::ones({4}, k_device);
+  volatile float value = *tensor.const_data_ptr<float>();
+  static_cast<void>(value);
+}
+
+// As a wait that looks at a stream leaves it.
+void stale_error() {
+  const at::Tensor tensor = at::ones({4}, k_device);
+  static_cast<void>(cudaStreamQuery(nullptr));
+  tensor.add(1.0);
+}
+
+// Pinned memory that is filled again while the copy of before is under way.
+void missing_wait() {
+  at::Tensor pinned = at::zeros({1 << 16}, at::TensorOptions().pinned_memory(true));
+  at::Tensor there = at::empty({1 << 16}, k_device);
+  there.copy_(pinned, true);
+  pinned.fill_(1.0);
+  c10::cuda::getCurrentCUDAStream().synchronize();
+}
+
+// The host takes what a copy has not brought yet: numbers that are none.
+void early_read() {
+  const at::Tensor there = at::ones({1 << 16}, k_device);
+  at::Tensor pinned = at::empty({1 << 16}, at::TensorOptions().pinned_memory(true));
+  pinned.copy_(there, true);
+  if (pinned.sum().item<float>() != 0.0F) std::cerr << "defect: not a number was read\n";
+}
+
+void other_device() {
+  cudaEvent_t event = nullptr;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  c10::cuda::set_device(1);
+  if (cudaEventRecord(event, nullptr) != cudaSuccess) std::cerr << "defect: " << cudaGetErrorString(cudaGetLastError()) << "\n";
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string defect = count > 1 ? words[1] : "";
+  try {
+    if (defect == "host_read") host_read();
+    if (defect == "stale_error") stale_error();
+    if (defect == "missing_wait") missing_wait();
+    if (defect == "early_read") early_read();
+    if (defect == "other_device") other_device();
+    at::ones({4}, k_device).add(1.0).sum().item<float>();
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,9 @@
+// Preloaded beside the stand-in: LibTorch takes its own kernels for convolutions, since the stand-in answers nothing of cuDNN's.
+#include <ATen/Context.h>
+
+namespace {
+const bool switched_off = [] {
+  at::globalContext().setUserEnabledCuDNN(false);
+  return true;
+}();
+}  // namespace

@@ -1,0 +1,225 @@
+"""The program's CUDA path on the stand-in: everything runs but arithmetic, so what is looked at is what LibTorch, the allocator, streams and NCCL are asked for."""
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from program import read_json, read_json_lines
+
+CONFIGURATION = """
+[run]
+max_steps = {steps}
+output_dir = "{folder}"
+name = "run"
+device = "cuda"
+deterministic = {deterministic}
+[batch]
+global_batch_size = 24
+{batch}
+[data]
+kind = "synthetic"
+shape = {shape}
+size = 96
+[model]
+{model}
+[probe]
+steps_per_trial = 1
+[comm]
+timeout_seconds = {timeout}
+bucket_cap_mb = {bucket}
+overlap = {overlap}
+[checkpoint]
+every_steps = 0
+{more}
+"""
+MODELS = {"mlp": ("[64]", 'kind = "mlp"\nhidden = [32]\ndropout = 0.1'), "resnet": ("[3, 16, 16]", 'kind = "resnet"\nstem = "cifar"\ndepth = 8')}
+PRECISIONS = {"float32": "", "bfloat16": '[precision]\ncompute = "bfloat16"', "float16": '[precision]\ncompute = "float16"',
+              "float64": '[precision]\ncompute = "float64"\nparameters = "float64"', "short_parameters": '[precision]\ncompute = "bfloat16"\nparameters = "bfloat16"'}
+
+
+def configuration(folder, model="resnet", steps=5, batch="", deterministic="false", timeout=60, bucket=25, overlap='"auto"', more=""):
+    shape, text = MODELS[model]
+    path = folder / "run.toml"
+    path.write_text(CONFIGURATION.format(folder=folder / "runs", steps=steps, shape=shape, model=text, batch=batch, deterministic=deterministic, timeout=timeout, bucket=bucket,
+                                         overlap=overlap, more=more))
+    return path
+
+
+def expect_trained(done, steps, folder):
+    __tracebackhide__ = True
+    assert done.code == 0, done.words
+    assert not done.defects, done.words
+    assert [line["step"] for line in read_json_lines(folder / "runs/run/metrics.jsonl")] == list(range(1, steps + 1))
+    assert done.total("kernels") > 0 and done.total("overwritten_sources") == 0
+
+
+def mode(name):
+    return f'[batch_norm]\nmode = "{name}"'
+
+
+# Every value of every setting at least once on two ranks; --full: all of them together.
+CASES = [
+    (1, "mlp", {}),
+    (1, "resnet", {"more": mode("exact")}),
+    (1, "resnet", {"more": "[memory]\nrecompute = 2"}),
+    (1, "resnet", {"more": mode("exact") + "\n" + PRECISIONS["float16"]}),
+    (2, "mlp", {"overlap": "false", "bucket": 0.01}),
+    (2, "mlp", {"overlap": "true", "bucket": 0.01, "more": PRECISIONS["short_parameters"]}),
+    (2, "mlp", {"deterministic": '"bitwise"', "batch": "micro_batch_size = 4", "more": PRECISIONS["float64"]}),
+    (2, "resnet", {"deterministic": "true", "more": mode("exact") + "\n" + PRECISIONS["bfloat16"]}),
+    (2, "resnet", {"overlap": "false", "bucket": 0.01, "more": mode("sync") + "\n[optimizer]\nmax_grad_norm = 1.0"}),
+    (2, "resnet", {"batch": "micro_batch_size = 3", "more": mode("exact")}),
+    (4, "mlp", {"more": PRECISIONS["float16"]}),
+]
+
+
+def all_cases():
+    for ranks in (1, 2, 4):
+        for model in MODELS:
+            for batch_norm in ("local", "sync", "exact") if model == "resnet" else ("local",):
+                for name, precision in PRECISIONS.items():
+                    for overlap in ("true", "false"):
+                        for deterministic in ("false", "true"):
+                            for bucket in (0.01, 25):
+                                changes = {"overlap": overlap, "deterministic": deterministic, "bucket": bucket, "more": precision + ("" if batch_norm == "local" else "\n" + mode(batch_norm))}
+                                yield pytest.param(ranks, model, changes, id=f"{ranks}-{model}-{batch_norm}-{name}-{overlap}-{deterministic}-{bucket}")
+
+
+def pytest_generate_tests(metafunc):
+    if "case" in metafunc.fixturenames:
+        cases = list(all_cases()) if metafunc.config.getoption("--full") else [pytest.param(*case, id=f"{i}") for i, case in enumerate(CASES)]
+        metafunc.parametrize("case", [pytest.param(one.values, id=one.id) for one in cases])
+
+
+def test_trains_saves_and_resumes(null_gpu, tmp_path, case):
+    ranks, model, changes = case
+    expect_trained(null_gpu.run(ranks, "train", configuration(tmp_path, model, **changes)), 5, tmp_path)
+    resumed = configuration(tmp_path, model, steps=8, **changes)
+    expect_trained(null_gpu.run(ranks, "train", resumed, "--resume"), 8, tmp_path)
+
+
+def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
+    devices = [{"memory": 8 << 30, "name": "large"}, {"memory": 520 << 20, "name": "small", "compute_capability": "7.5"}]
+    config = configuration(tmp_path, more='[probe]\nmax_val = 100000\ninit_val = 64', batch="").read_text().replace("[probe]\nsteps_per_trial = 1\n", "", 1)
+    path = tmp_path / "run.toml"
+    path.write_text(config.replace("global_batch_size = 24", "global_batch_size = 2000").replace("size = 96", "size = 4000"))
+    done = null_gpu.run(2, "probe", path, "--json", tmp_path / "profile.json", devices=devices)
+    assert done.code == 0, done.words
+    large, small = sorted(read_json(tmp_path / "profile.json")["ranks"], key=lambda rank: -rank["memory_limit_bytes"])
+    assert (large["device"], small["device"]) == ("large", "small")
+    assert small["max_micro_batch"] < large["max_micro_batch"]
+
+
+@pytest.mark.parametrize("defect, seen", [("", None), ("host_read", "SIGSEGV"), ("stale_error", "device not ready"), ("missing_wait", "null GPU: pinned memory changed"),
+                                          ("early_read", "defect: not a number"), ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1")])
+def test_a_seeded_defect_is_seen(null_gpu, defect, seen):
+    done = null_gpu.run(1, *([defect] if defect else []), program=null_gpu.build / "null_gpu_defects", devices=[{}, {}], lag_milliseconds=500)
+    if seen is None:
+        assert done.code == 0 and not done.defects, done.words
+    elif seen == "SIGSEGV":
+        assert done.code == -signal.SIGSEGV, done.words
+    else:
+        assert seen in done.words
+
+
+def test_where_memory_ends_the_run_goes_on_with_less(null_gpu, tmp_path):
+    first = null_gpu.run(1, "train", configuration(tmp_path, "mlp"))
+    asked = first.counts[0]["allocations"]
+    codes = set()
+    for number in range(2, asked + 1, max(1, asked // 6)):
+        done = null_gpu.run(1, "train", configuration(tmp_path, "mlp"), "--set", f'run.name="fails-{number}"', fail_allocation=number)
+        codes.add(done.code)
+        assert done.code in (0, 3), f"allocation {number}\n{done.words}"
+        assert done.code == 0 or "memory" in done.words
+    assert 0 in codes
+
+
+def rank_process(name, rank, seconds=30):
+    """The process of a rank, by its environment; none where it does not come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for folder in os.listdir("/proc"):
+            try:
+                environment = open(f"/proc/{folder}/environ", "rb").read() if folder.isdigit() else b""
+            except OSError:
+                continue
+            if name.encode() in environment and f"OMPI_COMM_WORLD_RANK={rank}\0".encode() in environment:
+                return int(folder)
+        time.sleep(0.05)
+    return None
+
+
+def when_training(folder, rank, number):
+    """Sends the signal to a rank once steps are done."""
+
+    def during(_):
+        metrics, end = folder / "runs/run/metrics.jsonl", time.monotonic() + 60
+        while time.monotonic() < end and not (metrics.exists() and len(metrics.read_text().splitlines()) > 3):
+            time.sleep(0.05)
+        process = rank_process(str(folder), rank)
+        if process:
+            os.kill(process, number)
+
+    return during
+
+
+@pytest.mark.parametrize("model, overlap", [("mlp", "true"), ("resnet", "false")])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_lost_or_stopped_is_named(null_gpu, tmp_path, number, model, overlap):
+    config = configuration(tmp_path, model, steps=100000, timeout=5, overlap=overlap, bucket=0.01)
+    begin = time.monotonic()
+    struck = []
+
+    def during(process):
+        when_training(tmp_path, 1, number)(process)
+        struck.append(time.monotonic() - begin)
+
+    done = null_gpu.run(2, "train", config, seconds=150, during=during)
+    assert done.code not in (0, None), done.words
+    assert re.search(r"rank 1\b", done.words), done.words
+    assert done.seconds - struck[0] < 5 + 5 + 5, done.words  # the deadline, what it may take longer, the launcher's own end
+
+
+@pytest.mark.parametrize("settings", [{"hang_at": 30}, {"fail_at": 30}])
+def test_a_collective_that_hangs_or_fails_ends_the_run(null_gpu, tmp_path, settings):
+    config = configuration(tmp_path, "mlp", steps=100000, timeout=5, overlap="true", bucket=0.01)
+    done = null_gpu.run(2, "train", config, seconds=90, of_rank={"1": {"nccl": settings}})
+    assert done.code not in (0, None), done.words
+    assert "ncclAllReduce" in done.words, done.words
+
+
+def test_nccls_own_memory_is_counted(null_gpu, tmp_path):
+    config = configuration(tmp_path, "mlp", steps=3, bucket=0.01)
+    done = null_gpu.run(2, "train", config, nccl={"memory": 378 << 20})
+    expect_trained(done, 3, tmp_path)
+    assert max(process["peak_bytes"] for process in done.counts) > 378 << 20
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+@pytest.mark.parametrize("settings, words", [({"driver": 12040}, ["CUDA up to 12.4", "update the driver"]),
+                                             ({"devices": [{"name": "Tesla P100", "compute_capability": "6.0"}]}, ["Tesla P100", "6.0", "LIBTORCH_ROOT"])])
+def test_a_driver_or_card_that_is_too_old_is_named(null_gpu, tmp_path, device, settings, words):
+    done = null_gpu.run(1, "train", configuration(tmp_path), "--set", f'run.device="{device}"', **settings)
+    assert done.code == 2, done.words
+    assert all(word in done.words for word in words), done.words
+
+
+# Of a step on one device, with one plan. More is a step back.
+MOST_HOST_STOPS = {"mlp": 16, "resnet": 66}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_host_stops_of_a_step(null_gpu, tmp_path, model):
+    planned = null_gpu.run(1, "train", configuration(tmp_path, model, steps=1, batch="micro_batch_size = 12"))
+    assert planned.code == 0, planned.words
+    stops = []
+    for steps in (10, 20):
+        config = configuration(tmp_path, model, steps=steps, batch="micro_batch_size = 12", more="[verify]\nat_start = false")
+        done = null_gpu.run(1, "train", config, "--plan", tmp_path / "runs/run/plan.json", "--set", f'run.name="of-{steps}"')
+        assert done.code == 0, done.words
+        stops.append(done.counts[0]["host_stops"])
+    a_step = (stops[1] - stops[0]) / 10
+    print(f"{model}: {a_step} host stops a step")
+    assert 0 < a_step <= MOST_HOST_STOPS[model]

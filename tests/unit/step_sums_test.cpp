@@ -1,0 +1,85 @@
+#include "trainer/step/step_sums.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+constexpr std::int64_t k_largest_exact = std::int64_t{1} << 53;
+
+// Numbers that no two fields and no two ranks share.
+StepPart part_of(std::size_t rank) {
+  const auto r = static_cast<double>(rank);
+  const auto whole = static_cast<std::int64_t>(rank);
+  StepPart part;
+  part.loss = 0.5 + r;
+  part.weight = 16.0 + r;
+  part.out_of_memory_events = 2 + whole;
+  part.failed_size = 100 + whole;
+  part.step = 200 + whole;
+  part.compute_seconds = 0.25 + r;
+  part.comm_seconds = 0.125 + r;
+  part.memory_peak_bytes = k_largest_exact - whole;
+  part.touched = {1.0, 0.0, rank == 0 ? 1.0 : 0.0};
+  return part;
+}
+
+StepSums sums_of(const std::vector<StepPart>& parts) {
+  std::vector<double> sums;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    const std::vector<double> numbers = packed(parts[rank], rank, parts.size());
+    sums.resize(numbers.size(), 0.0);
+    for (std::size_t i = 0; i < numbers.size(); ++i) sums[i] += numbers[i];
+  }
+  return unpacked(sums, parts.size());
+}
+
+TEST(StepSumsTest, what_ranks_pack_is_read_again_by_each) {
+  for (std::size_t num_ranks = 1; num_ranks <= 4; ++num_ranks) {
+    std::vector<StepPart> parts;
+    StepSums expected;
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+      parts.push_back(part_of(rank));
+      expected.loss += parts[rank].loss;
+      expected.weight += parts[rank].weight;
+      expected.out_of_memory_events += parts[rank].out_of_memory_events;
+    }
+    const StepSums found = sums_of(parts);
+    EXPECT_EQ(found.loss, expected.loss);
+    EXPECT_EQ(found.weight, expected.weight);
+    EXPECT_EQ(found.out_of_memory_events, expected.out_of_memory_events);
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+      EXPECT_EQ(found.failed_sizes.at(rank), parts[rank].failed_size);
+      EXPECT_EQ(found.steps.at(rank), parts[rank].step);
+      EXPECT_EQ(found.compute_seconds.at(rank), parts[rank].compute_seconds);
+      EXPECT_EQ(found.comm_seconds.at(rank), parts[rank].comm_seconds);
+      EXPECT_EQ(found.memory_peak_bytes.at(rank), parts[rank].memory_peak_bytes);
+    }
+    EXPECT_EQ(found.touched, (std::vector<double>{static_cast<double>(num_ranks), 0.0, 1.0}));
+  }
+}
+
+TEST(StepSumsTest, a_flag_of_any_rank_is_that_of_all_and_of_no_other) {
+  bool StepPart::*const given[] = {&StepPart::stop_requested, &StepPart::save_due, &StepPart::failed, &StepPart::discard};
+  bool StepSums::*const read[] = {&StepSums::stop_requested, &StepSums::save_due, &StepSums::failed, &StepSums::discard};
+  for (std::size_t set = 0; set < 4; ++set) {
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      std::vector<StepPart> parts(3);
+      parts[rank].*given[set] = true;
+      const StepSums found = sums_of(parts);
+      for (std::size_t flag = 0; flag < 4; ++flag) EXPECT_EQ(found.*read[flag], flag == set) << "flag " << flag << " of rank " << rank;
+    }
+  }
+}
+
+TEST(StepSumsTest, a_loss_that_is_not_a_number_stays_one) {
+  std::vector<StepPart> parts(2);
+  parts[1].loss = NAN;
+  EXPECT_TRUE(std::isnan(sums_of(parts).loss));
+  EXPECT_TRUE(sums_of(parts).touched.empty());
+}
+
+}  // namespace
+}  // namespace onebatch

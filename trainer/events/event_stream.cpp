@@ -1,0 +1,26 @@
+#include "trainer/events/event_stream.hpp"
+
+namespace onebatch {
+
+EventStream::EventStream(int rank, std::vector<Listener> listeners, Fallbacks fallbacks)
+    : rank_(rank), listeners_(std::move(listeners)), fallbacks_(fallbacks) {}
+
+void EventStream::send(const Event& event) {
+  const bool fails = std::holds_alternative<event::Failed>(event);
+  if (rank_ != 0 && !fails) return;
+  for (const Listener& listener : listeners_) {
+    try {
+      listener(event);
+    } catch (const std::exception&) {
+      if (!fails) throw;
+    }
+  }
+}
+
+void EventStream::fallback(const std::string& asked, const std::string& done) {
+  const std::string line = "asked for " + asked + "; did " + done;
+  if (fallbacks_ == Fallbacks::refused) throw AgreedError(ExitCode::user_error, "--strict: " + line);
+  if (said_.insert(line).second) send(event::Fallback{asked, done});
+}
+
+}  // namespace onebatch

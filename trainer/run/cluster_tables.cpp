@@ -1,0 +1,131 @@
+#include "trainer/run/cluster_tables.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/events/own_fallback.hpp"
+#include "trainer/plan/drift.hpp"
+#include "trainer/plan/plan_cluster.hpp"
+#include "trainer/probe/memory_use.hpp"
+#include "trainer/probe/probe_cache.hpp"
+#include "trainer/settings/identity.hpp"
+
+#include <algorithm>
+
+namespace onebatch {
+namespace {
+
+std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int rank) {
+  if (batch.micro_batch_size.empty()) return std::nullopt;
+  return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
+}
+
+}  // namespace
+
+ProbeRequest ClusterTables::probe_request() const {
+  const BatchConfiguration& batch = parts_.configuration.batch;
+  return {.probe = parts_.configuration.probe,
+          .fixed_micro_batch = fixed_size_of(batch, parts_.control.rank()),
+          .max_size = std::min(batch.global_batch_size, parts_.data.size()),
+          .local_statistics = parts_.takes_local_statistics(),
+          .recompute = parts_.configuration.memory.recompute,
+          .identity = identity_of_probe(parts_.configuration) + "of " + std::to_string(parts_.data.size()) + " samples\n",
+          .cache_folder = ProbeCache::default_folder()};
+}
+
+void ClusterTables::measure() {
+  if (parts_.replica.runner) parts_.replica.runner->keep_in_host(false);
+  ProbeAnswer answer = probe_cluster(probe_request(), parts_.replica, parts_.data, parts_.reducer, parts_.control);
+  profile_ = answer.profile;
+  if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
+  own_fallback(parts_.events, parts_.control, "probe.cache", answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
+  for (const RankProfile& rank : profile_->ranks) {
+    if (rank.recomputes)
+      parts_.events.info("rank " + std::to_string(rank.rank) +
+                         " computes activations again instead of keeping them: not even the least micro-batch fits otherwise");
+  }
+  parts_.events.send(event::ProfileMeasured{*profile_});
+}
+
+void ClusterTables::use(ClusterProfile profile) {
+  if (profile.ranks.size() != static_cast<std::size_t>(parts_.control.size())) {
+    throw UserError("the profile has " + std::to_string(profile.ranks.size()) + " ranks, but " + std::to_string(parts_.control.size()) +
+                    " were started");
+  }
+  profile_ = std::move(profile);
+}
+
+std::vector<RankCost> ClusterTables::costs() const {
+  return rank_costs(*profile_, parts_.configuration.batch);
+}
+
+PlannerOptions ClusterTables::options() const {
+  return planner_options(*profile_, parts_.configuration);
+}
+
+void ClusterTables::keep_in_host(std::size_t rank, bool in_host) {
+  moved_ = true;
+  profile_->ranks[rank].kept_in_host = in_host;
+  if (parts_.replica.runner && static_cast<int>(rank) == parts_.control.rank()) parts_.replica.runner->keep_in_host(in_host);
+}
+
+void ClusterTables::go_back_to(ClusterProfile before) {
+  profile_ = std::move(before);
+  moved_ = false;
+}
+
+void ClusterTables::lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
+  onebatch::lower_limit(profile_->ranks[rank], failed_size, factor);
+  say_lowered(rank, failed_size, why);
+}
+
+void ClusterTables::say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why) {
+  parts_.events.fallback("micro-batches of " + std::to_string(failed_size) + " on rank " + std::to_string(rank),
+                         "at most " + std::to_string(profile_->ranks[rank].max_micro_batch) + ", since " + why);
+}
+
+void ClusterTables::scale_times(const std::vector<double>& factors) {
+  for (std::size_t r = 0; r < profile_->ranks.size(); ++r) {
+    std::vector<TimedSize>& times = profile_->ranks[r].step_seconds;
+    times = scaled(CostTable(times), factors[r]).points();
+  }
+}
+
+void ClusterTables::time_what_has_moved() {
+  if (!moved_) return;
+  moved_ = false;
+  time_anew();
+}
+
+bool ClusterTables::time_anew() {
+  ClusterProfile timed = time_cluster(*profile_, probe_request(), parts_.replica, parts_.data, parts_.reducer, parts_.control);
+  std::swap(*profile_, timed);
+  bool lowered = false;
+  for (std::size_t r = 0; r < timed.ranks.size(); ++r) {
+    RankProfile& rank = profile_->ranks[r];
+    const RankProfile& before = timed.ranks[r];
+    if (rank.max_micro_batch == before.max_micro_batch) continue;
+    if (parts_.configuration.batch.gradient_accumulation_steps) {  // there is no other plan: steps do in halves what does not fit
+      rank.max_micro_batch = before.max_micro_batch;
+      rank.room_bytes = before.room_bytes;
+      continue;
+    }
+    lowered = true;
+    say_lowered(r, before.max_micro_batch, "it ran out of memory when its times were measured anew");
+  }
+  return lowered;
+}
+
+void ClusterTables::forget_cached() {
+  cached_->cache.forget();
+  cached_.reset();
+}
+
+void ClusterTables::renew_cached() {
+  if (!cached_) return;
+  const auto rank = static_cast<std::size_t>(parts_.control.rank());
+  cached_->profile.ranks.at(rank).step_seconds = profile_->ranks.at(rank).step_seconds;
+  const std::string not_kept = cached_->cache.store(cached_->profile.ranks.at(rank));
+  parts_.events.info(not_kept.empty() ? "the probe's cache has the new times" : "the probe's cache keeps nothing: " + not_kept);
+  cached_.reset();
+}
+
+}  // namespace onebatch

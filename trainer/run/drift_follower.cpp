@@ -1,0 +1,136 @@
+#include "trainer/run/drift_follower.hpp"
+
+#include "trainer/base/formatted.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/plan/plan_cluster.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+// What steps have to show before the cache is not believed.
+constexpr DriftWindow k_contradiction = {16, 0.6, 0.75, 0.2, 0.0};
+constexpr std::int64_t k_look = 8;  // steps from one look to the next
+
+}  // namespace
+
+bool DriftFollower::follow(const StepTotals& totals, std::int64_t step) {
+  const bool followed = answer(totals, step);
+  correct_cache(totals, step);
+  return followed;
+}
+
+void DriftFollower::look_at_edition() {
+  if (edition_ == book_.edition()) return;
+  edition_ = book_.edition();
+  watch_.stop();
+  cache_watch_.stop();
+}
+
+void DriftFollower::watch() {
+  const Plan& plan = book_.current()->full;
+  std::vector<double> predicted(static_cast<std::size_t>(parts_.control.size()));
+  for (std::size_t r = 0; r < predicted.size(); ++r) predicted[r] = plan.ranks[r].predicted_seconds;
+  // A plan that was kept while its tables were measured anew predicts something else than it says.
+  if (retimed_) agree_on_rank_0(parts_.control, [&] { predicted = rank_seconds_under(plan, tables_.costs()); });
+  parts_.control.broadcast(predicted.data(), predicted.size() * sizeof(double), 0);
+  watch_.begin(std::move(predicted));
+}
+
+bool DriftFollower::answer(const StepTotals& totals, std::int64_t step) {
+  look_at_edition();
+  if (parts_.control.size() == 1 || book_.current() == nullptr || said_) return false;
+  if (!watch_.watches()) watch();
+  watch_.add(totals.compute_seconds);
+  for (const DriftSign& sign : watch_.signs(step)) {  // the same on every rank
+    const Gain gain = gain_of_a_new_plan(sign);
+    if (gain.worth) return may_follow(gain) && replan(sign, gain.measured, step);
+  }
+  return false;
+}
+
+DriftFollower::Gain DriftFollower::gain_of_a_new_plan(const DriftSign& sign) {
+  Gain gain;
+  gain.measured = !tables_.measured();
+  book_.profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
+  agree_on_rank_0(parts_.control, [&] {
+    const std::vector<double>& typical = sign.drift.typical;
+    for (std::size_t r = 0; r < typical.size(); ++r) {
+      if (std::abs(std::log(typical[r])) > std::abs(std::log(typical[gain.rank]))) gain.rank = r;
+    }
+    gain.factor = typical[gain.rank];
+    gain.worth = gain.measured || promises_a_new_plan(sign, book_.current()->full, tables_.costs(), tables_.options());
+  });
+  parts_.control.broadcast(&gain, sizeof(gain), 0);
+  return gain;
+}
+
+bool DriftFollower::may_follow(const Gain& gain) {
+  const Replan wanted = parts_.configuration.batch.replan;
+  const bool exact = parts_.configuration.batch_norm.mode == BatchNormMode::exact;
+  if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !parts_.replica.has_batch_statistics))) return true;
+  said_ = true;
+  parts_.events.warn(
+      formatted("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
+                gain.factor) +
+      (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
+      ": write batch.replan = \"always\" for a new one");
+  return false;
+}
+
+// What is off by much is measured anew, and what a busy moment has made up ends here. `measured`: the tables are of just now.
+bool DriftFollower::replan(const DriftSign& sign, bool measured, std::int64_t step) {
+  const bool corrects = !measured && is_correction(sign.drift);
+  bool lowered = false;
+  if (corrects) {
+    tables_.scale_times(sign.drift.typical);
+  } else if (!measured) {
+    lowered = tables_.time_anew();
+    tables_.renew_cached();
+  }
+  retimed_ = true;
+  watch_.answered(step, !corrects);
+  if (!lowered) return replan_where_it_wins(sign);
+  book_.plan_anew();
+  return true;
+}
+
+bool DriftFollower::replan_where_it_wins(const DriftSign& sign) {
+  EpochPlan then = book_.make_epoch_plan();
+  double seconds[2] = {};  // now, then
+  agree_on_rank_0(parts_.control, [&] {
+    const auto costs = tables_.costs();
+    seconds[0] = seconds_under(book_.current()->full, costs);
+    seconds[1] = seconds_under(then.full, costs);
+  });
+  parts_.control.broadcast(seconds, sizeof(seconds), 0);
+  watch_.stop();
+  if (!worth_a_new_plan(seconds[0], seconds[1], sign.recent, sign.window)) return false;
+  book_.replace(std::move(then));
+  parts_.events.fallback(
+      "the plan as it was",
+      formatted("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s", seconds[0], seconds[1]));
+  parts_.events.send(event::PlanMade{*book_.current()});
+  return true;
+}
+
+void DriftFollower::correct_cache(const StepTotals& totals, std::int64_t step) {
+  look_at_edition();
+  const ClusterProfile* cached = tables_.cached();
+  if (cached == nullptr || book_.current() == nullptr) return;
+  if (!cache_watch_.watches())
+    cache_watch_.begin(rank_seconds_under(book_.current()->full, rank_costs(*cached, parts_.configuration.batch)));
+  cache_watch_.add(totals.compute_seconds);
+  if (step % k_look != 0) return;
+  const auto seen = cache_watch_.drift(k_contradiction);
+  if (!seen) return;
+  const auto off = [](double ratio) { return std::abs(std::log(ratio)); };
+  const auto worst = std::ranges::max_element(seen->typical, {}, off) - seen->typical.begin();
+  tables_.forget_cached();
+  parts_.events.info(formatted("rank %td takes %.2f times what the probe's cache says: the next run measures anew", worst,
+                               seen->typical[static_cast<std::size_t>(worst)]));
+}
+
+}  // namespace onebatch

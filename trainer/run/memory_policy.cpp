@@ -1,0 +1,180 @@
+#include "trainer/run/memory_policy.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/base/formatted.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/failed_backward.hpp"
+#include "trainer/plan/plan_cluster.hpp"
+#include "trainer/probe/memory_use.hpp"
+#include "trainer/replica/replica_state.hpp"
+#include "trainer/step/graph_step.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace onebatch {
+namespace {
+
+constexpr int k_most_rehearsals = 12;
+constexpr double k_lowered_more = 0.6;      // where that was not enough twice
+constexpr double k_worth_the_trial = 1.05;  // slower on the devices than without their limits, and host memory is tried
+
+// Ranks whose share of this plan does not fit beside its micro-batches.
+std::vector<char> ranks_without_room(const Plan& plan, const std::vector<RankCost>& costs) {
+  std::vector<char> lack(costs.size(), 0);
+  for (std::size_t r = 0; r < costs.size(); ++r) {
+    const std::int64_t fits = costs[r].largest_micro_batch(plan.ranks[r].samples);
+    for (const MicroBatchRun& run : plan.ranks[r].micro_batches) lack[r] = lack[r] != 0 || run.size > fits ? 1 : 0;
+  }
+  return lack;
+}
+
+std::optional<Plan> plan_if_any(std::int64_t batch, const std::vector<RankCost>& costs, const PlannerOptions& options) {
+  try {
+    return plan_global_batch(batch, costs, options);
+  } catch (const std::runtime_error&) {  // UserError or DoesNotFitError
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// Every rank knows who failed, so all say and do the same.
+void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
+  if (!may_keep_in_host() || tables_.profile().ranks[rank].kept_in_host) return tables_.lower_limit(rank, failed_size, factor, why);
+  tables_.keep_in_host(rank, true);
+  say_kept_in_host(rank, why);
+}
+
+void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes) {
+  for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
+    if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
+  }
+  tables_.time_what_has_moved();
+}
+
+bool MemoryPolicy::may_keep_in_host() const {
+  return parts_.configuration.memory.offload == Offload::automatic && parts_.configuration.batch_norm.mode == BatchNormMode::exact;
+}
+
+void MemoryPolicy::keep_as_planned(const Plan& plan) {
+  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
+    if (plan.ranks[r].kept_in_host) tables_.keep_in_host(r, true);
+  }
+  tables_.time_what_has_moved();
+}
+
+void MemoryPolicy::say_kept_in_host(std::size_t rank, const std::string& why) {
+  parts_.events.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
+                         "in host memory, since " + why);
+}
+
+void MemoryPolicy::choose_where_to_keep() {
+  if (!may_keep_in_host()) return;
+  const std::int64_t batch = parts_.configuration.batch.global_batch_size;
+  std::optional<Plan> on_devices;
+  std::vector<char> moves(tables_.profile().ranks.size(), 0);
+  agree_on_rank_0(parts_.control, [&] {
+    const auto costs = tables_.costs();
+    const PlannerOptions options = tables_.options();
+    auto unlimited = costs;
+    for (RankCost& cost : unlimited) cost.share_memory.reset();
+    const auto wanted = plan_if_any(batch, unlimited, options);
+    if (!wanted) return;
+    on_devices = plan_if_any(batch, costs, options);
+    if (!on_devices || on_devices->predicted_step_seconds > k_worth_the_trial * wanted->predicted_step_seconds)
+      moves = ranks_without_room(*wanted, costs);
+  });
+  parts_.control.broadcast(moves.data(), moves.size(), 0);
+  if (std::ranges::find(moves, 1) == moves.end()) return;
+  const ClusterProfile before = tables_.profile();
+  const auto move = [&](bool to_host) {
+    for (std::size_t r = 0; r < moves.size(); ++r) {
+      if (moves[r] != 0) tables_.keep_in_host(r, to_host);
+    }
+  };
+  move(true);
+  tables_.time_what_has_moved();
+  char quicker = 1;
+  agree_on_rank_0(parts_.control, [&] {
+    const Plan in_host = plan_global_batch(batch, tables_.costs(), tables_.options());
+    quicker = !on_devices || in_host.predicted_step_seconds < on_devices->predicted_step_seconds ? 1 : 0;
+    const std::string why =
+        on_devices ? formatted("a step takes %.4g s then, not %.4g s", in_host.predicted_step_seconds, on_devices->predicted_step_seconds)
+                   : "the device has no room for it";
+    for (std::size_t r = 0; r < moves.size() && quicker != 0; ++r) {
+      if (moves[r] != 0) say_kept_in_host(r, why);
+    }
+  });
+  parts_.control.broadcast(&quicker, sizeof(quicker), 0);
+  if (quicker != 0) return;
+  move(false);
+  tables_.go_back_to(before);  // with its times
+}
+
+void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew) {
+  const ReplicaSnapshot before(parts_.replica);
+  TrainingStep step(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
+  for (int attempt = 1; !rehearsal_fits(step, plan, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
+    before.restore(parts_.replica);
+    if (attempt == k_most_rehearsals)
+      throw AgreedError(ExitCode::does_not_fit,
+                        "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
+    tables_.time_what_has_moved();
+    plan = plan_anew();
+  }
+  before.restore(parts_.replica);
+}
+
+void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {
+  const ReplicaSnapshot before(parts_.replica);
+  TrainingStep step(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
+  const auto failed = failed_in_rehearsal(step, plan);
+  before.restore(parts_.replica);
+  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
+    if (failed[rank] > 0)
+      throw AgreedError(ExitCode::does_not_fit, origin + ": micro-batches of " + std::to_string(failed[rank]) + " do not fit on rank " +
+                                                    std::to_string(rank) + ": let this run make its own plan");
+  }
+}
+
+bool MemoryPolicy::rehearsal_fits(TrainingStep& step, const EpochPlan& plan, double factor) {
+  const auto failed = failed_in_rehearsal(step, plan);
+  bool fits = true;
+  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
+    if (failed[rank] == 0) continue;
+    fits = false;
+    make_room(rank, failed[rank], factor, "the rehearsal ran out of memory");
+  }
+  return fits;
+}
+
+std::vector<std::int64_t> MemoryPolicy::failed_in_rehearsal(TrainingStep& step, const EpochPlan& plan) {
+  const RankPlan& share = plan.full.ranks.at(static_cast<std::size_t>(parts_.control.rank()));
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(plan.full.global_batch_size));
+  const auto mine = slice_of_rank(samples, plan.full, parts_.control.rank());
+  std::ranges::copy(parts_.data.costliest(share.samples), samples.begin() + (mine.data() - samples.data()));
+  // This rank's part first and alone: a rank that runs out of memory must not leave the others in a collective.
+  std::int64_t failed_size = 0;
+  agree(parts_.control, [&] {
+    try {
+      parts_.replica.gradients.begin_step();
+      accumulate_gradient(parts_.replica, parts_.data, mine, share.micro_batches, 0);
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+      for (const MicroBatchRun& run : share.micro_batches) failed_size = std::max(failed_size, run.size);
+    }
+    if (failed_size == 0) return;
+    recover_from_out_of_memory(parts_.replica.device);
+  });
+  std::vector<std::int64_t> failed(static_cast<std::size_t>(parts_.control.size()));
+  parts_.control.all_gather(&failed_size, failed.data(), sizeof(failed_size));
+  const bool fits = std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; });
+  if (fits) step.run({.global_batch = samples, .plan = plan.full, .lr = 0.0});
+  // A batch of one sample may be too small for BatchNorm: better said now than at the epoch's end.
+  if (fits && plan.last && plan.last->global_batch_size == 1 && parts_.replica.runner && parts_.replica.runner->shares_statistics())
+    step.run({.global_batch = std::span(samples).first(1), .plan = *plan.last, .lr = 0.0});
+  return failed;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,115 @@
+#include "trainer/run/opened_run.hpp"
+
+#include "trainer/base/fault_point.hpp"
+#include "trainer/base/version.hpp"
+#include "trainer/data/augment.hpp"
+#include "trainer/device/precision.hpp"
+#include "trainer/models/loss.hpp"
+#include "trainer/models/model_kind.hpp"
+#include "trainer/optim/optimizer.hpp"
+#include "trainer/probe/memory_use.hpp"
+#include "trainer/replica/output_check.hpp"
+#include "trainer/replica/replica.hpp"
+
+#include <torch/version.h>
+
+namespace onebatch {
+namespace {
+
+void check_batch(const Configuration& configuration, const Dataset& data) {
+  const auto& batch = configuration.batch;
+  if (batch.last_batch == LastBatch::drop && batch.global_batch_size > data.size()) {
+    throw UserError("batch.last_batch = \"drop\" leaves nothing: the data has " + std::to_string(data.size()) +
+                    " samples, batch.global_batch_size is " + std::to_string(batch.global_batch_size) +
+                    "; write a smaller batch, or last_batch = \"exact\"");
+  }
+}
+
+// How many summands stay exact: see Note [Bitwise].
+void check_grain(const Configuration& configuration) {
+  if (configuration.run.deterministic != Determinism::bitwise) return;
+  const std::int64_t batch = configuration.batch.global_batch_size;
+  const std::int64_t least = (batch + ReproducibleSum::k_most_calls - 1) / ReproducibleSum::k_most_calls;
+  if (configuration.batch.micro_batch_size.at(0) < least)
+    throw UserError("run.deterministic = \"bitwise\" sums up to " + std::to_string(ReproducibleSum::k_most_calls) +
+                    " micro-batches: write batch.micro_batch_size = " + std::to_string(least) + " or more");
+}
+
+void check_timeline_folder(const std::filesystem::path& file) {
+  const auto folder = file.parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw UserError("--timeline " + file.string() + ": there is no folder " + folder.string());
+}
+
+}  // namespace
+
+OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events)
+    : configuration_(configuration) {
+  fault_point("start", 0);
+  open_data();
+  check_timeline_folder(options.timeline_file);
+  device = bind_device({.choice = configuration.run.device,
+                        .rank = world.rank(),
+                        .node_local_rank = world.node_local_rank(),
+                        .node_local_size = world.node_local_size(),
+                        .allow_shared_device = configuration.comm.allow_shared_device,
+                        .simulate = configuration.simulate});
+  set_up_arithmetic(configuration);
+  if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
+  or_does_not_fit([&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
+  for (const auto& [name, tensor] : model->parameters()) parameters_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+}
+
+void OpenedRun::open_data() {
+  const std::uint64_t seed = configuration_.run.seed;
+  std::optional<std::int64_t> ignored;
+  if (targets_of(configuration_.loss) == Targets::classes) ignored = configuration_.loss.ignore_index;
+  data = open_dataset(configuration_.data.train, Split::train, seed, ignored);
+  check_targets(configuration_.loss, *data, num_outputs(configuration_, *data), "data");
+  check_batch(configuration_, *data);
+  check_augmentation(configuration_.data.augment, *data);
+  check_grain(configuration_);
+  if (!configuration_.data.validation) return;
+  validation = open_dataset(*configuration_.data.validation, Split::validation, seed, ignored);
+  check_targets(configuration_.loss, *validation, num_outputs(configuration_, *data), "data.validation");
+  if (validation->sample_shape() != data->sample_shape())
+    throw UserError("a sample of data.validation has another shape than one of the training data");
+}
+
+std::vector<AgreedItem> OpenedRun::common_ground() const {
+  std::vector<AgreedItem> items = {{"onebatch", k_version},
+                                   {"LibTorch", TORCH_VERSION},
+                                   {"MPI", comm::mpi_version()},
+                                   {"NCCL", comm::nccl_version()},
+                                   {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
+                                   {"the number of training samples", std::to_string(data->size())}};
+  for (const auto& [name, tensor] : model->parameters()) {
+    std::string shape;
+    for (const std::int64_t size : tensor.sizes()) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+    items.push_back({"the parameter " + name, "[" + shape + "] of " + c10::toString(tensor.scalar_type())});
+  }
+  return items;
+}
+
+std::string OpenedRun::standing_text() const {
+  if (parameters_bytes_ == 0) return {};
+  MemoryUse memory;
+  memory.parameters_bytes = memory.gradients_bytes = parameters_bytes_;
+  memory.optimizer_bytes = parameters_bytes_ * states_per_parameter(configuration_.optimizer);
+  return " (" + memory_text(memory) + ")";
+}
+
+void OpenedRun::or_does_not_fit(const std::function<void()>& make) const {
+  std::string too_large;
+  try {
+    make();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    too_large = device->name() + " (limit " + amount(static_cast<double>(device->memory_limit_bytes())) +
+                ") cannot even hold the model's parameters, gradients and optimizer state" + standing_text() +
+                "; use a smaller model, optimizer.kind = \"sgd\" without momentum, or a device with more memory";
+  }
+  if (!too_large.empty()) throw DoesNotFitError(too_large);
+}
+
+}  // namespace onebatch

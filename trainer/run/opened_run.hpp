@@ -1,0 +1,39 @@
+// What a rank opens by itself before the ranks compute together: data, device, model. Any of it may fail on one rank alone.
+#pragma once
+
+#include "comm/world.hpp"
+#include "trainer/base/session_options.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/device/agreement.hpp"
+#include "trainer/device/compute_device.hpp"
+#include "trainer/events/event_stream.hpp"
+#include "trainer/models/model.hpp"
+
+#include <memory>
+
+namespace onebatch {
+
+struct OpenedRun {
+  /// Checks that data, model and configuration fit together. `configuration` is referred to. Not collective.
+  OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events);
+
+  /// What must be the same everywhere before ranks may compute together.
+  [[nodiscard]] std::vector<AgreedItem> common_ground() const;
+  /// Runs `make`. Where it runs out of memory: throws DoesNotFitError, which says how much the model takes.
+  void or_does_not_fit(const std::function<void()>& make) const;
+
+  std::unique_ptr<Dataset> data;
+  std::unique_ptr<Dataset> validation;  // may be none
+  std::unique_ptr<ComputeDevice> device;
+  std::unique_ptr<Model> model;  // until a replica has it
+
+ private:
+  void open_data();
+  // How much model, gradient and optimizer take, once the model is known.
+  [[nodiscard]] std::string standing_text() const;
+
+  const Configuration& configuration_;
+  std::int64_t parameters_bytes_ = 0;
+};
+
+}  // namespace onebatch

@@ -1,0 +1,24 @@
+// What everything that plans a run works with.
+#pragma once
+
+#include "trainer/events/event_stream.hpp"
+#include "trainer/gradients/reducer.hpp"
+#include "trainer/replica/replica.hpp"
+
+namespace onebatch {
+
+struct PlanningParts {
+  const Configuration& configuration;
+  Replica& replica;
+  const Dataset& data;
+  GradientReducer& reducer;
+  comm::Communicator& control;
+  EventStream& events;
+
+  /// BatchNorm takes its statistics from each micro-batch alone.
+  [[nodiscard]] bool takes_local_statistics() const {
+    return replica.has_batch_statistics && configuration.batch_norm.mode == BatchNormMode::local;
+  }
+};
+
+}  // namespace onebatch
