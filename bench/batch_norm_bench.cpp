@@ -28,12 +28,12 @@ struct Share {
 
 Configuration configuration_of(BatchNormMode mode, const Share& share) {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
+  c.data.train.kind = "synthetic";
   c.data.train.shape = {3, share.size, share.size};
   c.data.train.size = share.samples;
-  c.model.kind = ModelKind::resnet;
+  c.model.kind = "resnet";
   c.batch.global_batch_size = share.samples;
-  c.optimizer.kind = OptimizerKind::sgd;
+  c.optimizer.kind = "sgd";
   c.batch_norm.mode = mode;
   return c;
 }

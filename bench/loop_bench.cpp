@@ -23,15 +23,15 @@ namespace {
 
 using namespace onebatch;
 
-Configuration configuration_of(ModelKind kind) {
+Configuration configuration_of(const std::string& kind) {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
-  c.data.train.shape = kind == ModelKind::mlp ? std::vector<std::int64_t>{784} : std::vector<std::int64_t>{3, 32, 32};
+  c.data.train.kind = "synthetic";
+  c.data.train.shape = kind == "mlp" ? std::vector<std::int64_t>{784} : std::vector<std::int64_t>{3, 32, 32};
   c.data.train.size = 2048;
   c.model.kind = kind;
   c.model.depth = 8;
   c.model.stem = ResNetStem::cifar;
-  c.batch.global_batch_size = kind == ModelKind::mlp ? 256 : 64;
+  c.batch.global_batch_size = kind == "mlp" ? 256 : 64;
   return c;
 }
 
@@ -71,7 +71,7 @@ double seconds_of(const std::function<void()>& work) {
   return watch.seconds();
 }
 
-void compare(const char* name, ModelKind kind, int steps) {
+void compare(const char* name, const std::string& kind, int steps) {
   const Configuration c = configuration_of(kind);
   const auto data = open_dataset(c.data.train, Split::train, 1);
   const auto device = bind_device({});
@@ -113,7 +113,7 @@ void compare(const char* name, ModelKind kind, int steps) {
 int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 200;
   at::set_num_threads(1);
-  compare("MLP 784-512-512-10 at 256", ModelKind::mlp, steps);
-  compare("ResNet-8 3x32x32 at 64", ModelKind::resnet, steps);
+  compare("MLP 784-512-512-10 at 256", "mlp", steps);
+  compare("ResNet-8 3x32x32 at 64", "resnet", steps);
   return 0;
 }

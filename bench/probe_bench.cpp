@@ -7,7 +7,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/models/trainable_module.hpp"
+#include "trainer/models/resnet.hpp"
 #include "trainer/probe/find_batch_size.hpp"
 
 #include <ATen/autocast_mode.h>
@@ -156,7 +156,7 @@ class Cases {
   }
   void resnet(Case& made) {
     ModelConfiguration configuration;
-    configuration.kind = ModelKind::resnet;
+    configuration.kind = "resnet";
     configuration.depth = 18;
     configuration.stem = ResNetStem::cifar;
     const auto module = make_resnet(configuration, 3, 10);

@@ -15,13 +15,13 @@ using namespace onebatch;
 
 Configuration configuration_of(const char* path, const std::vector<std::int64_t>& shape, std::int64_t samples) {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
+  c.data.train.kind = "synthetic";
   c.data.train.shape = shape;
   c.data.train.size = samples;
-  c.model.kind = ModelKind::torchscript;
+  c.model.kind = "torchscript";
   c.model.path = path;
   c.batch.global_batch_size = samples;
-  c.optimizer.kind = OptimizerKind::sgd;
+  c.optimizer.kind = "sgd";
   return c;
 }
 

@@ -20,7 +20,7 @@ install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PR
 
 # The library: #include <onebatch/trainer.hpp>, and what that and the search for a batch size include of ours. The headers name each other by
 # their folders, as in the source.
-set(_left trainer/trainer.hpp trainer/probe/find_batch_size.hpp)
+set(_left trainer/trainer.hpp trainer/kinds.hpp trainer/probe/find_batch_size.hpp)
 set(_headers)
 while(_left)
   list(POP_FRONT _left _header)
@@ -37,8 +37,9 @@ foreach(_header IN LISTS _headers)
   install(FILES "${PROJECT_SOURCE_DIR}/${_header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch/${_folder}")
 endforeach()
 file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "#pragma once\n#include \"trainer/trainer.hpp\"\n")
+file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/kinds.hpp" "#pragma once\n#include \"trainer/kinds.hpp\"\n")
 file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/find_batch_size.hpp" "#pragma once\n#include \"trainer/probe/find_batch_size.hpp\"\n")
-install(FILES "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "${PROJECT_BINARY_DIR}/include/onebatch/find_batch_size.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch")
+install(FILES "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "${PROJECT_BINARY_DIR}/include/onebatch/kinds.hpp" "${PROJECT_BINARY_DIR}/include/onebatch/find_batch_size.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch")
 foreach(_part comm pure trainer)
   target_include_directories(onebatch_${_part} INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
                              "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/onebatch>")

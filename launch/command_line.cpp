@@ -72,7 +72,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* bench = add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", false);
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
   bench->add_option("--max-bytes", arguments.most_bytes, "largest buffer")->check(CLI::Range(4.0, 17179869184.0));
-  add_command(app, arguments, "info", "what was built and what is here", false);
+  add_command(app, arguments, "info", "what was built and what is here", false)
+      ->add_flag("--keys", arguments.keys, "print every key of a configuration instead, with its default and what it means");
 }
 
 std::string quoted_for_shell(const std::string& word) {

@@ -35,6 +35,7 @@ struct Arguments {
   std::string checkpoint;         // eval
   std::string benchmark;          // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
+  bool keys = false;     // info: print the configuration's keys
   std::string as_typed;  // all words, quoted for a shell
 };
 

@@ -6,9 +6,7 @@
 #include "comm/long_work.hpp"
 #include "comm/watchdog.hpp"
 #include "comm/world.hpp"
-#include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
-#include "launch/dataset_size.hpp"
 #include "launch/host_commands.hpp"
 #include "launch/incident_file.hpp"
 #include "launch/log_file.hpp"
@@ -18,13 +16,16 @@
 #include "launch/signals.hpp"
 #include "launch/sinks.hpp"
 #include "launch/standard_streams.hpp"
+#include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/documents/verify_svg.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/plan/plan_svg.hpp"
+#include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/session.hpp"
+#include "trainer/settings/keys.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -101,7 +102,7 @@ class Program {
       return false;
     }
     std::vector<AgreedItem> items = {{"the command", arguments_.command}};
-    for (const ConfigKey& key : config_keys()) items.push_back({key.path, key.show(loaded_.configuration)});
+    for (const Key& key : configuration_keys()) items.push_back({key.path, key.show(loaded_.configuration)});
     check_same(world_.control(), items);
     for (const ConfigMistake& key : loaded_.left_over) {
       if (first()) print_error(fmt::format("{}: {}\n", key.place, key.message));
@@ -225,7 +226,7 @@ class Program {
     EventStream events = make_events();
     std::string document;
     agree_on_rank_0(world_.control(), [&] {
-      document = plan_without_devices(arguments_, loaded_.configuration, dataset_size(loaded_.configuration.data.train), events);
+      document = plan_without_devices(arguments_, loaded_.configuration, count_samples(loaded_.configuration.data.train), events);
     });
     write_json(document);
     return code(ExitCode::done);
@@ -293,6 +294,11 @@ double timeout_seconds_of(const Arguments& arguments) {
 }  // namespace
 
 int run(const Arguments& arguments) {
+  register_built_in_kinds();
+  if (arguments.keys) {
+    print_out(key_rows());
+    return code(ExitCode::done);
+  }
   const bool saves = arguments.command == "train";
   comm::say_failures_by(print_error);
   if (!saves) stop_listening_for_signals();

@@ -1,8 +1,8 @@
 // Contradictions: values that are each allowed, but not together.
-#include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "trainer/gradients/loss_scale.hpp"
-#include "trainer/models/resnet_depth.hpp"
+#include "trainer/settings/keys.hpp"
+#include "trainer/settings/kinds.hpp"
 
 #include <algorithm>
 
@@ -16,13 +16,17 @@ class Checker {
 
   std::vector<ConfigMistake> run() {
     check_required();
-    check_data();
     check_batch();
-    check_model();
-    check_loss();
+    check_kind("data.", c_.data.train);
+    check_kind("model.", c_.model);
+    check_kind("loss.", c_.loss);
+    check_kind("optimizer.", c_.optimizer);
+    check_kind("schedule.", c_.schedule);
+    check_belongs();
+    check_batch_norm();
     check_precision();
     check_bitwise();
-    check_optimizer();
+    check_clipping();
     check_devices();
     return mistakes_;
   }
@@ -31,10 +35,10 @@ class Checker {
   bool given(const std::string& key) const { return loaded_.origins.contains(key); }
 
   // Given, and not what it would be anyway: a run's resolved file names every key.
-  bool chosen(const std::string& key) const {
-    const auto& keys = config_keys();
-    const auto found = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& known) { return known.path == key; });
-    return given(key) && found != keys.end() && found->show(c_) != found->show(Configuration{});
+  bool chosen(const Key& key) const { return given(key.path) && key.show(c_) != key.show(Configuration{}); }
+  bool chosen(const std::string& path) const {
+    const auto found = std::ranges::find_if(keys_, [&](const Key& known) { return known.path == path; });
+    return found != keys_.end() && chosen(*found);
   }
 
   void complain(const std::string& key, const std::string& message) {
@@ -46,35 +50,40 @@ class Checker {
   void check_required() {
     if (!given("batch.global_batch_size"))
       complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
-    if (!given("data.kind")) complain("data.kind", "is needed: write \"idx\" or \"safetensors\" with a path, or \"synthetic\"");
-    if (!given("model.kind")) complain("model.kind", "is needed: write \"mlp\", \"resnet\" or \"torchscript\"");
+    if (!given("data.kind")) complain("data.kind", "is needed: write " + kind_names<DatasetConfiguration>());
+    if (!given("model.kind")) complain("model.kind", "is needed: write " + kind_names<ModelConfiguration>());
     if (c_.run.epochs && c_.run.max_steps) complain("run.max_steps", "stands beside run.epochs: write one of the two");
     if (!c_.run.epochs && !c_.run.max_steps) complain("run.epochs", "is needed, or run.max_steps: how long to train");
-    if (c_.data.train.kind == DataKind::idx && given("data.kind") && c_.data.train.path.empty())
-      complain("data.path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
   }
 
-  void check_data() {
-    const DatasetConfiguration& train = c_.data.train;
-    const bool from_file = train.kind == DataKind::safetensors;
-    if (from_file && train.path.empty()) complain("data.path", "is needed for data.kind = \"safetensors\": the file");
-    if (from_file && c_.data.validation && c_.data.validation->kind == DataKind::safetensors && c_.data.validation->path == train.path)
-      complain("data.validation.path", "is the training data's file: write another, or leave [data.validation] out");
-    for (const char* key : {"data.inputs", "data.target", "data.weights", "data.lengths"}) {
-      if (!from_file && given("data.kind") && chosen(key)) complain(key, "belongs to data.kind = \"safetensors\"; leave it out");
+  // What the kind of a section has to say of it.
+  template <typename Section>
+  void check_kind(const std::string& prefix, const Section& section) {
+    const Kind<Section>* kind = find_kind<Section>(section.kind);
+    if (kind == nullptr || !kind->check || is_missing(prefix + "kind")) return;
+    kind->check(section, {.configuration = c_,
+                          .chosen = [&](const std::string& key) { return chosen(prefix + key); },
+                          .complain = [&](const std::string& key, const std::string& words) { complain(prefix + key, words); }});
+  }
+
+  // A kind that has to be named and is not.
+  bool is_missing(const std::string& kind) const { return (kind == "data.kind" || kind == "model.kind") && !given(kind); }
+
+  // Keys of other kinds than those that are chosen.
+  void check_belongs() {
+    for (const Key& key : keys_) {
+      const std::string kind = key.path.substr(0, key.path.rfind('.')) + ".kind";
+      if (key.about.elsewhere == Elsewhere::ignored || is_in_use(key, c_) || !chosen(key)) continue;
+      if (key.path.starts_with("data.validation.") || is_missing(kind)) continue;
+      complain(key.path, "belongs to " + owners(key, kind) + "; leave it out");
     }
-    if (from_file && train.target.empty() && !train.weights.empty()) complain("data.weights", "are the target's: write data.target");
   }
 
-  void check_loss() {
-    const LossConfiguration& loss = c_.loss;
-    const bool smoothed = chosen("loss.label_smoothing") || chosen("loss.class_weights");
-    if (loss.kind == LossKind::mse && smoothed) complain("loss.kind", "\"mse\" takes no label_smoothing and no class_weights");
-    if (loss.kind != LossKind::model) return;
-    if (smoothed || chosen("loss.ignore_index") || chosen("loss.normalize_by"))
-      complain("loss.kind", "\"model\" takes no other key of [loss]: the model computes its loss and its weight");
-    if (c_.model.kind != ModelKind::torchscript)
-      complain("loss.kind", "\"model\" belongs to model.kind = \"torchscript\": its forward returns the loss's sum and its weight");
+  static std::string owners(const Key& key, const std::string& kind) {
+    if (key.kinds.size() == 1) return kind + " = \"" + key.kinds.front() + "\"";
+    std::string names;
+    for (const std::string& name : key.kinds) names += (names.empty() ? "\"" : " and \"") + name + "\"";
+    return names;
   }
 
   void check_bitwise() {
@@ -123,15 +132,7 @@ class Checker {
     }
   }
 
-  void check_model() {
-    const auto& model = c_.model;
-    if (const std::string wrong = wrong_resnet_depth(model); model.kind == ModelKind::resnet && !wrong.empty())
-      complain("model.depth", wrong);
-    check_belongs(ModelKind::mlp, "mlp", {"model.hidden", "model.dropout"});
-    check_belongs(ModelKind::resnet, "resnet", {"model.depth", "model.stem"});
-    check_belongs(ModelKind::torchscript, "torchscript", {"model.path"});
-    if (model.kind == ModelKind::torchscript && model.path.empty())
-      complain("model.path", "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
+  void check_batch_norm() {
     if (c_.batch_norm.frozen && c_.batch_norm.mode != BatchNormMode::local)
       complain("batch_norm.mode", "has no meaning beside batch_norm.frozen = true: leave one of the two out");
     if (c_.memory.recompute != Recompute::off && c_.batch_norm.mode == BatchNormMode::sync)
@@ -140,29 +141,10 @@ class Checker {
       complain("memory.recompute", "exact BatchNorm computes again from BatchNorm to BatchNorm: leave the number out");
   }
 
-  void check_belongs(ModelKind kind, const std::string& name, std::initializer_list<const char*> keys) {
-    if (c_.model.kind == kind || !given("model.kind")) return;
-    for (const char* key : keys) {
-      if (chosen(key)) complain(key, "belongs to model.kind = \"" + name + "\"; leave it out");
-    }
-  }
-
-  void check_optimizer() {
+  void check_clipping() {
     const auto& optimizer = c_.optimizer;
-    if (optimizer.kind == OptimizerKind::sgd) {
-      for (const char* key : {"optimizer.betas", "optimizer.eps"}) {
-        if (chosen(key)) complain(key, "belongs to \"adam\" and \"adamw\"; leave it out");
-      }
-      if (optimizer.nesterov && optimizer.momentum == 0.0) complain("optimizer.nesterov", "needs optimizer.momentum above 0");
-    } else {
-      for (const char* key : {"optimizer.momentum", "optimizer.nesterov"}) {
-        if (chosen(key)) complain(key, "belongs to optimizer.kind = \"sgd\"; leave it out");
-      }
-    }
     if (optimizer.max_grad_norm && optimizer.max_grad_value)
       complain("optimizer.max_grad_value", "stands beside optimizer.max_grad_norm: write one of the two");
-    if (c_.schedule.kind == ScheduleKind::step && c_.schedule.step_size == 0)
-      complain("schedule.step_size", "is needed for schedule.kind = \"step\"");
   }
 
   void check_devices() {
@@ -179,6 +161,7 @@ class Checker {
   const LoadedConfig& loaded_;
   std::string name_;
   int world_size_;
+  const std::vector<Key> keys_ = configuration_keys();
   std::vector<ConfigMistake> mistakes_;
 };
 

@@ -1,11 +1,12 @@
 #include "launch/config_loader.hpp"
 
-#include "launch/key_types.hpp"
 #include "launch/nearest.hpp"
+#include "launch/toml_value.hpp"
+#include "trainer/settings/key_types.hpp"
+#include "trainer/settings/keys.hpp"
 
 #include <algorithm>
 #include <array>
-#include <list>
 #include <set>
 
 namespace onebatch::launch {
@@ -21,9 +22,9 @@ constexpr std::array k_either = {Either{"run.epochs", "run.max_steps"}, Either{"
 
 constexpr std::size_t k_longest_config = std::size_t{1} << 20;
 
-// One value that was given: its node, and where it stands.
+// One value that was given, and where it stands.
 struct Given {
-  const toml::node* node;
+  ConfigValue value;
   std::string origin;
   std::string place;
   unsigned line;
@@ -36,12 +37,11 @@ class Loader {
   void read_file(const std::string& text) {
     if (text.size() > k_longest_config) return complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
     try {
-      file_ = toml::parse(text, name_);
+      walk(toml::parse(text, name_), "", false);
     } catch (const toml::parse_error& error) {
       const auto begin = error.source().begin;
-      return complain(place(begin), std::string(error.description()), begin.line);
+      complain(place(begin), std::string(error.description()), begin.line);
     }
-    walk(file_, "", false);
   }
 
   void read_assignment(const std::string& assignment) {
@@ -62,13 +62,13 @@ class Loader {
       command_line_wins(one, other);
       command_line_wins(other, one);
     }
-    for (const ConfigKey& key : config_keys()) {
+    for (const Key& key : keys_) {
       const auto found = given_.find(key.path);
       // The validation set inherits what the training set was given, so it begins as its copy.
       if (key.path == "data.validation.kind" && has_validation_) loaded_.configuration.data.validation = loaded_.configuration.data.train;
       if (found == given_.end()) continue;
       const Given& given = found->second;
-      const Complaint complaint = key.read(*given.node, loaded_.configuration);
+      const Complaint complaint = key.read(given.value, loaded_.configuration);
       if (!complaint.empty()) complain(given.place, key.path + ": " + complaint, given.line);
       loaded_.origins[key.path] = given.origin;
     }
@@ -85,11 +85,10 @@ class Loader {
 
   bool parse_assignment(const std::string& line) {
     try {
-      assignments_.push_back(toml::parse(line));
+      walk(toml::parse(line), "", true);
     } catch (const toml::parse_error&) {
       return false;
     }
-    walk(assignments_.back(), "", true);
     return true;
   }
 
@@ -110,8 +109,8 @@ class Loader {
   void note(const std::string& path, const toml::node& node, bool from_command_line) {
     const auto begin = node.source().begin;
     if (path.starts_with("data.validation.")) has_validation_ = true;
-    given_[path] = from_command_line ? Given{&node, k_command_line, "--set " + path, 0}
-                                     : Given{&node, name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
+    given_[path] = from_command_line ? Given{value_of(node), k_command_line, "--set " + path, 0}
+                                     : Given{value_of(node), name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
   }
 
   void unknown(const std::string& path, const toml::node& node, bool from_command_line) {
@@ -119,14 +118,8 @@ class Loader {
     const std::string where = from_command_line ? "--set " + path : place(begin);
     const unsigned line = from_command_line ? 0 : begin.line;
     if (path == "data.workers" || path == "data.validation.workers") return workers(path, node, where, line);
-    const auto& future = future_keys();
-    const bool section = std::any_of(future.begin(), future.end(), [&](const std::string& key) { return key.starts_with(path + "."); });
-    if (section && node.is_table()) return walk(*node.as_table(), path + ".", from_command_line);
-    if (section || std::find(future.begin(), future.end(), path) != future.end()) {
-      return complain(where, path + ": is not in this version; leave it out", line);
-    }
     std::vector<std::string> known = sections();
-    for (const ConfigKey& key : config_keys()) known.push_back(key.path);
+    for (const Key& key : keys_) known.push_back(key.path);
     const auto meant = nearest(path, known);
     complain(where, path + ": no such key" + (meant ? "; did you mean " + *meant + "?" : ""), line);
   }
@@ -140,23 +133,21 @@ class Loader {
       complain(where, message, line);
   }
 
-  static std::vector<std::string> sections() {
+  std::vector<std::string> sections() const {
     std::set<std::string> names;
-    for (const ConfigKey& key : config_keys()) {
+    for (const Key& key : keys_) {
       for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1))
         names.insert(key.path.substr(0, dot));
     }
     return {names.begin(), names.end()};
   }
 
-  static bool is_section(const std::string& path) {
-    const auto& keys = config_keys();
-    return std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.path.starts_with(path + "."); });
+  bool is_section(const std::string& path) const {
+    return std::ranges::any_of(keys_, [&](const Key& key) { return key.path.starts_with(path + "."); });
   }
 
-  static bool is_key(const std::string& path) {
-    const auto& keys = config_keys();
-    return std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.path == path; });
+  bool is_key(const std::string& path) const {
+    return std::ranges::any_of(keys_, [&](const Key& key) { return key.path == path; });
   }
 
   std::string place(const toml::source_position& position) const {
@@ -169,8 +160,7 @@ class Loader {
 
   std::string name_;
   LoadedConfig& loaded_;
-  toml::table file_;
-  std::list<toml::table> assignments_;  // nodes are pointed at
+  const std::vector<Key> keys_ = configuration_keys();
   std::map<std::string, Given> given_;
   bool has_validation_ = false;
 };
@@ -197,7 +187,7 @@ std::string mistakes_text(const std::vector<ConfigMistake>& mistakes) {
 std::string resolved_config(const LoadedConfig& loaded) {
   std::string text = "# The configuration of this run: every key, and where its value came from.\n";
   std::string section;
-  for (const ConfigKey& key : config_keys()) {
+  for (const Key& key : configuration_keys()) {
     const std::size_t dot = key.path.rfind('.');
     const std::string in = key.path.substr(0, dot);
     if (in == "data.validation" && !loaded.configuration.data.validation) continue;

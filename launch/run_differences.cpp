@@ -1,16 +1,15 @@
 #include "launch/run_differences.hpp"
 
-#include "launch/config_keys.hpp"
 #include "launch/config_loader.hpp"
 #include "launch/plan_command.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/settings/keys.hpp"
 
 namespace onebatch::launch {
 namespace {
 
-std::string shown(const ConfigKey& key, const Configuration& configuration) {
-  const bool of_validation = key.path.starts_with("data.validation.");
-  const std::string text = of_validation && !configuration.data.validation ? "" : key.show(configuration);
+std::string shown(const Key& key, const Configuration& configuration) {
+  const std::string text = key.show(configuration);
   return text.empty() ? "not set" : text;
 }
 
@@ -22,9 +21,8 @@ RunDifferences compare_with_saved(const std::filesystem::path& config_file, cons
     const LoadedConfig saved = load_config(read_file(config_file.string()), config_file.string(), {});
     if (!saved.mistakes.empty()) differences.unreadable = saved.mistakes.front().place + ": " + saved.mistakes.front().message;
     differences.saved_name = saved.configuration.run.name;
-    for (const ConfigKey& key : config_keys()) {
-      if (key.path == "checkpoint.resume" || key.path == "run.output_dir" || (key.path == "run.name" && differences.saved_name.empty()))
-        continue;
+    for (const Key& key : configuration_keys()) {
+      if (!includes(key.about.changes, Changes::result)) continue;
       const std::string before = shown(key, saved.configuration);
       const std::string after = shown(key, now);
       if (before != after) differences.keys.push_back(key.path + ": " + before + " -> " + after);

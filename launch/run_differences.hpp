@@ -19,7 +19,7 @@ struct RunDifferences {
   [[nodiscard]] std::string text() const;
 };
 
-/// Key by key, but for checkpoint.resume and run.output_dir. `config_file` is a run's config.toml.
+/// Of the keys that change the result. `config_file` is a run's config.toml.
 RunDifferences compare_with_saved(const std::filesystem::path& config_file, const Configuration& now);
 
 }  // namespace onebatch::launch

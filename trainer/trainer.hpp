@@ -9,4 +9,6 @@
 #include "trainer/events/event_stream.hpp"
 #include "trainer/plan/plan_report.hpp"
 #include "trainer/plan/planner.hpp"
+#include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/session.hpp"
+#include "trainer/settings/keys.hpp"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What the documents list is what the code has: configuration keys, notes, exit codes."""
+import argparse
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -21,19 +23,29 @@ def differences(what, documented, real):
     ]
 
 
-def keys_of_code():
-    source = text("launch/config_keys.cpp").split("future_keys()")[0] + text("launch/special_keys.cpp") + text("launch/simulate_key.cpp")
-    plain = set(re.findall(r'"((?:%s)\.[a-z_]+)"' % "|".join(
-        ["run", "batch", r"data\.augment", "model", "loss", "optimizer", "schedule", "precision", "batch_norm", "memory", "probe", "comm", "checkpoint", "verify", "log", "simulate"]), source))
-    prefixes = set(re.findall(r'dataset_keys\("([a-z.]+)"', source))
-    members = set(re.findall(r'prefix \+ "([a-z_]+)"', source))
-    return plain | {prefix + member for prefix in prefixes for member in members}
+KEYS = "docs/configuration.md"
+ROW = re.compile(r"^\| `([a-z_]+(?:\.[a-z_]+)+)` \|.*$", re.M)
 
 
-def check_keys():
-    documented = set(re.findall(r"^\| `([a-z_]+(?:\.[a-z_]+)+)` \|", text("docs/configuration.md"), re.M))
-    real = keys_of_code()
-    return (["no configuration keys were found"] if len(real) < 40 else []) + differences("key", documented, real)
+def rows_of_program(program):
+    """Key: its row, as the program describes it."""
+    said = subprocess.run([program, "info", "--keys"], text=True, capture_output=True, check=True).stdout
+    return {match.group(1): match.group(0) for match in ROW.finditer(said)}
+
+
+def check_keys(program):
+    """Every key of the program has its row in the tables, and no other has one."""
+    real = rows_of_program(program)
+    documented = {match.group(1): match.group(0) for match in ROW.finditer(text(KEYS))}
+    changed = [f"key {name}: {KEYS} says otherwise than the program: mend it by --write" for name in sorted(real.keys() & documented.keys())
+               if real[name] != documented[name]]
+    return (["no configuration keys were found"] if len(real) < 40 else []) + differences("key", documented.keys(), real.keys()) + changed
+
+
+def write_keys(program):
+    """Puts the program's rows in the place of those that the tables have."""
+    real = rows_of_program(program)
+    (ROOT / KEYS).write_text(ROW.sub(lambda match: real.get(match.group(1), match.group(0)), text(KEYS)))
 
 
 def check_notes():
@@ -66,8 +78,8 @@ def check_exit_codes():
     return differences("exit code", documented, set(re.findall(r"= (\d+)", block)))
 
 
-def test_the_keys_of_the_documents_are_those_of_the_code():
-    assert check_keys() == []
+def test_the_keys_of_the_documents_are_those_of_the_program(request):
+    assert check_keys(request.config.getoption("--program")) == []
 
 
 def test_every_note_that_is_cited_is_written():
@@ -82,7 +94,21 @@ def test_the_exit_codes_of_the_documents_are_those_of_the_code():
     assert check_exit_codes() == []
 
 
-if __name__ == "__main__":  # ./dev lint and people, without pytest
-    found = check_keys() + check_notes() + check_places() + check_exit_codes()
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/onebatch", help="onebatch, whose keys are compared")
+    parser.add_argument("--write", action="store_true", help="mend the rows of the tables")
+    arguments = parser.parse_args()
+    if arguments.write:
+        write_keys(arguments.program)
+    found = check_notes() + check_places() + check_exit_codes()
+    if arguments.program.exists():
+        found += check_keys(arguments.program)
+    else:
+        print(f"the keys were not compared: there is no {arguments.program}")
     print("\n".join(found) if found else "the documents hold")
-    sys.exit(1 if found else 0)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":  # ./dev lint and people, without pytest
+    sys.exit(main())

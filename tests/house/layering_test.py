@@ -8,9 +8,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 OURS_ALLOWED = {"comm": ("comm/",), "trainer": ("trainer/", "comm/"), "launch": ("launch/", "trainer/", "comm/")}
-# The folders of trainer/ from the top floor down: one includes only those of lower floors. Beside them lies trainer.hpp, for library users.
+# The folders of trainer/ from the top floor down: one includes only those of lower floors. Beside them lie headers for library users.
 FLOORS = (("run",), ("verify",), ("probe", "checkpoint"), ("step",), ("replica",), ("graph", "optim", "batch_norm"), ("gradients",), ("models",), ("data",), ("events",),
-          ("documents", "plan/elsewhere"), ("device", "plan"), ("io",), ("base",))
+          ("documents", "plan/elsewhere"), ("device", "plan"), ("io",), ("settings",), ("base",))
+FOR_LIBRARY_USERS = {"trainer/trainer.hpp", "trainer/kinds.hpp"}
 OTHER_PROGRAMS = {"comm/stacks_main.cpp"}  # whose only words are their answer
 SPEAKS = re.compile(r"\bfmt::print\b|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|fprintf|puts|fputs|perror)\(")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -36,6 +37,8 @@ def pure_sources():
     for cmake in (ROOT / "trainer").rglob("sources.cmake"):
         for block in re.findall(r"target_sources\(onebatch_pure PRIVATE ([^)]*)\)", cmake.read_text()):
             found += [ROOT / "trainer" / name for name in block.split()]
+        for folder, names in re.findall(r"onebatch_add_kinds\(onebatch_pure (\w+) \w+ ([^)]*)\)", cmake.read_text()):
+            found += [ROOT / "trainer" / folder / f"{name}.cpp" for name in names.split()]
     return found
 
 
@@ -62,7 +65,7 @@ def floor_problems(includes_of):
     height = {folder: -number for number, floor in enumerate(FLOORS) for folder in floor}
     problems = []
     for file, names in includes_of.items():
-        if file == "trainer/trainer.hpp":
+        if file in FOR_LIBRARY_USERS:
             continue
         folder = folder_of(file)
         if folder not in height:

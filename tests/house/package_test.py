@@ -28,24 +28,48 @@ def build(request):
 
 
 @pytest.fixture(scope="module")
-def trained_by_the_library(cmake, build, tmp_path_factory):
-    """find_package(onebatch), #include <onebatch/trainer.hpp>: what the program says that trains, and the folder that it trains in."""
-    prefix, built, scratch = (tmp_path_factory.mktemp(name) for name in ("prefix", "example", "scratch"))
+def example(cmake, build, tmp_path_factory):
+    """find_package(onebatch), #include <onebatch/trainer.hpp>: where the programs lie that are built so."""
+    prefix, built = (tmp_path_factory.mktemp(name) for name in ("prefix", "example"))
     run(cmake, "--install", build, "--prefix", prefix)
     run(cmake, "-G", "Ninja", "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     run(cmake, "--build", built)
-    return run(built / "train_digits", ROOT / "data/digits", cwd=scratch), scratch
+    return built
 
 
-def test_a_program_with_the_library_trains(trained_by_the_library):
-    said, _ = trained_by_the_library
+def test_a_program_with_the_library_trains_and_writes_nothing_without_a_run_folder(example, tmp_path):
+    said = run(example / "train_digits", ROOT / "data/digits", cwd=tmp_path)
     assert "epoch 2: validation loss" in said
     assert "30 steps" in said
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_session_without_a_run_folder_writes_nothing(trained_by_the_library):
-    _, scratch = trained_by_the_library
-    assert list(scratch.iterdir()) == []
+@pytest.fixture(scope="module")
+def said_of_own_kinds(example, tmp_path_factory):
+    """What a program says that trains with a model, data, an optimizer and a schedule of its own, and listens by a sink of its own."""
+    return run(example / "train_own_kinds", cwd=tmp_path_factory.mktemp("own_kinds"))
+
+
+def test_a_program_trains_with_kinds_of_its_own(said_of_own_kinds):
+    assert "100 steps" in said_of_own_kinds
+    assert float(said_of_own_kinds.split("accuracy ")[1].split()[0]) > 0.8
+
+
+def test_the_keys_of_a_programs_own_kinds_are_described_and_checked(said_of_own_kinds):
+    assert "model.waist: write a whole number from 1 to 4096" in said_of_own_kinds
+    assert "schedule.period: triangle: steps" in said_of_own_kinds
+
+
+def test_a_programs_own_sink_hears_of_the_run(said_of_own_kinds):
+    assert "best epoch" in said_of_own_kinds
+
+
+def test_a_kind_or_a_sink_of_ones_own_is_one_file_and_a_line_in_a_list():
+    """No other file of the program names one."""
+    own = ROOT / "examples/library"
+    build_list = (own / "CMakeLists.txt").read_text().splitlines()
+    for file in (*own.glob("kinds/*.cpp"), *own.glob("sinks/*.cpp")):
+        assert sum(f"{file.parent.name}/{file.name}" in line for line in build_list) == 1
 
 
 @pytest.fixture(scope="module")

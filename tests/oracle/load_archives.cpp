@@ -1,7 +1,7 @@
 // Loads TorchScript archives as the program does. A line for each file: what came of it, and a digest of all its tensors, which are read.
 #include "trainer/base/error.hpp"
 #include "trainer/io/named_tensors.hpp"
-#include "trainer/models/trainable_module.hpp"
+#include "trainer/models/torchscript.hpp"
 
 #include <iostream>
 

@@ -17,14 +17,14 @@
 namespace onebatch {
 namespace {
 
-Configuration configuration_of(ModelKind kind) {
+Configuration configuration_of(const std::string& kind) {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
-  c.data.train.shape = kind == ModelKind::mlp ? std::vector<std::int64_t>{40} : std::vector<std::int64_t>{3, 16, 16};
+  c.data.train.kind = "synthetic";
+  c.data.train.shape = kind == "mlp" ? std::vector<std::int64_t>{40} : std::vector<std::int64_t>{3, 16, 16};
   c.data.train.size = 200;
   c.model.kind = kind;
   c.model.hidden = {64, 48, 32};
-  c.model.dropout = kind == ModelKind::mlp ? 0.3 : 0.0;  // keyed by sample: halves drop the same
+  c.model.dropout = kind == "mlp" ? 0.3 : 0.0;  // keyed by sample: halves drop the same
   c.model.depth = 8;
   c.model.stem = ResNetStem::cifar;
   c.batch.global_batch_size = 96;
@@ -74,7 +74,7 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
 }
 
 TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) {
-  make(configuration_of(ModelKind::mlp));
+  make(configuration_of("mlp"));
   for (const std::vector<MicroBatchRun>& micro_batches :
        {std::vector<MicroBatchRun>{{96, 1}}, std::vector<MicroBatchRun>{{16, 2}, {64, 1}}}) {
     const std::int64_t needed = need(micro_batches);
@@ -110,7 +110,7 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
 
 TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
   for (const BatchNormMode mode : {BatchNormMode::local, BatchNormMode::sync, BatchNormMode::exact}) {
-    Configuration c = configuration_of(ModelKind::resnet);
+    Configuration c = configuration_of("resnet");
     c.batch_norm.mode = mode;
     make(c, {.memory_bytes = 0, .slowdown = 2.0, .changes = {}, .step_seconds = {{1, 0.1}, {32, 0.2}, {64, 0.3}}});
     double least = std::numeric_limits<double>::infinity();
@@ -121,7 +121,7 @@ TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
 }
 
 TEST_F(AccumulationTest, a_probe_gets_the_error_itself) {
-  make(configuration_of(ModelKind::mlp));
+  make(configuration_of("mlp"));
   const std::int64_t needed = need({{96, 1}});
   budget().set_limit_bytes(budget().current_bytes() + needed / 2);
   try {
@@ -133,7 +133,7 @@ TEST_F(AccumulationTest, a_probe_gets_the_error_itself) {
 }
 
 TEST_F(AccumulationTest, batch_statistics_are_not_split) {
-  make(configuration_of(ModelKind::resnet));
+  make(configuration_of("resnet"));
   const std::int64_t needed = need({{96, 1}});
   budget().set_limit_bytes(budget().current_bytes() + needed / 2);
   try {
@@ -145,7 +145,7 @@ TEST_F(AccumulationTest, batch_statistics_are_not_split) {
 }
 
 TEST_F(AccumulationTest, frozen_batch_statistics_are) {
-  Configuration c = configuration_of(ModelKind::resnet);
+  Configuration c = configuration_of("resnet");
   c.batch_norm.frozen = true;
   make(c);
   const std::int64_t needed = need({{96, 1}});
@@ -159,7 +159,7 @@ TEST_F(AccumulationTest, frozen_batch_statistics_are) {
 }
 
 TEST_F(AccumulationTest, where_not_one_sample_fits_that_is_said) {
-  make(configuration_of(ModelKind::mlp));
+  make(configuration_of("mlp"));
   replica_->gradients.begin_step();
   budget().set_limit_bytes(budget().current_bytes() + 64);
   EXPECT_THROW(accumulate({{96, 1}}), DoesNotFitError);

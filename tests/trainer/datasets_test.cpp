@@ -30,7 +30,7 @@ std::vector<std::int64_t> first(std::int64_t count) {
 
 DatasetConfiguration synthetic() {
   DatasetConfiguration configuration;
-  configuration.kind = DataKind::synthetic;
+  configuration.kind = "synthetic";
   configuration.shape = {3, 5};
   configuration.size = 2000;
   configuration.num_classes = 7;
@@ -93,7 +93,7 @@ class TensorFileTest : public ::testing::Test {
                                     {"labels", at::arange(-5, 7, at::kLong).view({3, 4})},
                                     {"weights", at::ones({3, 4})},
                                     {"image", at::zeros({3, 2, 2}, at::kHalf)}});
-    configuration_.kind = DataKind::safetensors;
+    configuration_.kind = "safetensors";
     configuration_.path = (folder_ / "data").string();
     configuration_.inputs = {"words", "image"};
     configuration_.target = "labels";
@@ -157,7 +157,7 @@ TEST_F(TensorFileTest, a_file_that_is_not_there_is_named) {
 DatasetConfiguration file_of(const testing::ScratchFolder& folder, const std::vector<NamedTensor>& tensors) {
   save_tensors(folder / "data", tensors);
   DatasetConfiguration configuration;
-  configuration.kind = DataKind::safetensors;
+  configuration.kind = "safetensors";
   configuration.path = (folder / "data").string();
   return configuration;
 }

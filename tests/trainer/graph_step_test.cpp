@@ -115,11 +115,11 @@ class WeightedModule final : public TrainableModule {
 
 Configuration configuration_of(BatchNormMode mode, Precision precision) {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
+  c.data.train.kind = "synthetic";
   c.data.train.shape = {3, 8, 8};
   c.data.train.size = 300;
   c.batch.global_batch_size = 100;
-  c.optimizer.kind = OptimizerKind::sgd;
+  c.optimizer.kind = "sgd";
   c.batch_norm.mode = mode;
   c.loss.class_weights = {1, 2, 1, 0.5, 1, 1, 3, 1, 1, 1};
   c.precision.parameters = c.precision.compute = precision;

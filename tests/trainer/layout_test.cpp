@@ -79,7 +79,7 @@ TEST(LayoutTest, what_no_backward_adds_lands_on_the_same_elements) {
 
 OptimizerConfiguration momentum() {
   OptimizerConfiguration c;
-  c.kind = OptimizerKind::sgd;
+  c.kind = "sgd";
   c.momentum = 0.9;
   c.weight_decay = 0.0;
   return c;

@@ -84,7 +84,7 @@ TEST(LossTest, a_label_without_a_class_is_the_users_to_mend) {
 
 TEST(LossTest, squared_error_is_a_sum_over_samples) {
   LossConfiguration configuration;
-  configuration.kind = LossKind::mse;
+  configuration.kind = "mse";
   const Loss loss(configuration, 3);
   // One-hot targets {0,1,0} and {0,0,1}: squares 1+1+.25 and 1+0+4, each a mean over three outputs.
   EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(), (2.25 + 5.0) / 3.0, 1e-14);
@@ -130,7 +130,7 @@ TEST(LossTest, shapes_that_fit_in_two_ways_are_refused) {
 // Of the weighted mean over the whole batch, sum(w e^2) / sum(w): PyTorch's mse_loss with a weight.
 TEST(LossTest, squared_errors_have_weights) {
   LossConfiguration configuration;
-  configuration.kind = LossKind::mse;
+  configuration.kind = "mse";
   const Loss loss(configuration, 3);
   const at::Tensor made = at::tensor({1.0, 2.0, 4.0, 8.0}, at::kDouble).view({2, 2});
   const at::Tensor targets = at::tensor({0.0, 1.0, 1.0, 10.0}, at::kDouble).view({2, 2});
@@ -153,7 +153,7 @@ TEST(LossTest, squared_errors_have_weights) {
 
 TEST(LossTest, squared_errors_need_one_shape) {
   LossConfiguration configuration;
-  configuration.kind = LossKind::mse;
+  configuration.kind = "mse";
   const Loss loss(configuration, 3);
   try {
     static_cast<void>(loss.sum(at::zeros({4, 1}), at::zeros({4})));

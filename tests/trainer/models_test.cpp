@@ -12,7 +12,7 @@ namespace {
 
 ModelRequest resnet(std::int64_t depth, ResNetStem stem) {
   ModelRequest request;
-  request.configuration.kind = ModelKind::resnet;
+  request.configuration.kind = "resnet";
   request.configuration.depth = depth;
   request.configuration.stem = stem;
   request.sample_shape = {3, 32, 32};

@@ -50,14 +50,14 @@ class Trainee {
  private:
   static Configuration configuration() {
     Configuration c;
-    c.data.train.kind = DataKind::synthetic;
+    c.data.train.kind = "synthetic";
     c.data.train.shape = {3, 16, 16};
     c.data.train.size = 200;
-    c.model.kind = ModelKind::resnet;
+    c.model.kind = "resnet";
     c.model.depth = 8;
     c.model.stem = ResNetStem::cifar;
     c.batch.global_batch_size = k_batch;
-    c.optimizer.kind = OptimizerKind::sgd;
+    c.optimizer.kind = "sgd";
     c.optimizer.momentum = 0.9;
     c.precision.parameters = c.precision.compute = Precision::float64;
     return c;

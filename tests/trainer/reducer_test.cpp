@@ -141,7 +141,7 @@ TEST(ReducerWireTest, bfloat16_rounds_what_travels_and_nothing_else) {
 
 Configuration small_configuration() {
   Configuration c;
-  c.data.train.kind = DataKind::synthetic;
+  c.data.train.kind = "synthetic";
   c.data.train.shape = {20};
   c.data.train.size = 64;
   c.model.hidden = {30, 30};

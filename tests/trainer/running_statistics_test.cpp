@@ -44,7 +44,7 @@ class Trainee {
  public:
   explicit Trainee(BatchNormMode mode, bool frozen = false) {
     Configuration c;
-    c.data.train.kind = DataKind::synthetic;
+    c.data.train.kind = "synthetic";
     c.data.train.shape = {3};
     c.data.train.size = 8;
     c.batch_norm.mode = mode;

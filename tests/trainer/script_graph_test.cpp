@@ -2,7 +2,7 @@
 #include "trainer/models/script_graph.hpp"
 
 #include "trainer/graph/watched_calls.hpp"
-#include "trainer/models/trainable_module.hpp"
+#include "trainer/models/torchscript.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace onebatch {
@@ -15,13 +17,8 @@ enum class DeviceChoice { automatic, cuda, cpu };
 enum class Determinism { off, on, bitwise };
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
-enum class DataKind { idx, safetensors, synthetic };
-enum class ModelKind { mlp, resnet, torchscript };
 enum class ResNetStem { imagenet, cifar };
-enum class LossKind { cross_entropy, mse, model };
 enum class NormalizeBy { samples, tokens };
-enum class OptimizerKind { adamw, adam, sgd };
-enum class ScheduleKind { constant, linear, cosine, step };
 enum class Precision { float32, float64, bfloat16, float16 };
 enum class BatchNormMode { local, sync, exact };
 enum class Recompute { off, automatic, on };
@@ -31,6 +28,9 @@ enum class CommBackend { automatic, nccl, mpi };
 enum class Overlap { automatic, on, off };
 enum class ReduceType { parameters, bfloat16 };
 enum class ResumeMode { automatic, never, path };
+
+/// What a kind brings that is registered from elsewhere, by the key's name; see trainer/settings/option.hpp.
+using Options = std::map<std::string, std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>>>;
 
 struct RunConfiguration {
   std::string name;  // the folder below output_dir; empty = the configuration file's stem
@@ -52,7 +52,7 @@ struct BatchConfiguration {
 
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
-  DataKind kind = DataKind::idx;
+  std::string kind = "idx";                         // or "safetensors", "synthetic", or one that was registered
   std::string path;                                 // idx: folder with train-*/t10k-* files; safetensors: the file
   std::vector<std::string> inputs = {"x"};          // safetensors: names of tensors [samples, ...]
   std::string target = "y";                         // safetensors: likewise; empty = none
@@ -62,6 +62,7 @@ struct DatasetConfiguration {
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
   std::int64_t workers = 0;
+  Options options;  // of a kind that was registered
 };
 
 /// Of training images, by sample.
@@ -77,7 +78,7 @@ struct DataConfiguration {
 };
 
 struct ModelConfiguration {
-  ModelKind kind = ModelKind::mlp;
+  std::string kind = "mlp";                       // or "resnet", "torchscript", or one that was registered
   std::string path;                               // torchscript: the file
   std::string weights;                            // safetensors to start from
   std::vector<std::int64_t> hidden = {512, 512};  // mlp
@@ -85,14 +86,16 @@ struct ModelConfiguration {
   std::int64_t depth = 18;                        // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)
   ResNetStem stem = ResNetStem::imagenet;
   std::int64_t num_classes = 0;  // 0 = the data's
+  Options options;               // of a kind that was registered
 };
 
 struct LossConfiguration {
-  LossKind kind = LossKind::cross_entropy;
+  std::string kind = "cross_entropy";  // or "mse", "model", or one that was registered
   double label_smoothing = 0.0;
   std::int64_t ignore_index = -100;
   std::vector<double> class_weights;
   NormalizeBy normalize_by = NormalizeBy::tokens;  // what the sum is divided by: labels that count, or samples that have one
+  Options options;                                 // of a kind that was registered
 };
 
 /// Options of some parameters; a parameter belongs to the first group that matches its name.
@@ -103,7 +106,7 @@ struct ParameterGroup {
 };
 
 struct OptimizerConfiguration {
-  OptimizerKind kind = OptimizerKind::adamw;
+  std::string kind = "adamw";  // or "adam", "sgd", or one that was registered
   double lr = 1e-3;
   double weight_decay = 0.0;
   std::array<double, 2> betas = {0.9, 0.999};
@@ -113,14 +116,16 @@ struct OptimizerConfiguration {
   std::vector<ParameterGroup> groups;
   std::optional<double> max_grad_norm;   // none = no clipping
   std::optional<double> max_grad_value;  // of each element
+  Options options;                       // of a kind that was registered
 };
 
 struct ScheduleConfiguration {
-  ScheduleKind kind = ScheduleKind::constant;
+  std::string kind = "constant";  // or "linear", "cosine", "step", or one that was registered
   std::int64_t warmup_steps = 0;
   double final_lr_fraction = 0.0;  // linear, cosine: lr at the end over lr at the top
   std::int64_t step_size = 0;      // step: optimizer steps between two cuts
   double gamma = 0.1;              // step: the cut
+  Options options;                 // of a kind that was registered
 };
 
 struct PrecisionConfiguration {

@@ -2,7 +2,8 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/transfer.hpp"
-#include "trainer/data/datasets.hpp"
+#include "trainer/data/count_samples.hpp"
+#include "trainer/data/dataset_kind.hpp"
 
 namespace onebatch {
 
@@ -38,12 +39,17 @@ std::vector<std::int64_t> Dataset::costliest(std::int64_t count) const {
 
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
                                       std::optional<std::int64_t> ignored) {
-  switch (configuration.kind) {
-    case DataKind::idx: return open_idx_dataset(configuration.path, split, ignored);
-    case DataKind::safetensors: return open_safetensors_dataset(configuration, ignored);
-    case DataKind::synthetic: return make_synthetic_dataset(configuration, split, seed);
+  return chosen_kind<DatasetKind>(configuration).open(configuration, {split, seed, ignored});
+}
+
+std::optional<std::int64_t> count_samples(const DatasetConfiguration& data) {
+  const DatasetKind& kind = chosen_kind<DatasetKind>(data);
+  if (!kind.count_samples) return std::nullopt;
+  try {
+    return kind.count_samples(data);
+  } catch (const UserError&) {
+    return std::nullopt;
   }
-  throw UserError("data.kind is not one that this program knows");
 }
 
 }  // namespace onebatch

@@ -1,6 +1,6 @@
 // Images and labels in IDX files, as MNIST's: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…; plain or gzip.
 #include "trainer/base/error.hpp"
-#include "trainer/data/datasets.hpp"
+#include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/idx.hpp"
 
 #include <ATen/ops/empty.h>
@@ -89,8 +89,7 @@ class IdxDataset final : public Dataset {
   std::optional<LabelRange> labels_;
 };
 
-}  // namespace
-
+// Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].
 std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split, std::optional<std::int64_t> ignored) {
   // Scale and classes are the training files', whichever split is asked for: both must mean the same to a model.
   Labelled train = read_pair(folder, "train");
@@ -105,6 +104,23 @@ std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, S
                     ", the train labels only to " + std::to_string(num_classes - 1));
   }
   return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes, validated);
+}
+
+}  // namespace
+
+DatasetKind idx_dataset_kind() {
+  DatasetKind kind;
+  kind.name = "idx";
+  kind.check = [](const DatasetConfiguration& data, const CheckRequest& request) {
+    if (data.path.empty()) request.complain("path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
+  };
+  kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
+    return open_idx_dataset(data.path, request.split, request.ignored);
+  };
+  kind.count_samples = [](const DatasetConfiguration& data) {
+    return read_idx(find_idx(data.path, "train-labels-idx1-ubyte"), 1).shape[0];
+  };
+  return kind;
 }
 
 }  // namespace onebatch

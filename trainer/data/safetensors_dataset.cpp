@@ -2,10 +2,11 @@
 // target, and sequences of unlike lengths in tensors that are padded to the longest.
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
-#include "trainer/data/datasets.hpp"
+#include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/io/safetensors.hpp"
 #include "trainer/io/tensor_file.hpp"
+#include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/empty.h>
 
@@ -218,10 +219,59 @@ class SafetensorsDataset final : public Dataset {
   std::int64_t num_classes_ = 0;
 };
 
+constexpr Changes k_both = Changes::result | Changes::probe;
+
+std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
+  using D = DatasetConfiguration;
+  return {
+      names_key(
+          {"inputs", k_both,
+           "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers arrive as int64, others "
+           "in the run's precision"},
+          &D::inputs),
+      text_key({"target", k_both,
+                "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a loss that needs none. "
+                "Whole numbers are class indices from 0, looked through before the first step"},
+               &D::target),
+      text_key({"weights", k_both,
+                "safetensors: how much each label (of squared errors: each number) counts, of the target's shape, finite and not negative; "
+                "the loss is divided by what they sum to over the global batch"},
+               &D::weights),
+      text_key({"lengths", k_both,
+                "safetensors: `[samples]`, of sequences that are padded to the longest: a global batch is cut to the longest in it (every "
+                "tensor whose second dimension is the first input's), as one batch would be. Where a few samples' losses and gradients, "
+                "tried in float64 before the first step, do not depend on how far they are padded, each micro-batch is cut to its own "
+                "longest; where they do (BatchNorm, means or squared errors over padding), that is said. The probe measures the longest"},
+               &D::lengths)};
+}
+
+void check_safetensors(const DatasetConfiguration& data, const CheckRequest& request) {
+  const auto& validation = request.configuration.data.validation;
+  if (data.path.empty()) request.complain("path", "is needed for data.kind = \"safetensors\": the file");
+  if (validation && validation->kind == "safetensors" && validation->path == data.path)
+    request.complain("validation.path", "is the training data's file: write another, or leave [data.validation] out");
+  if (data.target.empty() && !data.weights.empty()) request.complain("weights", "are the target's: write data.target");
+}
+
+std::int64_t samples_in_file(const DatasetConfiguration& data) {
+  for (const SafetensorsEntry& entry : read_safetensors_header(data.path).entries) {
+    if (entry.name == data.inputs.front() && !entry.shape.empty()) return entry.shape[0];
+  }
+  throw UserError(data.path + " holds no tensor \"" + data.inputs.front() + "\" of samples");
+}
+
 }  // namespace
 
-std::unique_ptr<Dataset> open_safetensors_dataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored) {
-  return std::make_unique<SafetensorsDataset>(configuration, ignored);
+DatasetKind safetensors_dataset_kind() {
+  DatasetKind kind;
+  kind.name = "safetensors";
+  kind.keys = safetensors_keys();
+  kind.check = check_safetensors;
+  kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
+    return std::make_unique<SafetensorsDataset>(data, request.ignored);
+  };
+  kind.count_samples = samples_in_file;
+  return kind;
 }
 
 }  // namespace onebatch

@@ -1,7 +1,8 @@
 // Samples that are a pure function of their index: for trials, tests and measurements without data.
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
-#include "trainer/data/datasets.hpp"
+#include "trainer/data/dataset_kind.hpp"
+#include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/empty.h>
 
@@ -70,8 +71,6 @@ class SyntheticDataset final : public Dataset {
   std::int64_t width_;
 };
 
-}  // namespace
-
 std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
   if (configuration.size < 1) throw UserError("data.size = " + std::to_string(configuration.size) + ": write 1 or more");
   if (configuration.num_classes < 1)
@@ -83,6 +82,29 @@ std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& conf
     width *= extent;
   }
   return std::make_unique<SyntheticDataset>(configuration, mix_bits(mix_bits(seed) + (split == Split::train ? 1 : 2)));
+}
+
+constexpr Changes k_both = Changes::result | Changes::probe;
+
+std::vector<KeyOf<DatasetConfiguration>> synthetic_keys() {
+  using D = DatasetConfiguration;
+  return {
+      integers_key({"shape", k_both, "synthetic: the shape of one sample", "", Elsewhere::ignored}, 1, &D::shape),
+      integer_key({"num_classes", k_both, "synthetic", "", Elsewhere::ignored}, 1, std::int64_t{1} << 31, &D::num_classes),
+      integer_key({"size", Changes::result, "synthetic: how many samples", "", Elsewhere::ignored}, 1, std::int64_t{1} << 40, &D::size)};
+}
+
+}  // namespace
+
+DatasetKind synthetic_dataset_kind() {
+  DatasetKind kind;
+  kind.name = "synthetic";
+  kind.keys = synthetic_keys();
+  kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
+    return make_synthetic_dataset(data, request.split, request.seed);
+  };
+  kind.count_samples = [](const DatasetConfiguration& data) { return data.size; };
+  return kind;
 }
 
 }  // namespace onebatch

@@ -4,11 +4,7 @@
 #include "trainer/base/formatted.hpp"
 #include "trainer/data/dataset.hpp"
 
-#include <ATen/core/Reduction.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/one_hot.h>
 #include <ATen/ops/tensor.h>
 
 #include <c10/util/accumulate.h>
@@ -54,7 +50,8 @@ std::string wrong_label(std::int64_t label, std::int64_t num_classes) {
          "; write model.num_classes = " + std::to_string(label + 1) + " or more, or mend the data";
 }
 
-Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes) : configuration_(configuration), num_classes_(num_classes) {
+Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes)
+    : configuration_(configuration), kind_(&chosen_kind<LossKind>(configuration)), num_classes_(num_classes) {
   const auto given = static_cast<std::int64_t>(configuration_.class_weights.size());
   if (given != 0 && given != num_classes) {
     throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " + std::to_string(num_classes) +
@@ -124,33 +121,16 @@ double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& 
   return configuration_.normalize_by == NormalizeBy::tokens ? sum : counted_samples;
 }
 
-at::Tensor Loss::squared_error(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const {
-  const bool classes = targets.scalar_type() == at::kLong;
-  const at::Tensor wanted = classes ? at::one_hot(targets, num_classes_).to(outputs.scalar_type()) : targets;
-  // PyTorch would spread [N, 1] against [N] to [N, N].
-  if (outputs.sizes() != wanted.sizes())
-    throw UserError("the model returns " + shape_text(outputs.sizes()) + " for targets " + shape_text(wanted.sizes()) +
-                    (classes ? " (whole numbers are class indices, one-hot; save others as floating-point numbers)" : "") +
-                    ": mean squared error needs the same shape; let the model return that, or save the target so, as "
-                    "y.unsqueeze(1) for one output");
-  const auto outputs_of_a_sample = static_cast<double>(c10::multiply_integers(outputs.sizes().slice(1)));
-  // Mean over a sample's outputs, sum over samples: PyTorch's "mean" of the whole batch after the division.
-  if (!weights.defined()) return at::mse_loss(outputs, wanted, at::Reduction::Sum).div(outputs_of_a_sample);
-  const at::Tensor each = at::mse_loss(outputs, wanted, at::Reduction::None);
-  const at::Tensor weighted = (classes ? each.mean(-1) : each).mul(weights).sum();
-  if (configuration_.normalize_by == NormalizeBy::tokens) return weighted;
-  return weighted.div(static_cast<double>(c10::multiply_integers(targets.sizes().slice(1))));
-}
-
 at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const {
-  if (!is_classification()) return squared_error(outputs, targets, weights);
-  std::optional<at::Tensor> class_weights;
-  if (class_weights_.defined()) class_weights = class_weights_.to(outputs.device(), outputs.scalar_type());
-  const auto [rows, labels] = by_label(outputs, targets);
-  const auto reduction = weights.defined() ? at::Reduction::None : at::Reduction::Sum;
-  const at::Tensor loss =
-      at::cross_entropy_loss(rows, labels, class_weights, reduction, configuration_.ignore_index, configuration_.label_smoothing);
-  return weights.defined() ? loss.mul(weights.flatten()).sum() : loss;
+  LossTensors tensors{outputs, targets, weights, {}, num_classes_};
+  if (is_classification()) {
+    const auto [rows, labels] = by_label(outputs, targets);
+    tensors.outputs = rows;
+    tensors.targets = labels;
+    if (weights.defined()) tensors.weights = weights.flatten();
+    if (class_weights_.defined()) tensors.class_weights = class_weights_.to(outputs.device(), outputs.scalar_type());
+  }
+  return kind_->sum(tensors, configuration_);
 }
 
 Loss::Correct Loss::count_correct(const at::Tensor& outputs, const at::Tensor& targets) const {

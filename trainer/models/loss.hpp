@@ -1,6 +1,7 @@
 // The loss as a sum and its weight, never a mean. See Note [Sum, then divide once].
 #pragma once
 
+#include "trainer/models/loss_kind.hpp"
 #include "trainer/models/model.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +21,11 @@ struct SeenShapes {
 
 /// Why a label is none of so many classes, in words that say what to write instead.
 std::string wrong_label(std::int64_t label, std::int64_t num_classes);
+
+/// What the chosen kind of loss is taken against.
+inline Targets targets_of(const LossConfiguration& loss) {
+  return chosen_kind<LossKind>(loss).targets;
+}
 
 class Loss {
  public:
@@ -48,8 +54,8 @@ class Loss {
   /// Tensors that the sum is made with, beside outputs and targets.
   [[nodiscard]] std::vector<NamedTensor> constants() const;
   /// Whether the model computes its loss itself.
-  [[nodiscard]] bool is_the_models() const { return configuration_.kind == LossKind::model; }
-  [[nodiscard]] bool is_classification() const { return configuration_.kind == LossKind::cross_entropy; }
+  [[nodiscard]] bool is_the_models() const { return kind_->targets == Targets::none; }
+  [[nodiscard]] bool is_classification() const { return kind_->targets == Targets::classes; }
 
  private:
   struct ByLabel {
@@ -58,9 +64,9 @@ class Loss {
   };
   [[nodiscard]] ByLabel by_label(const at::Tensor& outputs, const at::Tensor& targets) const;
   [[nodiscard]] double classification_weight(const at::Tensor& targets, const at::Tensor& weights) const;
-  [[nodiscard]] at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const;
 
   LossConfiguration configuration_;
+  const LossKind* kind_;
   std::int64_t num_classes_;
   std::optional<ClassLayout> layout_;
   at::Tensor class_weights_;  // float64, on the CPU; undefined where there are none

@@ -1,8 +1,11 @@
 // A multilayer perceptron: flatten, then Linear, ReLU and dropout per hidden layer, then Linear.
+#include "trainer/models/model_kind.hpp"
 #include "trainer/models/trainable_module.hpp"
+#include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/relu.h>
+#include <c10/util/accumulate.h>
 #include <torch/nn/modules/linear.h>
 
 namespace onebatch {
@@ -39,8 +42,19 @@ class Mlp final : public TrainableModule {
 
 }  // namespace
 
-std::shared_ptr<TrainableModule> make_mlp(const ModelConfiguration& configuration, std::int64_t num_features, std::int64_t num_classes) {
-  return std::make_shared<Mlp>(configuration, num_features, num_classes);
+ModelKind mlp_kind() {
+  constexpr Changes k_all = Changes::result | Changes::probe | Changes::run;
+  ModelKind kind;
+  kind.name = "mlp";
+  kind.keys = {integers_key({"hidden", k_all, "mlp: widths of the hidden layers"}, 1, &ModelConfiguration::hidden),
+               number_key({"dropout", k_all,
+                           "mlp; as in every model, the mask is a function of seed, step, layer and sample, the same under any plan"},
+                          {0.0, 0.999}, &ModelConfiguration::dropout)};
+  kind.make = [](const ModelRequest& request) {
+    const std::int64_t num_features = c10::multiply_integers(request.sample_shape);
+    return wrap_module(std::make_shared<Mlp>(request.configuration, num_features, classes_of(request)), request.freeze_batch_norm);
+  };
+  return kind;
 }
 
 }  // namespace onebatch

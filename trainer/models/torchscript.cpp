@@ -1,14 +1,17 @@
-// Modules saved from Python by torch.jit.script or torch.jit.trace, as models.
+#include "trainer/models/torchscript.hpp"
+
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/models/checked_files.hpp"
 #include "trainer/models/keyed_randomness.hpp"
+#include "trainer/models/model_kind.hpp"
 #include "trainer/models/script_archive.hpp"
 #include "trainer/models/script_graph.hpp"
 #include "trainer/models/script_tensors.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/models/torchscript_state.hpp"
 #include "trainer/models/trainable_module.hpp"
+#include "trainer/settings/key_types.hpp"
 
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -215,6 +218,25 @@ std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
     throw UserError("model.path = \"" + request.file + "\" cannot be read as TorchScript (" + first_line(error) +
                     "): save it in Python by torch.jit.script(model).save(path), or copy it anew");
   }
+}
+
+ModelKind torchscript_kind() {
+  ModelKind kind;
+  kind.name = "torchscript";
+  kind.keys = {text_key({"path", Changes::result | Changes::probe,
+                         "torchscript: a file saved in Python by `torch.jit.script(model).save(path)` or `torch.jit.trace`; its forward "
+                         "takes the data's inputs and returns the outputs, with the classes last (or second, as PyTorch's cross-entropy "
+                         "takes them). A module that was frozen for inference is refused"},
+                        &ModelConfiguration::path)};
+  kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
+    if (model.path.empty())
+      request.complain("path", "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
+  };
+  kind.make = [](const ModelRequest& request) {
+    return load_torchscript({request.configuration.path, request.freeze_batch_norm, request.returns_loss});
+  };
+  kind.notice = [](const ModelConfiguration& model) { return model.path + " is TorchScript: it is code, and runs with your rights"; };
+  return kind;
 }
 
 }  // namespace onebatch

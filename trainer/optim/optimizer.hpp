@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/gradients/flat_gradients.hpp"
+#include "trainer/optim/optimizer_kind.hpp"
 
 namespace onebatch {
 
@@ -16,23 +17,24 @@ class Optimizer {
   /// `touched` has one entry per parameter.
   void step(double lr, const std::vector<double>& touched);
 
-  /// Live tensors: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME" or "momentum_buffer.NAME", and "master.NAME".
+  /// Live tensors: "STATE.NAME" for each of the kind's states, and "master.NAME".
   [[nodiscard]] std::vector<NamedTensor> state() const;
 
  private:
-  struct Tensors {
-    std::vector<at::Tensor> parameters, gradients, first, second, steps;
-  };
-  [[nodiscard]] Tensors select(std::size_t group, const std::vector<double>& touched) const;
-  void update(const Tensors& tensors, double lr, double weight_decay) const;
-
-  OptimizerConfiguration configuration_;
+  [[nodiscard]] OptimizerTensors select(std::size_t group, const std::vector<double>& touched) const;
+  void update(const OptimizerTensors& tensors, const UpdateRates& rates) const;
   void copy_masters(const std::vector<double>& touched);
 
+  OptimizerConfiguration configuration_;
+  const OptimizerKind& kind_;
+  std::vector<OptimizerState> state_;
   std::vector<std::string> names_;
   std::vector<std::size_t> group_of_;  // each parameter's; the last is of those that no group matches
   std::vector<at::Tensor> copies_;     // the model's own, of those that have masters; else undefined
-  Tensors all_;
+  OptimizerTensors all_;
 };
+
+/// How many numbers it has for each of a parameter's.
+std::int64_t states_per_parameter(const OptimizerConfiguration& configuration);
 
 }  // namespace onebatch

@@ -97,8 +97,8 @@ class Borrowed {
 
 Configuration configuration_of(const BatchSizeRequest& request) {
   Configuration configuration;
-  configuration.loss.kind = LossKind::model;
-  configuration.optimizer.kind = OptimizerKind::adam;
+  configuration.loss.kind = "model";
+  configuration.optimizer.kind = "adam";
   for (const at::Tensor& parameter : request.module.parameters()) {
     if (parameter.scalar_type() == at::kDouble) configuration.precision.parameters = configuration.precision.compute = Precision::float64;
   }

@@ -26,7 +26,7 @@ class Subject {
       : data_(data),
         type_(scalar_type(configuration.precision.parameters)),
         validates_(configuration.data.validation.has_value()),
-        takes_targets_(configuration.loss.kind == LossKind::model),
+        takes_targets_(targets_of(configuration.loss) == Targets::none),
         seed_(configuration.run.seed),
         model_(make_model_for(configuration, data, c10::Device(c10::kCPU), type_)) {}
 

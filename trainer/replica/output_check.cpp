@@ -41,15 +41,15 @@ std::vector<Pair> telling_samples(const Dataset& data) {
 }  // namespace
 
 void check_targets(const LossConfiguration& loss, const Dataset& data, std::int64_t num_classes, const std::string& key) {
-  if (loss.kind == LossKind::model) return;
+  if (targets_of(loss) == Targets::none) return;
   const std::int64_t some = 0;
   const Batch first = data.gather({&some, 1}, at::kFloat);
   if (!first.targets.defined())
     throw UserError("loss.kind needs a target: write " + key + ".target, or loss.kind = \"model\" for a loss that needs none");
   if (first.targets.scalar_type() != at::kLong) {
-    if (loss.kind == LossKind::mse) return;
-    throw UserError(data.name_of(first.inputs.size()) +
-                    " holds floating-point numbers, but loss.kind = \"cross_entropy\" needs class indices: save whole numbers, or write "
+    if (targets_of(loss) == Targets::numbers) return;
+    throw UserError(data.name_of(first.inputs.size()) + " holds floating-point numbers, but loss.kind = \"" + loss.kind +
+                    "\" needs class indices: save whole numbers, or write "
                     "loss.kind = \"mse\"");
   }
   const auto range = data.labels();

@@ -33,7 +33,7 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
                            .sample_shape = data.sample_shape(),
                            .num_classes = data.num_classes(),
                            .freeze_batch_norm = configuration.batch_norm.frozen,
-                           .returns_loss = configuration.loss.kind == LossKind::model,
+                           .returns_loss = targets_of(configuration.loss) == Targets::none,
                            .seed = configuration.run.seed});
   model->move_to(device, type, at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
   return model;

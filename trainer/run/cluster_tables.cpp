@@ -6,6 +6,7 @@
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
+#include "trainer/settings/identity.hpp"
 
 #include <fmt/format.h>
 
@@ -19,50 +20,6 @@ std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int r
   return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
 }
 
-// What of the configuration memory and time depend on, and parameters' shapes do not tell.
-std::string identity_of_probe(const Configuration& c, const Dataset& data) {
-  std::string text;
-  const auto add = [&](const char* name, auto value) { text += std::string(name) + " " + std::to_string(value) + "\n"; };
-  add("batch", std::min(c.batch.global_batch_size, data.size()));
-  for (const std::int64_t size : c.batch.micro_batch_size) add("fixed", size);
-  add("model", static_cast<int>(c.model.kind));
-  add("dropout", c.model.dropout);
-  add("stem", static_cast<int>(c.model.stem));
-  add("loss", static_cast<int>(c.loss.kind));
-  add("clipping", c.optimizer.max_grad_norm || c.optimizer.max_grad_value ? 1 : 0);
-  add("compute", static_cast<int>(c.precision.compute));
-  add("tf32", c.precision.allow_tf32 ? 1 : 0);
-  add("deterministic", static_cast<int>(c.run.deterministic));
-  add("frozen", c.batch_norm.frozen ? 1 : 0);
-  add("statistics", static_cast<int>(c.batch_norm.mode));
-  add("recompute", static_cast<int>(c.memory.recompute));
-  add("segments", c.memory.segments);
-  text += "file " + c.model.path + "\n";
-  for (const SimulatedDevice& device : c.simulate) {
-    add("played sizes", device.step_seconds.size());
-    for (const auto& [size, seconds] : device.step_seconds) {
-      add("size", size);
-      add("takes", seconds);
-    }
-  }
-  const DatasetConfiguration& train = c.data.train;
-  if (train.kind == DataKind::safetensors) {
-    text += "data " + train.path + "; " + train.target + "; " + train.weights + "; " + train.lengths;
-    for (const std::string& name : train.inputs) text += "; " + name;
-    text += "\n";
-  }
-  add("search", static_cast<int>(c.probe.mode));
-  add("margin", c.probe.margin);
-  add("init_val", c.probe.init_val);
-  add("max_val", c.probe.max_val);
-  add("max_trials", c.probe.max_trials);
-  add("backend", static_cast<int>(c.comm.backend));
-  add("bucket", c.comm.bucket_cap_mb);
-  add("overlap", static_cast<int>(c.comm.overlap));
-  add("reduce", static_cast<int>(c.comm.reduce_dtype));
-  return text;
-}
-
 }  // namespace
 
 ProbeRequest ClusterTables::probe_request() const {
@@ -72,7 +29,7 @@ ProbeRequest ClusterTables::probe_request() const {
           .max_size = std::min(batch.global_batch_size, parts_.data.size()),
           .local_statistics = parts_.takes_local_statistics(),
           .recompute = parts_.configuration.memory.recompute,
-          .identity = identity_of_probe(parts_.configuration, parts_.data),
+          .identity = identity_of_probe(parts_.configuration) + "of " + std::to_string(parts_.data.size()) + " samples\n",
           .cache_folder = ProbeCache::default_folder()};
 }
 

@@ -11,6 +11,7 @@
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/run/not_finite.hpp"
+#include "trainer/settings/identity.hpp"
 #include "trainer/step/evaluation.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/verify/at_start.hpp"
@@ -279,13 +280,7 @@ void TrainingLoop::resume() {
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
-  std::string differences;
-  for (const auto& [key, value] : run_identity(parts_.configuration, parts_.data)) {
-    const auto found = saved.identity.find(key);
-    if (found == saved.identity.end() || found->second != value) {
-      differences += "\n  " + key + " is " + value + ", the checkpoint has " + (found == saved.identity.end() ? "none" : found->second);
-    }
-  }
+  const std::string differences = identity_differences(saved.identity, run_identity(parts_.configuration, parts_.data));
   if (differences.empty()) return;
   throw AgreedError(ExitCode::user_error,
                     checkpoint + " is of another run:" + differences + "\nbegin a new run without --resume, or write another run.name");

@@ -5,6 +5,9 @@
 #include "trainer/base/version.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"
+#include "trainer/models/loss.hpp"
+#include "trainer/models/model_kind.hpp"
+#include "trainer/optim/optimizer.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica.hpp"
@@ -72,8 +75,7 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
                         .gpus_of_ranks = gpus,
                         .simulate = configuration.simulate});
   set_up_arithmetic(configuration);
-  if (configuration.model.kind == ModelKind::torchscript)
-    events.info(configuration.model.path + " is TorchScript: it is code, and runs with your rights");
+  if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
   or_does_not_fit([&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
   for (const auto& [name, tensor] : model->parameters()) parameters_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
 }
@@ -81,7 +83,7 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
 void OpenedRun::open_data() {
   const std::uint64_t seed = configuration_.run.seed;
   std::optional<std::int64_t> ignored;
-  if (configuration_.loss.kind == LossKind::cross_entropy) ignored = configuration_.loss.ignore_index;
+  if (targets_of(configuration_.loss) == Targets::classes) ignored = configuration_.loss.ignore_index;
   data = open_dataset(configuration_.data.train, Split::train, seed, ignored);
   check_targets(configuration_.loss, *data, num_outputs(configuration_, *data), "data");
   check_batch(configuration_, *data);
@@ -108,10 +110,9 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
 
 std::string OpenedRun::standing_text() const {
   if (parameters_bytes_ == 0) return {};
-  const OptimizerConfiguration& optimizer = configuration_.optimizer;
   MemoryUse memory;
   memory.parameters_bytes = memory.gradients_bytes = parameters_bytes_;
-  memory.optimizer_bytes = parameters_bytes_ * (optimizer.kind != OptimizerKind::sgd ? 2 : (optimizer.momentum > 0.0 ? 1 : 0));
+  memory.optimizer_bytes = parameters_bytes_ * states_per_parameter(configuration_.optimizer);
   return " (" + memory_text(memory) + ")";
 }
 

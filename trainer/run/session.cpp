@@ -9,6 +9,7 @@
 #include "trainer/events/step_writer.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica_state.hpp"
+#include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/communication.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
@@ -33,6 +34,7 @@ constexpr double k_mebibyte = 1024.0 * 1024.0;
 struct Session::State {
   State(Configuration given, comm::World& world_, EventStream& events_, SessionOptions options_)
       : configuration(std::move(given)), world(world_), events(events_), options(std::move(options_)) {
+    register_built_in_kinds();
     write_steps_where_kept();
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
     open();

@@ -37,7 +37,7 @@ using SampleList = std::vector<std::int64_t>;
 // An optimizer that keeps nothing: it is never asked.
 Configuration without_optimizer(Configuration configuration) {
   configuration.optimizer = OptimizerConfiguration();
-  configuration.optimizer.kind = OptimizerKind::sgd;
+  configuration.optimizer.kind = "sgd";
   configuration.run.deterministic =
       configuration.run.deterministic == Determinism::bitwise ? Determinism::on : configuration.run.deterministic;
   return configuration;

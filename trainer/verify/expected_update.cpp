@@ -43,6 +43,11 @@ ExpectedUpdate::ExpectedUpdate(const Configuration& configuration, const Replica
   }
 }
 
+bool ExpectedUpdate::knows_the_optimizer() const {
+  const std::string& kind = configuration_.optimizer.kind;
+  return kind == "adamw" || kind == "adam" || kind == "sgd";
+}
+
 const ParameterGroup* ExpectedUpdate::group_of(const std::string& name) const {
   const auto& groups = configuration_.optimizer.groups;
   const auto it = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& group) {
@@ -58,11 +63,11 @@ at::Tensor ExpectedUpdate::expected(std::size_t index, at::Tensor g, double lr) 
   const double decay = group != nullptr ? group->weight_decay.value_or(c.weight_decay) : c.weight_decay;
   const double rate = group != nullptr && group->lr ? (c.lr > 0.0 ? lr * *group->lr / c.lr : 0.0) : lr;
   at::Tensor w = t.weight;
-  if (c.kind == OptimizerKind::adamw)
+  if (c.kind == "adamw")
     w = w.mul(1.0 - rate * decay);
   else if (decay != 0.0)
     g = g.add(w, decay);
-  if (c.kind == OptimizerKind::sgd) {
+  if (c.kind == "sgd") {
     if (c.momentum == 0.0) return w.sub(g, rate);
     const at::Tensor moment = t.first.mul(c.momentum).add(g);
     return w.sub(c.nesterov ? g.add(moment, c.momentum) : moment, rate);

@@ -12,6 +12,9 @@ class ExpectedUpdate {
   /// Copies weights and the optimizer's state as they are before the step.
   ExpectedUpdate(const Configuration& configuration, const Replica& replica);
 
+  /// Whether the optimizer is one of those: of a kind from elsewhere nothing is expected.
+  [[nodiscard]] bool knows_the_optimizer() const;
+
   struct Result {
     double relative_l2 = 0.0;  // of what was added to the weights
     double tolerance = 0.0;    // what the type of the weights rounds

@@ -70,7 +70,7 @@ void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
   judge_gradient(batch, exact.gradient, own);
   if (report_.precision != "float64" && batch.step != 1) judge_float64(batch, exact.gradient);
   judge_sums(batch, exact.sums, own.answer.sums);
-  if (std::isfinite(batch.totals.grad_norm) &&
+  if (update.knows_the_optimizer() && std::isfinite(batch.totals.grad_norm) &&
       (parts_.configuration.precision.master_weights || !at::isReducedFloatingType(parts_.replica.type))) {
     const ExpectedUpdate::Result found = update.compare(batch.gradient, exact.not_reached, batch.lr);
     add("weights", batch.where, found.relative_l2,

@@ -1,10 +1,10 @@
-#include "launch/key_types.hpp"
+#include "trainer/settings/key_types.hpp"
 
 #include <array>
 #include <charconv>
 #include <cstdio>
 
-namespace onebatch::launch {
+namespace onebatch {
 namespace {
 
 // TOML's way to write a character that may not stand in a text.
@@ -62,14 +62,14 @@ std::string bytes_text(std::int64_t bytes) {
   return std::to_string(bytes);
 }
 
-std::optional<std::vector<std::int64_t>> read_integers(const toml::node& node, std::int64_t least) {
-  const toml::array* list = node.as_array();
+std::optional<std::vector<std::int64_t>> read_integers(const ConfigValue& value, std::int64_t least) {
+  const ConfigList* list = value.list();
   if (list == nullptr) return std::nullopt;
   std::vector<std::int64_t> values;
-  for (const toml::node& item : *list) {
-    const auto value = item.value_exact<std::int64_t>();
-    if (!value || *value < least) return std::nullopt;
-    values.push_back(*value);
+  for (const ConfigValue& item : *list) {
+    const auto number = item.integer();
+    if (!number || *number < least) return std::nullopt;
+    values.push_back(*number);
   }
   return values;
 }
@@ -87,8 +87,40 @@ std::string range_text(const Range& range) {
   return text;
 }
 
-bool within(const Range& range, double value) {
-  return value <= range.most && (range.open ? value > range.least : value >= range.least);
+std::optional<double> read_number(const ConfigValue& value, const Range& range) {
+  const auto number = value.number();
+  if (!number || !std::isfinite(*number) || *number > range.most) return std::nullopt;
+  return (range.open ? *number > range.least : *number >= range.least) ? number : std::nullopt;
 }
 
-}  // namespace onebatch::launch
+std::optional<std::vector<double>> read_numbers(const ConfigValue& value, std::size_t count, const Range& range) {
+  const ConfigList* list = value.list();
+  if (list == nullptr || (count > 0 && list->size() != count)) return std::nullopt;
+  std::vector<double> numbers;
+  for (const ConfigValue& item : *list) {
+    const auto number = read_number(item, range);
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+std::optional<std::vector<std::string>> read_names(const ConfigValue& value) {
+  const ConfigList* list = value.list();
+  if (list == nullptr || list->empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const ConfigValue& item : *list) {
+    const auto name = item.text();
+    if (!name || name->empty()) return std::nullopt;
+    names.push_back(*name);
+  }
+  return names;
+}
+
+std::string names_text(const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (const std::string& name : names) text += (text.size() > 1 ? ", " : "") + quoted(name);
+  return text + "]";
+}
+
+}  // namespace onebatch

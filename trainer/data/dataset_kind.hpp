@@ -1,0 +1,30 @@
+// A format of data: how it is opened, and how many samples there are without opening it on any device.
+#pragma once
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/settings/kinds.hpp"
+
+namespace onebatch {
+
+/// What values are computed in before they become `type`.
+inline at::ScalarType filled_as(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+struct OpenRequest {
+  Split split;
+  std::uint64_t seed;
+  std::optional<std::int64_t> ignored;  // the label that counts for nothing, and is no class
+};
+
+struct DatasetKind : Kind<DatasetConfiguration> {
+  /// Throws UserError that names the file, what is wrong with it and what was expected.
+  std::function<std::unique_ptr<Dataset>(const DatasetConfiguration&, const OpenRequest&)> open;
+  /// Of the training data; throws UserError where it is not here. None: nobody knows before it is opened.
+  std::function<std::int64_t(const DatasetConfiguration&)> count_samples;
+
+  /// Those of trainer/data/sources.cmake.
+  static std::vector<DatasetKind> built_in();
+};
+
+}  // namespace onebatch

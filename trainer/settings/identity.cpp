@@ -1,0 +1,61 @@
+#include "trainer/settings/identity.hpp"
+
+#include "trainer/settings/keys.hpp"
+
+#include <cstdlib>
+
+namespace onebatch {
+namespace {
+
+using Identity = std::map<std::string, std::string>;
+
+std::string without_quotes(const std::string& shown) {
+  return shown.starts_with('"') ? shown.substr(1, shown.size() - 2) : shown;
+}
+
+// Older checkpoints have an optimizer's number and LibTorch's name of a precision.
+const std::map<std::string, Identity>& former_words() {
+  static const std::map<std::string, Identity> words = {
+      {"optimizer.kind", {{"0", "adamw"}, {"1", "adam"}, {"2", "sgd"}}},
+      {"precision.parameters", {{"Float", "float32"}, {"Double", "float64"}, {"BFloat16", "bfloat16"}, {"Half", "float16"}}}};
+  return words;
+}
+
+// The saved value as it is written today. Older checkpoints have six digits of a number after its point.
+std::string as_written_today(const std::string& key, const std::string& saved, const std::string& now) {
+  const auto words = former_words().find(key);
+  if (words != former_words().end() && words->second.contains(saved)) return words->second.at(saved);
+  return key == "model.dropout" && saved == std::to_string(std::strtod(now.c_str(), nullptr)) ? now : saved;
+}
+
+}  // namespace
+
+Identity identity_of_run(const Configuration& configuration) {
+  Identity identity;
+  for (const Key& key : configuration_keys()) {
+    if (includes(key.about.changes, Changes::run) && is_in_use(key, configuration))
+      identity[key.path] = without_quotes(key.show(configuration));
+  }
+  return identity;
+}
+
+std::string identity_differences(const Identity& saved, const Identity& now) {
+  std::string differences;
+  for (const auto& [key, value] : now) {
+    const auto found = saved.find(key);
+    const std::string before = found == saved.end() ? "none" : as_written_today(key, found->second, value);
+    if (found == saved.end() || before != value) differences += "\n  " + key + " is " + value + ", the checkpoint has " + before;
+  }
+  return differences;
+}
+
+std::string identity_of_probe(const Configuration& configuration) {
+  std::string text;
+  for (const Key& key : configuration_keys()) {
+    if (includes(key.about.changes, Changes::probe) && is_in_use(key, configuration))
+      text += key.path + " = " + key.measured(configuration) + "\n";
+  }
+  return text;
+}
+
+}  // namespace onebatch

@@ -1,0 +1,19 @@
+// Keys whose values are of a form of their own.
+#pragma once
+
+#include "trainer/settings/key_types.hpp"
+
+namespace onebatch {
+
+KeyOf<RunConfiguration> deterministic_key(KeyText about);
+KeyOf<PrecisionConfiguration> loss_scale_key(KeyText about);
+KeyOf<BatchConfiguration> micro_batch_key(KeyText about);
+KeyOf<CheckpointConfiguration> resume_key(KeyText about);
+KeyOf<OptimizerConfiguration> groups_key(KeyText about);
+KeyOf<CommConfiguration> overlap_key(KeyText about);
+/// The name that others give to batch_norm.mode = "sync".
+KeyOf<BatchNormConfiguration> sync_key(KeyText about);
+KeyOf<MemoryConfiguration> recompute_key(KeyText about);
+KeyOf<std::vector<SimulatedDevice>> devices_key(KeyText about);
+
+}  // namespace onebatch
