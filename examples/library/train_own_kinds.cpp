@@ -1,6 +1,6 @@
 // Trains with a model, data, an optimizer and a schedule of the program's own, each in one file of kinds/, and tells a sink of its own, in
 // a file of sinks/. What a configuration may say is known of kinds too: which keys they have, and what is wrong with a value.
-#include "sinks.hpp"
+#include "sinks/sinks.hpp"
 
 #include <cstdio>
 

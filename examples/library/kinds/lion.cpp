@@ -1,8 +1,6 @@
 // An optimizer of one's own: Lion (Chen et al., 2023, algorithm 2). optimizer.kind = "lion", with AdamW's betas.
 #include <onebatch/kinds.hpp>
 
-#include <ATen/ATen.h>
-
 namespace {
 
 using namespace onebatch;

@@ -1,4 +1,4 @@
-// Who listens to this program's runs. A sink is a file in sinks/ that adds itself here.
+// Who listens to this program's runs. A sink is a file of this folder that adds itself here.
 #pragma once
 
 #include <onebatch/trainer.hpp>
