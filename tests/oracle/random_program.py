@@ -95,12 +95,16 @@ class Program:
         config = self.folder / "run.toml"
         if not config.exists():
             return ""
+        document = self.folder / "verify.json"
         try:
-            self.call(case.ranks, ["verify", str(config)], refusals=())
+            self.call(case.ranks, ["verify", str(config), "--json", str(document)], refusals=())
         except Stopped as stopped:
             code = re.match(r"exit code (\d+)", stopped.words)
-            return {"5": "FAIL", "2": "no", "3": "no"}.get(code.group(1) if code else "", "nothing, it failed")
-        return "PASS"
+            if code and code.group(1) == "5" and document.exists():
+                said = read_json(document)
+                return f"{said['verdict']} ({said['cause']})"
+            return "no" if code and code.group(1) in ("2", "3") else "nothing, it failed"
+        return "pass"
 
     def call(self, ranks, arguments, refusals=(2, 3, 5)):
         command = [self.path, *arguments]

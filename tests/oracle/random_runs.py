@@ -71,6 +71,8 @@ def numbers(options):
 
 
 def report_line(verdict):
+    if verdict.verify.startswith("fail") and verdict.kind == "equal":
+        print(f"verify     {verdict.case}  ({verdict.facts})\n           equal, but verify says {verdict.verify}", flush=True)
     if verdict.kind == "equal":
         return
     print(f"{verdict.kind:10} {verdict.case}  ({verdict.facts})\n           {verdict.words}", flush=True)
