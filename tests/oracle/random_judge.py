@@ -100,17 +100,15 @@ def rows_of_plan(plan):
     return ranks
 
 
-def groups_of_steps(case, folder, batches):
-    """Which samples share BatchNorm's statistics, where these are not the whole batch."""
-    if case.batch_norm not in ("local", "sync"):
-        return None
+def groups_of_steps(folder, batches, shared):
+    """Which samples of each step are together: in a micro-batch ("local"), or in the micro-batches of all ranks that run at once ("sync")."""
     plan, groups = read_json(folder / "plan.json"), []
     for batch in batches:
         fitting = plan if plan["global_batch_size"] == len(batch) else plan["last_batch"]
         if fitting is None or fitting["global_batch_size"] != len(batch):
             raise Stopped("not judged", "the plan of the short batch is not in plan.json")
         ranks = rows_of_plan(fitting)
-        if case.batch_norm == "local":
+        if shared == "local":
             groups.append([(owner, rows) for owner, parts in enumerate(ranks) for rows in parts])
         else:
             together = [[parts[i] for parts in ranks if i < len(parts)] for i in range(max(len(parts) for parts in ranks))]
@@ -219,15 +217,17 @@ def compare(case, ours, reference, start):
     return relative, ratio
 
 
-def references(case, groups, batches, lines, state=None):
-    """The truth in float64 and the variants in the run's own precision, each with its validation."""
+def references(case, groups, batches, lines, state=None, parts=None):
+    """The truth in float64 and the variants in the run's own precision, each with its validation. `parts`: the plan's micro-batches, where PyTorch
+    is asked what they round too."""
     dropout = not case.family.random
     outcomes = []
     wanted = [("float64", 0)] + [(case.precision, variant) for variant in (range(1, ROUNDED_OTHERWISE + 1) if case.precision == "float64" else range(VARIANTS))]
-    for compute, variant in wanted:
+    wanted = [(compute, variant, groups) for compute, variant in wanted] + ([(case.precision, variant, parts) for variant in (0, 1)] if parts else [])
+    for compute, variant, together in wanted:
         if case.family.random == "unkeyed" and variant > 1:
             continue
-        reference, outcome = computed(case, compute, variant, batches, groups, lines, dropout)
+        reference, outcome = computed(case, compute, variant, batches, together, lines, dropout)
         if state is not None and outcome.of_ranks:
             with torch.no_grad():
                 reference.load_buffers({name: state[name] for name, _ in reference.model.named_buffers(remove_duplicate=False)})
@@ -290,8 +290,10 @@ def judge(case, program, options):
     check_samples(case, batches)
     if case.batch_norm in ("local", "sync") and any(line["plan"] for line in lines):
         raise Stopped("not judged", "the plan has changed, and local statistics with it")
-    groups = groups_of_steps(case, folder, batches)
-    reference = references(case, groups, batches, lines, checkpoint_of(folder)[0] if case.batch_norm == "local" else None)
+    groups = groups_of_steps(folder, batches, case.batch_norm) if case.batch_norm in ("local", "sync") else None
+    # Under autocast each micro-batch's gradient is rounded to 16 bits, also where those of the samples cancel each other.
+    parts = groups_of_steps(folder, batches, "local") if case.precision in ("bfloat16", "float16") and case.batch_norm in ("", "frozen") else None
+    reference = references(case, groups, batches, lines, checkpoint_of(folder)[0] if case.batch_norm == "local" else None, parts)
     if case.family.random:
         reference = judge_base(case, program, changes, strict, reference)
     error, ratio = judge_folder(case, folder, program.folder / "run.json", start, reference)
@@ -299,9 +301,9 @@ def judge(case, program, options):
         path = folder / "checkpoints" / f"step-{case.resume_step}"
         again = program.run(case, "again", case.resume_ranks, {**changes, "checkpoint": {**changes.get("checkpoint", {}), "resume": str(path)}}, strict)
         if groups is not None and not case.family.random:  # other ranks have a plan of their own, and with it other groups
-            groups = groups[: case.resume_step] + groups_of_steps(case, again, batches)[case.resume_step :]
+            groups = groups[: case.resume_step] + groups_of_steps(again, batches, case.batch_norm)[case.resume_step :]
             state = checkpoint_of(again)[0] if case.batch_norm == "local" else None
-            judge_folder(case, again, program.folder / "again.json", start, references(case, groups, batches, lines, state), case.resume_step)
+            judge_folder(case, again, program.folder / "again.json", start, references(case, groups, batches, lines, state, parts), case.resume_step)
         else:
             judge_folder(case, again, program.folder / "again.json", start, reference, case.resume_step)
     low = case.precision != "float64"
