@@ -264,15 +264,19 @@ std::string first_words(const std::exception& error) {
   return text.substr(0, text.find("\nException raised from"));
 }
 
+// A launcher ends the other ranks as soon as one has ended with another code than 0: each writes its log's end before any can have.
+int leave(comm::World& world, int exit_code) {
+  end_log(exit_code);
+  world.close();
+  return exit_code;
+}
+
 int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int>* stop) {
   try {
-    const int result = Program(arguments, world, stop).run();
-    world.close();
-    return result;
+    return leave(world, Program(arguments, world, stop).run());
   } catch (const AgreedError& error) {
     if (world.rank() == 0) print_error(fmt::format("onebatch: {}\n", error.what()));
-    world.close();
-    return code(error.code());
+    return leave(world, code(error.code()));
   } catch (const std::exception& error) {
     if (world.size() > 1) world.control().abort(first_words(error), code(exit_code_of(error)));
     print_error(fmt::format("onebatch: {}\n", first_words(error)));

@@ -13,11 +13,13 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 namespace onebatch::launch {
 namespace {
 
 const comm::Stopwatch since_start;
+bool ended = false;
 
 }  // namespace
 
@@ -34,6 +36,7 @@ void begin_log(const std::filesystem::path& folder, std::string_view command) {
 }
 
 void end_log(int exit_code) {
+  if (std::exchange(ended, true)) return;
   print_to_log(fmt::format("ended with exit code {} after {:.1f} s\n", exit_code, since_start.seconds()));
 }
 

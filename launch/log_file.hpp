@@ -11,7 +11,7 @@ namespace onebatch::launch {
 /// Throws UserError naming the file where it cannot be written.
 void begin_log(const std::filesystem::path& folder, std::string_view command);
 
-/// The last line: how this process ended, and after how long.
+/// The last line, written once: how this process ended, and after how long.
 void end_log(int exit_code);
 
 }  // namespace onebatch::launch
