@@ -1,5 +1,5 @@
-// Trains with a model, data, an optimizer and a schedule of the program's own, each in one file of kinds/, and tells a sink of its own, in
-// a file of sinks/. What a configuration may say is known of kinds too: which keys they have, and what is wrong with a value.
+// Trains with a model, data, an optimizer, a schedule and a loss of the program's own, each in one file of kinds/, and tells a sink of its
+// own, in a file of sinks/. What a configuration may say is known of kinds too: which keys they have, and what is wrong with a value.
 #include "sinks/sinks.hpp"
 
 #include <cstdio>
@@ -24,12 +24,14 @@ onebatch::Configuration own_kinds() {
   set("optimizer.kind", text("lion"));
   set("optimizer.lr", {0.01});
   set("schedule.kind", text("triangle"));
+  set("loss.kind", text("focal"));
+  set("loss.gamma", {1.5});
   return configuration;
 }
 
 void show_keys_of_own() {
   for (const onebatch::Key& key : onebatch::configuration_keys()) {
-    for (const char* own : {"data.points", "model.waist", "schedule.period"}) {
+    for (const char* own : {"data.points", "model.waist", "schedule.period", "loss.gamma"}) {
       if (key.path == own) std::printf("%s: %s\n", own, key.about.text.c_str());
     }
   }

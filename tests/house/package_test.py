@@ -46,7 +46,7 @@ def test_a_program_with_the_library_trains_and_writes_nothing_without_a_run_fold
 
 @pytest.fixture(scope="module")
 def said_of_own_kinds(example, tmp_path_factory):
-    """What a program says that trains with a model, data, an optimizer and a schedule of its own, and listens by a sink of its own."""
+    """What a program says that trains with a model, data, an optimizer, a schedule and a loss of its own, and listens by a sink of its own."""
     return run(example / "train_own_kinds", cwd=tmp_path_factory.mktemp("own_kinds"))
 
 
@@ -58,6 +58,7 @@ def test_a_program_trains_with_kinds_of_its_own(said_of_own_kinds):
 def test_the_keys_of_a_programs_own_kinds_are_described_and_checked(said_of_own_kinds):
     assert "model.waist: write a whole number from 1 to 4096" in said_of_own_kinds
     assert "schedule.period: triangle: steps" in said_of_own_kinds
+    assert "loss.gamma: focal: power of" in said_of_own_kinds
 
 
 def test_a_programs_own_sink_hears_of_the_run(said_of_own_kinds):
