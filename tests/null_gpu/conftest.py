@@ -38,7 +38,7 @@ class NullGpu:
         self.program = pathlib.Path(build) / "onebatch"
 
     def environment(self, **settings):
-        preloaded = f"{self.build / 'libnull_gpu.so'} {self.build / 'libno_cudnn.so'}"
+        preloaded = " ".join(str(self.build / f"lib{name}.so") for name in ("null_gpu", "no_cudnn", "watched_operators"))
         return [f"LD_LIBRARY_PATH={self.build / 'null_gpu_driver'}", f"LD_PRELOAD={preloaded}", "NULL_GPU=" + json.dumps(settings)]
 
     def run(self, ranks, *arguments, program=None, seconds=120, during=None, of_rank=None, **settings):

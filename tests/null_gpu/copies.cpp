@@ -56,12 +56,15 @@ cudaError_t stop(Stream& stream) {
   count_host_stop();
   if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   synchronize(stream);
+  host_waits_for(stream);
   return cudaSuccess;
 }
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, Stream& stream, Return when) {
   const bool to_device = place_of(to).has_value();
   const bool from_device = place_of(from).has_value();
+  if (from_device) touch(stream, {static_cast<const char*>(from), bytes, false, "a copy"});
+  if (to_device) touch(stream, {static_cast<const char*>(to), bytes, true, "a copy"});
   if (to_device && from_device) {
     ++counts().on_device;
     enqueue(stream, WorkKind::kernel);
@@ -117,6 +120,7 @@ cudaError_t cudaMemcpyToSymbol(const void*, const void*, std::size_t, std::size_
 
 cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream) {
   ++counts().memsets;
+  if (place_of(address)) touch(stream_of(stream), {static_cast<const char*>(address), bytes, true, "a fill"});
   enqueue(stream_of(stream), WorkKind::kernel, [=] {
     if (place_of(address)) {
       if (char* kept = remembered(address, bytes)) std::memset(kept, value, bytes);

@@ -1,5 +1,6 @@
 // A CUDA program with one defect, by name: each must be seen on the stand-in. Without a name it has none.
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -43,6 +44,28 @@ void early_read() {
   if (pinned.sum().item<float>() != 0.0F) std::cerr << "defect: not a number was read\n";
 }
 
+// One stream writes what another reads: with nothing between them, with an event, with a host that waits.
+void two_streams(const std::string& between) {
+  const at::Tensor there = at::zeros({1 << 10}, k_device);
+  at::cuda::CUDAEvent written;
+  written.record();
+  if (between == "host") c10::cuda::getCurrentCUDAStream().synchronize();
+  const c10::cuda::CUDAStreamGuard other(c10::cuda::getStreamFromPool());
+  if (between != "nothing" && between != "host") written.block(other.current_stream());
+  if (between != "freed") there.record_stream(other.current_stream());
+  there.add(1.0);
+}
+
+// The half that is written is not the one that is read.
+void two_halves() {
+  const at::Tensor there = at::empty({2, 1 << 10}, k_device);
+  c10::cuda::getCurrentCUDAStream().synchronize();
+  there[0].zero_();
+  const c10::cuda::CUDAStreamGuard other(c10::cuda::getStreamFromPool());
+  there.record_stream(other.current_stream());
+  there[1].zero_();
+}
+
 void other_device() {
   cudaEvent_t event = nullptr;
   cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
@@ -60,7 +83,9 @@ int main(int count, char** words) {
     if (defect == "missing_wait") missing_wait();
     if (defect == "early_read") early_read();
     if (defect == "other_device") other_device();
-    at::ones({4}, k_device).add(1.0).sum().item<float>();
+    if (defect.starts_with("two_streams")) two_streams(defect.substr(defect.find(' ') + 1));
+    if (defect == "two_halves") two_halves();
+    at::ones({1 << 10}, k_device).add(1.0).sum().item<float>();
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -101,6 +101,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
   const std::shared_ptr<Graph> graph = *reinterpret_cast<std::shared_ptr<Graph>*>(executable);
   ++counts().graph_launches;
   counts().replayed_kernels += graph->kernels;
+  for (const Access& access : graph->touched) touch(stream_of(handle), access);
   // One after the other: what is not done yet is asked again from where it stopped.
   enqueue(stream_of(handle), WorkKind::other, [graph, next = std::size_t{0}]() mutable {
     for (; next < graph->operations.size(); ++next) {

@@ -147,6 +147,9 @@ ncclResult_t collect(const Collective& collective, ncclComm_t handle, cudaStream
   if (call == settings().nccl.fail_at) return ncclRemoteError;
   if (!connect(*communicator, static_cast<std::int64_t>(collective.count * size_of(collective.type)))) return ncclUnhandledCudaError;
   const std::uint64_t number = ++communicator->sequence;
+  const std::size_t bytes = collective.count * size_of(collective.type);
+  touch(stream_of(stream), {static_cast<const char*>(collective.send), bytes, false, "NCCL"});
+  touch(stream_of(stream), {static_cast<const char*>(collective.receive), bytes, true, "NCCL"});
   const bool hangs = call == settings().nccl.hang_at;
   enqueue(stream_of(stream), WorkKind::kernel,
           [=] { return hangs ? communicator->aborted.load() : meet(*communicator, collective, number); });

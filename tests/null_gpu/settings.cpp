@@ -67,6 +67,8 @@ void read_key(Settings& settings, const std::string& key, const Json& value) {
     settings.fail_allocation = value;
   } else if (key == "host_memory") {
     settings.host_memory = value;
+  } else if (key == "drop_waits") {
+    settings.drop_waits = value;
   } else if (key == "session") {
     settings.session = value;
   } else if (key == "counts") {

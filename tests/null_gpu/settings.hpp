@@ -4,6 +4,7 @@
 //    "driver": 13000, "peer_access": false,
 //    "lag_milliseconds": 2,          work on a stream begins that much later, unless somebody waits for it
 //    "fail_allocation": 0,           the n-th cudaMalloc of the process is out of memory
+//    "drop_waits": false,            streams do not wait for events, as in a program that has forgotten to say so
 //    "host_memory": 0,               most bytes of pinned host memory; 0: any
 //    "session": "/dev/shm/x",        a file by which processes share devices' memory and meet in collectives; it is made where it is not
 //    "nccl": {"memory": 0, "from_bytes": 0, "in_progress": 3, "hang_at": 0, "fail_at": 0},
@@ -42,6 +43,7 @@ struct Settings {
   double lag_seconds = 0.002;
   std::int64_t fail_allocation = 0;
   std::int64_t host_memory = 0;
+  bool drop_waits = false;
   std::string session;
   std::string counts;
   std::string stops;

@@ -1,6 +1,7 @@
 // What LibTorch calls of streams and events.
 #include "counts.hpp"
 #include "device.hpp"
+#include "settings.hpp"
 #include "streams.hpp"
 
 #include <string>
@@ -16,6 +17,11 @@ constexpr auto k_pause = std::chrono::microseconds(20);
 // Kept as long as anything on a stream asks for it.
 std::shared_ptr<Event>& event_of(cudaEvent_t handle) {
   return *reinterpret_cast<std::shared_ptr<Event>*>(handle);
+}
+
+cudaError_t host_has_seen(const Event& event) {
+  if (event.last != nullptr) host_waits(event.last->ended);
+  return cudaSuccess;
 }
 
 cudaError_t waits() {
@@ -49,12 +55,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t error = waits(); error != cudaSuccess) return error;
   synchronize(stream_of(stream));
+  host_waits_for(stream_of(stream));
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t error = waits(); error != cudaSuccess) return error;
   synchronize_device(current_device());
+  host_waits_for_device(current_device());
   return cudaSuccess;
 }
 
@@ -63,7 +71,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   const std::scoped_lock lock(mutex());
   Stream& stream = stream_of(handle);
-  if (stream.queue.empty()) return cudaSuccess;
+  if (stream.queue.empty()) {
+    host_waits_for(stream);
+    return cudaSuccess;
+  }
   advance(stream);
   return fail(cudaErrorNotReady);
 }
@@ -79,6 +90,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   if (handle == nullptr && stream.device != event.device)
     report("the default stream of device " + std::to_string(stream.device) + " waits for an event of device " +
            std::to_string(event.device) + ": the calling thread has not set its device");
+  if (settings().drop_waits) return cudaSuccess;
+  if (event.last != nullptr) stream_waits(stream, event.last->ended);
   if (!event.pending()) return cudaSuccess;
   if (stream.capture != nullptr) return fail(cudaErrorStreamCaptureIsolation);
   enqueue(stream, WorkKind::other, [record = event.last] {
@@ -129,6 +142,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   event.capture = nullptr;
   event.last = std::make_shared<Record>();
   event.last->stream = &stream;
+  event.last->ended = ended_with(stream);
   enqueue(stream, WorkKind::other, [record = event.last] {
     record->reached = true;
     record->at = Clock::now();
@@ -145,7 +159,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   const std::scoped_lock lock(mutex());
   const Event& event = *event_of(handle);
   if (event.capture != nullptr && event.capture == current_capture()) return fail(cudaErrorCapturedEvent);
-  if (!event.pending()) return cudaSuccess;
+  if (!event.pending()) return host_has_seen(event);
   advance(*event.last->stream);
   return fail(cudaErrorNotReady);
 }
@@ -157,7 +171,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
       const std::scoped_lock lock(mutex());
       const Event& event = *event_of(handle);
       if (event.pending()) advance(*event.last->stream);
-      if (!event.pending()) return cudaSuccess;
+      if (!event.pending()) return host_has_seen(event);
     }
     std::this_thread::sleep_for(k_pause);
   }

@@ -1,6 +1,8 @@
 // Streams whose work runs later: each has a queue, moved on by those who wait for it, and after a while by itself.
 #pragma once
 
+#include "watch.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -29,6 +31,7 @@ struct Operation {
 /// What was recorded between the begin and the end of a capture.
 struct Graph {
   std::vector<Operation> operations;
+  std::vector<Access> touched;
   long kernels = 0;
 };
 
@@ -51,6 +54,7 @@ struct Record {
   Stream* stream = nullptr;
   bool reached = false;
   Clock::time_point at;
+  Ended ended;  // with it
 };
 
 struct Event {
