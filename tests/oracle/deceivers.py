@@ -394,6 +394,23 @@ class HonestBuffers(Honest):
         return self.last(self.dropout(torch.relu(self.norm(self.first(x)) * self.scale)))
 
 
+class FarFromZero(nn.Module):
+    """What BatchNorm normalises lies 1e4 deviations from zero: its rounding is the problem's own, in the loss as in the gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(WIDTH, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.norm(0.1 * self.first(x) + 1e4)))
+
+
+def honest_by_name():
+    """name: model, options."""
+    float64 = {"batch_norm.mode": "exact", "precision.compute": "float64", "precision.parameters": "float64"}
+    return {f"honest far from zero, micro-batches of {micro}": (FarFromZero, {"micro": micro, "set": float64}) for micro in (3, 5, 7)}
+
+
 def honest(number):
     """A model and a configuration of it, the number's own."""
     draw = random.Random(number)
@@ -522,6 +539,7 @@ def main():
     torch.manual_seed(1)
     cases = deceivers()
     todo = [(name, *case) for name, case in cases.items() if given.what == "all" or given.only or name in FEW]
+    todo += [(name, make(), None, settings) for name, (make, settings) in honest_by_name().items()]
     todo += [(f"honest {n}", None, None, {}) for n in (range(given.honest) if given.what == "all" or given.only else FEW_HONEST)]
     failures = count = 0
     for name, model, causes, settings in todo:
@@ -530,8 +548,8 @@ def main():
         count += 1
         try:
             with tempfile.TemporaryDirectory(prefix="onebatch-deceivers-") as folder:
-                if model is None:
-                    model, settings = honest(int(name.split()[1]))
+                if causes is None:
+                    model, settings = (model, settings) if model else honest(int(name.split()[1]))
                     wrong = judge_honest(Run(program, folder, model, settings))
                 else:
                     wrong = judge_deceiver(Run(program, folder, model, settings), causes, settings)

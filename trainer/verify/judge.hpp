@@ -41,7 +41,7 @@ class Judge {
   // One single batch as the run would compute it.
   struct Own {
     ReferenceModel::Answer answer;
-    double error = 0.0;  // in its order or another, the larger
+    double error = 0.0;  // in its order or others, the largest
     std::vector<NamedTensor> buffers;
   };
   Own own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact);
@@ -51,7 +51,7 @@ class Judge {
   void judge_gradient(const TrainedBatch& batch, const Gradient& exact, const Own& own);
   void judge_float64(const TrainedBatch& batch, const Gradient& exact);
   void judge_groups(const TrainedBatch& batch, const Gradient& exact, const Own& own);
-  void judge_sums(const TrainedBatch& batch, const BatchSums& exact, const BatchSums& own);
+  void judge_sums(const TrainedBatch& batch, const BatchSums& exact, const Own& single);
   void judge_buffers(const TrainedBatch& batch, const Own& own);
   void explain(const TrainedBatch& batch, const Gradient& exact, double error, double tolerance);
   void describe(const TrainedBatch& batch, const Gradient& exact, const Own& own);
