@@ -5,13 +5,13 @@
 #include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/models/resnet.hpp"
 #include "trainer/probe/find_batch_size.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/rand.h>
+#include <fmt/format.h>
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adam.h>
@@ -274,10 +274,10 @@ std::string compared(const Case& c, ComputeDevice& device, const Found& found, T
   tally.above += found.size > largest ? 1 : 0;
   tally.of_power.push_back(power.seconds / found.seconds);
   tally.of_binsearch.push_back(binsearch.seconds / found.seconds);
-  return formatted("true %ld, ours %.4f of it; doubling %ld in %zu trials (%ld out of memory), and bisection %ld in %zu (%ld)",
-                   static_cast<long>(largest), static_cast<double>(found.size) / static_cast<double>(largest),
-                   static_cast<long>(power.size), power.trials, static_cast<long>(power.failures), static_cast<long>(binsearch.size),
-                   binsearch.trials, static_cast<long>(binsearch.failures));
+  return fmt::format("true {}, ours {:.4f} of it; doubling {} in {} trials ({} out of memory), and bisection {} in {} ({})",
+                     static_cast<long>(largest), static_cast<double>(found.size) / static_cast<double>(largest),
+                     static_cast<long>(power.size), power.trials, static_cast<long>(power.failures), static_cast<long>(binsearch.size),
+                     binsearch.trials, static_cast<long>(binsearch.failures));
 }
 
 int run(int argc, char** argv) {

@@ -4,7 +4,6 @@
 #include "comm/stopwatch.hpp"
 #include "comm/watchdog.hpp"
 #include "trainer/base/fault_point.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
 #include "trainer/device/agreement.hpp"
@@ -12,6 +11,7 @@
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 namespace onebatch {
@@ -36,7 +36,7 @@ std::vector<CheckpointFile> files_of(const RunState& state, const LiveState& liv
 }
 
 std::string gibibytes(double bytes) {
-  return formatted("%.2f GiB", bytes / k_gibibyte);
+  return fmt::format("{:.2f} GiB", bytes / k_gibibyte);
 }
 
 }  // namespace

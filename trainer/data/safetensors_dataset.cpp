@@ -1,7 +1,7 @@
 // Tensors of a safetensors file as samples: the first dimension counts them. Any number of inputs, targets of any shape, a weight for each
 // target, and sequences of unlike lengths in tensors that are padded to the longest.
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/io/safetensors.hpp"
@@ -9,6 +9,7 @@
 #include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -200,7 +201,7 @@ class SafetensorsDataset final : public Dataset {
       if (!wrong.any().item<bool>()) return;
       const std::int64_t row = wrong.to(at::kInt).argmax().item<std::int64_t>();
       throw UserError(file_.string() + ": sample " + std::to_string(first + row) + " of " + weights_->name() + " holds " +
-                      formatted("%g", worst_weight(part[row])) + ": weights are finite numbers from 0");
+                      fmt::format("{:g}", worst_weight(part[row])) + ": weights are finite numbers from 0");
     });
   }
 

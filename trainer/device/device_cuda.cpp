@@ -1,7 +1,6 @@
 // A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
 #include "comm/world.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/compute_device.hpp"
 
 #include <ATen/ops/ones.h>
@@ -117,7 +116,7 @@ std::vector<std::string> visible_gpus() {
     cudaDeviceProp properties{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     std::string text;
-    for (const char byte : properties.uuid.bytes) text += formatted("%02x", static_cast<unsigned char>(byte));
+    for (const char byte : properties.uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     gpus.push_back(std::move(text));
   }
   return gpus;

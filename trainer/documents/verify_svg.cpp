@@ -1,8 +1,8 @@
 #include "trainer/documents/verify_svg.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/plan/svg.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 
@@ -24,11 +24,11 @@ double place(double error) {
 }
 
 std::string line(double x, double y0, double y1, const char* style) {
-  return formatted("<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" %s/>\n", x, x, y0, y1, style);
+  return fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x, x, y0, y1, style);
 }
 
 std::string dot(double x, double y, double radius, const char* colour, const std::string& title) {
-  return formatted("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\"><title>", x, y, radius, colour) + svg::escaped(title) +
+  return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\"><title>", x, y, radius, colour) + svg::escaped(title) +
          "</title></circle>\n";
 }
 
@@ -37,9 +37,9 @@ std::string dot(double x, double y, double radius, const char* colour, const std
 std::string verify_svg(const VerifyReport& report) {
   const double bottom = k_top + k_row * static_cast<double>(report.parameters.size());
   std::string body = svg::label(20, 24, "start",
-                                formatted("%s: relative L2 %.2g, allowed %.2g (%s, BatchNorm %s)",
-                                          report.pass ? "PASS" : (report.verdict == Verdict::cannot_judge ? "CANNOT JUDGE" : "FAIL"),
-                                          report.relative_l2, report.tolerance, report.precision.c_str(), report.batch_norm.c_str()),
+                                fmt::format("{}: relative L2 {:.2g}, allowed {:.2g} ({}, BatchNorm {})",
+                                            report.pass ? "PASS" : (report.verdict == Verdict::cannot_judge ? "CANNOT JUDGE" : "FAIL"),
+                                            report.relative_l2, report.tolerance, report.precision, report.batch_norm),
                                 " font-weight=\"bold\"");
   body += dot(30, 40, 4, k_ours, "") + svg::label(40, 44, "start", "the plan's gradient") + dot(190, 40, 3, k_single, "") +
           svg::label(200, 44, "start", "one single batch in " + report.precision) +
@@ -47,15 +47,15 @@ std::string verify_svg(const VerifyReport& report) {
   for (double power = k_least; power <= k_most; power += 2.0) {
     const double x = place(std::pow(10.0, power));
     body += line(x, k_top - 6, bottom, "stroke=\"#dddddd\"");
-    body += svg::label(x, k_top - 10, "middle", power == k_least ? "0" : formatted("1e%.0f", power), " font-size=\"10\"");
+    body += svg::label(x, k_top - 10, "middle", power == k_least ? "0" : fmt::format("1e{:.0f}", power), " font-size=\"10\"");
   }
   body += line(place(report.tolerance), k_top - 6, bottom, "stroke=\"#ee6677\" stroke-dasharray=\"4 3\"");
   double y = k_top + k_row / 2;
   for (const ParameterDifference& parameter : report.parameters) {
     body += svg::label(k_left - 10, y + 4, "end", parameter.name, " font-size=\"11\"");
-    body +=
-        dot(place(parameter.reference_relative_l2), y, 3, k_single, formatted("one single batch: %.3g", parameter.reference_relative_l2));
-    body += dot(place(parameter.relative_l2), y, 4, k_ours, parameter.name + formatted(": %.3g", parameter.relative_l2));
+    body += dot(place(parameter.reference_relative_l2), y, 3, k_single,
+                fmt::format("one single batch: {:.3g}", parameter.reference_relative_l2));
+    body += dot(place(parameter.relative_l2), y, 4, k_ours, parameter.name + fmt::format(": {:.3g}", parameter.relative_l2));
     y += k_row;
   }
   return svg::document(bottom + 20, body);

@@ -1,7 +1,7 @@
 #include "trainer/io/tensor_file.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

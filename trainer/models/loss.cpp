@@ -1,7 +1,7 @@
 #include "trainer/models/loss.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset.hpp"
 
 #include <ATen/ops/argmax.h>

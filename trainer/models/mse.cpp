@@ -1,6 +1,6 @@
 // Squared errors of numbers, or of class indices as one-hot rows.
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/models/loss_kind.hpp"
 
 #include <ATen/core/Reduction.h>

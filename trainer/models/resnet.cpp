@@ -3,7 +3,7 @@
 #include "trainer/models/resnet.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/models/model_kind.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/settings/key_types.hpp"

@@ -1,7 +1,7 @@
 #include "trainer/replica/replica.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/replica/output_check.hpp"

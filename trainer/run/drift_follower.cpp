@@ -1,9 +1,9 @@
 #include "trainer/run/drift_follower.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 
@@ -73,8 +73,8 @@ bool DriftFollower::may_follow(const Gain& gain) {
   if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !parts_.replica.has_batch_statistics))) return true;
   said_ = true;
   parts_.events.warn(
-      formatted("rank %zu takes %.2f times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
-                gain.factor) +
+      fmt::format("rank {} takes {:.2f} times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
+                  gain.factor) +
       (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
       ": write batch.replan = \"always\" for a new one");
   return false;
@@ -111,7 +111,7 @@ bool DriftFollower::replan_where_it_wins(const DriftSign& sign) {
   book_.replace(std::move(then));
   parts_.events.fallback(
       "the plan as it was",
-      formatted("a new one: the devices' speeds have changed, and the slowest rank's %.4g s become %.4g s", seconds[0], seconds[1]));
+      fmt::format("a new one: the devices' speeds have changed, and the slowest rank's {:.4g} s become {:.4g} s", seconds[0], seconds[1]));
   parts_.events.send(event::PlanMade{*book_.current()});
   return true;
 }
@@ -129,8 +129,8 @@ void DriftFollower::correct_cache(const StepTotals& totals, std::int64_t step) {
   const auto off = [](double ratio) { return std::abs(std::log(ratio)); };
   const auto worst = std::ranges::max_element(seen->typical, {}, off) - seen->typical.begin();
   tables_.forget_cached();
-  parts_.events.info(formatted("rank %td takes %.2f times what the probe's cache says: the next run measures anew", worst,
-                               seen->typical[static_cast<std::size_t>(worst)]));
+  parts_.events.info(fmt::format("rank {} takes {:.2f} times what the probe's cache says: the next run measures anew", worst,
+                                 seen->typical[static_cast<std::size_t>(worst)]));
 }
 
 }  // namespace onebatch

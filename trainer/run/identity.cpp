@@ -1,7 +1,7 @@
 // What makes a run the run that it is: no checkpoint of another is gone on from.
 #include "trainer/settings/identity.hpp"
 
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/run/loop.hpp"
 
 namespace onebatch {

@@ -4,7 +4,6 @@
 #include "comm/long_work.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
@@ -16,6 +15,7 @@
 #include "trainer/step/graph_step.hpp"
 #include "trainer/verify/at_start.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -93,7 +93,7 @@ void TrainingLoop::run_step() {
     parts_.events.warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
   if (totals.overflowed)
     parts_.events.info("step " + std::to_string(step_) + " was skipped: its gradient overflows float16 at the loss scale " +
-                       formatted("%g", totals.loss_scale) + "; the next is " + formatted("%g", parts_.replica.loss_scale.scale()));
+                       fmt::format("{:g}", totals.loss_scale) + "; the next is " + fmt::format("{:g}", parts_.replica.loss_scale.scale()));
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
@@ -187,8 +187,8 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
   const bool float16 = parts_.replica.loss_scale.is_active();
   throw AgreedError(ExitCode::failed,
                     "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
-                        (float16 ? " at any loss scale down to " + formatted("%g", parts_.replica.loss_scale.scale()) : "") + ": " + where +
-                        ". Nothing was updated; the weights are those of step " + std::to_string(step_) +
+                        (float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "") + ": " +
+                        where + ". Nothing was updated; the weights are those of step " + std::to_string(step_) +
                         (step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "") + ". Try " +
                         (float16 ? (c.precision.master_weights ? "precision.compute = \"bfloat16\"" : "precision.master_weights = true")
                                  : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm") +

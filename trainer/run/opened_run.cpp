@@ -1,7 +1,7 @@
 #include "trainer/run/opened_run.hpp"
 
 #include "trainer/base/fault_point.hpp"
-#include "trainer/base/formatted.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/precision.hpp"

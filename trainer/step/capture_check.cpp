@@ -1,6 +1,5 @@
 #include "trainer/step/capture_check.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/step/accumulation.hpp"
@@ -12,6 +11,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/rand.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -94,10 +94,10 @@ double allowed(const Tolerance& tolerance, double own_error) {
 void compare(const Tolerance& tolerance, const std::string& what, double error, const std::function<double()>& own_error) {
   if (error <= tolerance.error || error <= allowed(tolerance, own_error())) return;  // false for NaN
   throw CannotCapture(
-      formatted("the model cannot be taken apart: on other samples, and with other parameters, than those that it was watched "
-                "with, the %s of its parts differs from its own by %.1e (relative, %s): does its forward read numbers out of "
-                "tensors (.tolist(), .item()), or keep something between forwards?",
-                what.c_str(), error, tolerance.name));
+      fmt::format("the model cannot be taken apart: on other samples, and with other parameters, than those that it was watched "
+                  "with, the {} of its parts differs from its own by {:.1e} (relative, {}): does its forward read numbers out of "
+                  "tensors (.tolist(), .item()), or keep something between forwards?",
+                  what, error, tolerance.name));
 }
 
 // `reversed`: what is expected of the same samples in reverse order.

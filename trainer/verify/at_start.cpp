@@ -2,11 +2,11 @@
 
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/replica/replica_state.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 namespace onebatch {
@@ -65,7 +65,7 @@ class AtStart {
       if (count == 3 && building + seconds * passes <= left) return separated(few, at::kFloat);
     }
     if (building + seconds * 4.0 <= left) return separated({samples[0], samples[1]}, at::kFloat);
-    return not_judged(formatted("one sample's gradient takes %.1f s on the host", seconds));
+    return not_judged(fmt::format("one sample's gradient takes {:.1f} s on the host", seconds));
   }
 
   struct Cost {
@@ -106,7 +106,7 @@ void answer(const AtStartParts& parts, const Separation& found) {
   if (harmless_at_once && !is_split(parts.plan))
     return parts.events.warn(found.reason + "; this plan computes every batch at once, and only such a plan trains this model truly");
   throw UserError("a few samples at once and in parts give two gradients, " +
-                  formatted("%.2g apart (relative L2, %.1g is allowed): ", found.relative_l2, found.tolerance) + found.reason +
+                  fmt::format("{:.2g} apart (relative L2, {:.1g} is allowed): ", found.relative_l2, found.tolerance) + found.reason +
                   ". Mend the model; verify.at_start = false trains it all the same, and what it learns then depends on the plan");
 }
 

@@ -1,6 +1,5 @@
 #include "trainer/verify/judge.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/graph/tape.hpp"
 #include "trainer/io/named_tensors.hpp"
@@ -8,6 +7,7 @@
 #include "trainer/verify/reference_buffers.hpp"
 #include "trainer/verify/separation.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 
@@ -209,7 +209,7 @@ void Judge::judge_groups(const TrainedBatch& batch, const Gradient& exact, const
       report_.differences.push_back({"batch_norm", size});
       note(std::to_string(parts_.replica.model->batch_norm_layers().size()) + " BatchNorm layer(s), first " +
            (parts_.replica.model->batch_norm_layers().empty() ? "one without a name" : parts_.replica.model->batch_norm_layers().front()) +
-           formatted(", make it another gradient than the large batch's by %.2g (relative L2, the rest in float64)", size));
+           fmt::format(", make it another gradient than the large batch's by {:.2g} (relative L2, the rest in float64)", size));
     }
     const Judgement judgement = onebatch::judge(off, own.error, k_float32_roundoff, [&] { return rounding(batch, k_float32_roundoff); });
     take(local_batch_norm(parts_, groups.size(), off, judgement.tolerance));
@@ -302,7 +302,7 @@ void Judge::describe(const TrainedBatch& batch, const Gradient& exact, const Own
   }
   if (report_.precision != "bfloat16" && report_.precision != "float16") return;
   report_.differences.push_back({"precision", own.error});
-  note(report_.precision + formatted(" alone puts one single batch %.2g off float64 (relative L2)", own.error));
+  note(report_.precision + fmt::format(" alone puts one single batch {:.2g} off float64 (relative L2)", own.error));
 }
 
 void Judge::add(const std::string& what, const std::string& where, double error, const Judgement& judgement) {
@@ -325,8 +325,8 @@ VerifyReport Judge::finish() {
   if (report_.verdict == Verdict::cannot_judge)
     take({"precision",
           report_.precision +
-              formatted(" puts one single batch itself %.2g off float64 (relative L2), and more than %.0e says nothing about a plan",
-                        report_.reference_relative_l2, k_most_own_error)});
+              fmt::format(" puts one single batch itself {:.2g} off float64 (relative L2), and more than {:.0e} says nothing about a plan",
+                          report_.reference_relative_l2, k_most_own_error)});
   if (report_.verdict == Verdict::fail) take(unknown());
   return report_;
 }

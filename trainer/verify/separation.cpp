@@ -1,11 +1,11 @@
 #include "trainer/verify/separation.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"
 
 #include <ATen/Context.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -111,9 +111,10 @@ class Experiments {
                                          "\", once in every micro-batch: what it holds, or what it does, depends on the plan");
     }
     if (!weights_add_up_)
-      return differs("loss_weight", formatted("the weight that the model returns does not add up over samples: %g for %zu at once, %g for "
-                                              "them in parts; return the loss's sum and how much its samples weigh, not a mean and 1",
-                                              whole.answer.sums.weight, all_.size(), apart.answer.sums.weight));
+      return differs("loss_weight",
+                     fmt::format("the weight that the model returns does not add up over samples: {:g} for {} at once, {:g} for "
+                                 "them in parts; return the loss's sum and how much its samples weigh, not a mean and 1",
+                                 whole.answer.sums.weight, all_.size(), apart.answer.sums.weight));
     if (!std::isfinite(error_))
       return differs("not_finite", "the gradient of the samples at once is finite and that of their parts is not, or the other way round");
     return explain_mixing(whole, apart);

@@ -1,8 +1,8 @@
 #include "trainer/plan/elsewhere/sweep_svg.hpp"
 
-#include "trainer/base/formatted.hpp"
 #include "trainer/plan/svg.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -27,8 +27,8 @@ struct Chart {
     std::string body = svg::label(90.0, top - 8.0, "start", title, " font-weight=\"bold\"");
     const double step = svg::nice_step(most_y);
     for (double value = 0.0; value <= most_y * 1.0001; value += step) {
-      body += formatted("<line x1=\"90\" y1=\"%.1f\" x2=\"650\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", y(value), y(value)) +
-              svg::label(84.0, y(value) + 4.0, "end", formatted(value >= 100.0 ? "%.0f" : "%.4g", value));
+      body += fmt::format("<line x1=\"90\" y1=\"{:.1f}\" x2=\"650\" y2=\"{:.1f}\" stroke=\"#dddddd\"/>\n", y(value), y(value)) +
+              svg::label(84.0, y(value) + 4.0, "end", value >= 100.0 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value));
     }
     std::map<std::int64_t, bool> said;
     for (const SweepPoint& point : points) {
@@ -56,12 +56,15 @@ std::string lines(const Chart& chart, const std::vector<SweepPoint>& points, dou
       if (!point->step_seconds) continue;
       const double x = chart.x(static_cast<double>(point->global_batch_size));
       const double y = chart.y(value(*point));
-      path += formatted("%s%.1f %.1f", path.empty() ? "M" : " L", x, y);
-      dots += formatted("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : " L", x, y);
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x, y, colour);
     }
-    body.append("<path d=\"").append(path).append(formatted("\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", colour)).append(dots);
+    body.append("<path d=\"")
+        .append(path)
+        .append(fmt::format("\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", colour))
+        .append(dots);
     const double y = chart.top + 14.0 + 18.0 * static_cast<double>(i);
-    body += formatted("<rect x=\"664\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", y - 10.0, colour) +
+    body += fmt::format("<rect x=\"664\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", y - 10.0, colour) +
             svg::label(682.0, y, "start", order[i].substr(0, 34));
   }
   return body;

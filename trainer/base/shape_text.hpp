@@ -1,21 +1,11 @@
-// Numbers in text, as printf writes them.
+// Shapes in text.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <string>
 
 namespace onebatch {
-
-/// What std::snprintf makes of them; at most 511 characters.
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  std::array<char, 512> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 /// "[3, 224, 224]"
 inline std::string shape_text(std::span<const std::int64_t> shape) {
