@@ -54,9 +54,10 @@ TrainResult TrainingLoop::run() {
   });
   if (step_ < total_steps_) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
-    check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.events, plan}, SampleOrder(*order_).next(), step_);
+    check_at_start({{c, parts_.data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
+                   SampleOrder(*order_).next(), step_);
   }
-  training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
+  training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
   parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
@@ -268,7 +269,7 @@ void TrainingLoop::resume() {
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   load_replica(checkpoint, parts_.replica, parts_.control);
-  if (parts_.replica.runner) parts_.replica.runner->forget();
+  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->forget();
   if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
   if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty()) sum->set_bases(saved.bases);
   step_ = saved.step;

@@ -16,6 +16,7 @@ struct LoopParts {
   const Configuration& configuration;
   const SessionOptions& options;
   Replica& replica;
+  const MicroBatchRunner& runner;
   const Dataset& data;
   const Dataset* validation;  // may be none
   GradientReducer& reducer;

@@ -4,12 +4,14 @@
 #include "trainer/events/event_stream.hpp"
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/step/step_runner.hpp"
 
 namespace onebatch {
 
 struct PlanningParts {
   const Configuration& configuration;
   Replica& replica;
+  MicroBatchRunner& runner;
   const Dataset& data;
   GradientReducer& reducer;
   comm::Communicator& control;

@@ -47,10 +47,10 @@ struct Session::State {
     warn_of_short_parameters(configuration.precision, events);
     world.set_activity("taking the model apart");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
-    if (replica->runner || may_recompute)
+    if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
-    plans.emplace(PlanningParts{configuration, *replica, *opened->data, *reducer, talk->control(), events});
+    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events});
   }
 
   ~State() {
@@ -127,7 +127,7 @@ struct Session::State {
       }
       const Examination* seen = examination.examined ? &examination : nullptr;
       replica = std::make_unique<Replica>(configuration, *opened->data, *opened->device, std::move(opened->model), storage, seen);
-      choose_runner(configuration, *replica);
+      runner.emplace(choose_runner(configuration, *replica));
     });
   }
 
@@ -165,6 +165,7 @@ struct Session::State {
   std::optional<Communication> talk;
   Examination examination;
   std::unique_ptr<Replica> replica;
+  std::optional<MicroBatchRunner> runner;
   std::optional<GradientReducer> reducer;
   std::optional<RunPlans> plans;
 };
@@ -203,6 +204,7 @@ TrainResult Session::State::train() {
   TrainingLoop loop({.configuration = configuration,
                      .options = options,
                      .replica = *replica,
+                     .runner = *runner,
                      .data = *opened->data,
                      .validation = opened->validation.get(),
                      .reducer = *reducer,
@@ -220,7 +222,7 @@ TrainResult Session::State::train() {
 
 VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
   VerifyReport report = verify_gradient(
-      {configuration, *replica, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans}, verify_options);
+      {configuration, *replica, *runner, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans}, verify_options);
   talk->close();
   return report;
 }

@@ -9,6 +9,7 @@ namespace onebatch {
 struct VerifyParts {
   const Configuration& configuration;
   Replica& replica;
+  const MicroBatchRunner& runner;
   const Dataset& data;
   const Dataset* validation;  // may be none
   GradientReducer& reducer;

@@ -121,12 +121,12 @@ class Accumulator {
 };
 
 // Nothing where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
-std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
-                                   std::int64_t step, const AccumulationOptions& options) {
+std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const Dataset& data, Indices samples,
+                                   const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
   comm::LocalCommunicator alone;
   try {
-    const bool shares = options.ranks != nullptr && replica.runner->shares_statistics();
-    return replica.runner->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone,
+    const bool shares = options.ranks != nullptr && runner.apart()->shares_statistics();
+    return runner.apart()->accumulate(runner.replica(), data, samples, micro_batches, step, shares ? *options.ranks : alone,
                                       options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
@@ -149,13 +149,15 @@ std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBa
   return parts;
 }
 
-LocalSums accumulate_gradient(Replica& replica, const Dataset& all, std::span<const std::int64_t> samples,
+LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+  Replica& replica = runner.replica();
   const PaddedTo padded(all, longest_of(all, options.global_batch.empty() ? samples : options.global_batch));
   const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
-  if (replica.needs_runner && !replica.runner) throw std::logic_error("a replica whose steps need a runner has none");
-  if (replica.runner) {
-    if (const auto sums = run_graph(replica, data, samples, micro_batches, step, options)) return *sums;
+  if (replica.shares_statistics != (runner.apart() != nullptr && runner.apart()->shares_statistics()))
+    throw std::logic_error("what runs the micro-batches has another mode of BatchNorm than the replica");
+  if (runner.apart() != nullptr) {
+    if (const auto sums = run_apart(runner, data, samples, micro_batches, step, options)) return *sums;
     recover_from_out_of_memory(replica.device);
     throw MicroBatchDoesNotFit(
         micro_batches.empty() ? 0 : std::max_element(micro_batches.begin(), micro_batches.end(), [](const auto& a, const auto& b) {

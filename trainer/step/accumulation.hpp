@@ -3,7 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/replica/replica.hpp"
-#include "trainer/replica/step_runner.hpp"
+#include "trainer/step/step_runner.hpp"
 
 #include <functional>
 #include <stdexcept>
@@ -45,7 +45,7 @@ std::vector<std::span<const std::int64_t>> micro_batches_of(std::span<const std:
 ///
 /// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change; and DoesNotFitError where a
 /// single sample does not fit.
-LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& data, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options = {});
 
 }  // namespace onebatch

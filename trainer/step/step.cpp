@@ -59,9 +59,9 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
   throw std::logic_error("the plan has no rank " + std::to_string(rank));
 }
 
-TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
                            const Clipping& clipping)
-    : replica_(replica), data_(data), reducer_(reducer), control_(control), clipping_(clipping) {}
+    : runner_(runner), replica_(runner.replica()), data_(data), reducer_(reducer), control_(control), clipping_(clipping) {}
 
 StepTotals TrainingStep::run(const StepRequest& request) {
   begin(request);
@@ -107,8 +107,8 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    mine.sums = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
-                                    share.micro_batches, request.step,
+    mine.sums = accumulate_gradient(runner_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
+                                    request.step,
                                     {.before_last = [this] { reducer_.begin_last_backward(); },
                                      .split_on_out_of_memory = true,
                                      .ranks = &control_,

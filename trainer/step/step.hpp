@@ -50,7 +50,8 @@ struct StepRequest {
 
 class TrainingStep {
  public:
-  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, const Clipping& clipping);
+  TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+               const Clipping& clipping);
 
   /// Collective.
   StepTotals run(const StepRequest& request);
@@ -81,6 +82,7 @@ class TrainingStep {
 
   void throw_failure(const std::exception_ptr& mine, const StepRequest& request);
 
+  const MicroBatchRunner& runner_;
   Replica& replica_;
   const Dataset& data_;
   GradientReducer& reducer_;
