@@ -34,6 +34,7 @@ ProbeRequest ClusterTables::probe_request() const {
 }
 
 void ClusterTables::measure() {
+  parts_.free_memory();
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in_host(false);
   ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   profile_ = answer.profile;
@@ -96,6 +97,7 @@ void ClusterTables::time_what_has_moved() {
 }
 
 bool ClusterTables::time_anew() {
+  parts_.free_memory();
   ClusterProfile timed = time_cluster(*profile_, probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   std::swap(*profile_, timed);
   bool lowered = false;

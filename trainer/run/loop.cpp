@@ -10,6 +10,7 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
+#include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/not_finite.hpp"
 #include "trainer/settings/identity.hpp"
 #include "trainer/step/evaluation.hpp"
@@ -57,7 +58,7 @@ TrainResult TrainingLoop::run() {
     check_at_start({{c, parts_.data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
                    SampleOrder(*order_).next(), step_);
   }
-  training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
+  training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer), parts_.graphs);
   parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
@@ -85,6 +86,7 @@ void TrainingLoop::run_step() {
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (totals.has_news) say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;
   if (survivors_) survivors_->end_step(progress(), totals.overflowed);

@@ -24,7 +24,8 @@ struct LoopParts {
   EventStream& events;
   RunPlans& plans;
   comm::World& world;
-  bool draws_unkeyed;  // forwards draw from the ranks' generators
+  MicroStepGraphs* graphs;  // may be none
+  bool draws_unkeyed;       // forwards draw from the ranks' generators
 };
 
 class TrainingLoop {

@@ -114,6 +114,7 @@ void MemoryPolicy::choose_where_to_keep() {
 }
 
 void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew) {
+  parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
   TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
   for (int attempt = 1; !rehearsal_fits(step, plan, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
@@ -128,6 +129,7 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
 }
 
 void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {
+  parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
   TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
   const auto failed = failed_in_rehearsal(step, plan);

@@ -11,6 +11,7 @@
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/communication.hpp"
+#include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
 #include "trainer/run/opened_run.hpp"
@@ -50,7 +51,8 @@ struct Session::State {
     if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
-    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events});
+    graphs = graphs_of_run(configuration, *runner, examination, talk->control(), events);
+    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events, graphs.get()});
   }
 
   ~State() {
@@ -166,6 +168,7 @@ struct Session::State {
   Examination examination;
   std::unique_ptr<Replica> replica;
   std::optional<MicroBatchRunner> runner;
+  std::unique_ptr<MicroStepGraphs> graphs;
   std::optional<GradientReducer> reducer;
   std::optional<RunPlans> plans;
 };
@@ -212,6 +215,7 @@ TrainResult Session::State::train() {
                      .events = events,
                      .plans = *plans,
                      .world = world,
+                     .graphs = graphs.get(),
                      .draws_unkeyed = !examination.examined || examination.has(Trait::draws_unkeyed)});
   TrainResult result = ends_as_does_not_fit([&] { return loop.run(); });
   if (timeline.spans() != nullptr) timeline.write(talk->control(), opened->device->name());
@@ -222,7 +226,8 @@ TrainResult Session::State::train() {
 
 VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
   VerifyReport report = verify_gradient(
-      {configuration, *replica, *runner, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans}, verify_options);
+      {configuration, *replica, *runner, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans, graphs.get()},
+      verify_options);
   talk->close();
   return report;
 }

@@ -62,7 +62,7 @@ class Verification {
       : parts_(parts),
         options_(options),
         reference_{parts.configuration, parts.data, parts.replica, parts.runner.apart() != nullptr},
-        step_(parts.runner, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer)) {}
+        step_(parts.runner, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer), parts.graphs) {}
 
   VerifyReport run() {
     batch_size_ = largest_reference(parts_, parts_.plans.book.profile());

@@ -21,6 +21,8 @@ class MicroBatchDoesNotFit : public std::runtime_error {
   std::int64_t size_;
 };
 
+class MicroStepGraphs;
+
 struct AccumulationOptions {
   /// Called before the last micro-batch.
   std::function<void()> before_last;
@@ -30,6 +32,8 @@ struct AccumulationOptions {
   comm::Communicator* ranks = nullptr;
   /// What the samples are a part of. Empty: they are all of it.
   std::span<const std::int64_t> global_batch = {};
+  /// Of micro-batches that run one after the other; none: kernel by kernel.
+  MicroStepGraphs* graphs = nullptr;
 };
 
 /// A rank's samples by micro-batch, in order. Throws std::logic_error where the sizes do not add up to them.

@@ -25,6 +25,7 @@ struct StepTotals {
   bool overflowed = false;                // the gradient is not finite: nothing was updated
   bool can_go_on = true;                  // false where no loss scale helps against that
   double loss_scale = 1.0;                // in this step
+  bool has_news = false;                  // of any rank's graphs: say_news()
   bool discarded = false;                 // a rank ran out of memory and could not split: nothing was updated, the step is to be done again
   std::int64_t out_of_memory_events = 0;  // of all ranks
   std::vector<std::int64_t> failed_sizes;  // per rank: the smallest micro-batch that ran out of memory, or 0
@@ -51,7 +52,7 @@ struct StepRequest {
 class TrainingStep {
  public:
   TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-               const Clipping& clipping);
+               const Clipping& clipping, MicroStepGraphs* graphs = nullptr);
 
   /// Collective.
   StepTotals run(const StepRequest& request);
@@ -88,6 +89,7 @@ class TrainingStep {
   GradientReducer& reducer_;
   comm::Communicator& control_;
   Clipping clipping_;
+  MicroStepGraphs* graphs_;      // may be none
   KeptTensors buffers_before_;   // the step
   std::vector<double> touched_;  // by any rank in this step, one per parameter
 };
