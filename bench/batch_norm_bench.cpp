@@ -49,13 +49,13 @@ class Trainee {
     request.simulate = {SimulatedDevice{}};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
-    choose_runner(configuration_, *replica_);
+    runner_.emplace(choose_runner(configuration_, *replica_));
   }
 
   double seconds(const std::vector<MicroBatchRun>& runs) {
     replica_->gradients.begin_step();
     const comm::Stopwatch watch;
-    accumulate_gradient(*replica_, *data_, samples_, runs, 0);
+    accumulate_gradient(*runner_, *data_, samples_, runs, 0);
     return watch.seconds();
   }
 
@@ -80,6 +80,7 @@ class Trainee {
   }
 
   Replica& replica() { return *replica_; }
+  MicroBatchRunner& runner() { return *runner_; }
 
  private:
   Configuration configuration_;
@@ -87,6 +88,7 @@ class Trainee {
   std::vector<std::int64_t> samples_;
   std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<Replica> replica_;
+  std::optional<MicroBatchRunner> runner_;
 };
 
 void print_title(const Share& share) {
@@ -118,7 +120,7 @@ void compare_memory(const Share& share) {
   const double one_batch = plain.peak_bytes(share.whole());
   const double plain_peak = plain.peak_bytes(share.accumulated());
   const double kept = exact.peak_bytes(share.accumulated());
-  exact.replica().runner->keep_in_host(true);
+  exact.runner().apart()->keep_in_host(true);
   const double in_host = exact.peak_bytes(share.accumulated());
   print_title(share);
   std::printf(

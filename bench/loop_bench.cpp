@@ -76,10 +76,11 @@ void compare(const char* name, const std::string& kind, int steps) {
   const auto data = open_dataset(c.data.train, Split::train, 1);
   const auto device = bind_device({});
   Replica replica(c, *data, *device);
+  const MicroBatchRunner runner(replica);
   comm::LocalCommunicator alone;
   comm::CollectiveQueue queue(comm::CollectiveQueue::Thread::callers);
   GradientReducer reducer(alone, queue, replica.gradients, *device, {});
-  TrainingStep step(replica, *data, reducer, alone, Clipping());
+  TrainingStep step(runner, *data, reducer, alone, Clipping());
   const auto metrics = std::filesystem::temp_directory_path() / "onebatch-loop-bench.jsonl";
   StepWriter writer(metrics, "", 0);
   Plan plan;

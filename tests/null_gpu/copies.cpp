@@ -54,7 +54,7 @@ enum class Return { when_done, at_once };
 
 cudaError_t stop(Stream& stream) {
   count_host_stop();
-  if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  if (breaks_capture(stream)) return fail(cudaErrorStreamCaptureUnsupported);
   synchronize(stream);
   host_waits_for(stream);
   return cudaSuccess;

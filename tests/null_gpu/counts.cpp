@@ -41,6 +41,7 @@ void write_counts() {
   add("kernels", c.kernels);
   add("replayed_kernels", c.replayed_kernels);
   add("graph_launches", c.graph_launches);
+  add("captures", c.captures);
   add("blas", c.blas);
   add("cudnn", c.cudnn);
   add("nccl", c.nccl);
@@ -50,6 +51,7 @@ void write_counts() {
   add("memsets", c.memsets);
   add("host_stops", c.host_stops);
   add("allocations", c.allocations);
+  add("first_allocation_of_a_capture", c.first_allocation_of_a_capture);
   add("frees", c.frees);
   add("pinned_allocations", c.pinned_allocations);
   add("events", c.events);

@@ -10,6 +10,7 @@ struct Counts {
   std::atomic<long> kernels{0};
   std::atomic<long> replayed_kernels{0};  // by graphs
   std::atomic<long> graph_launches{0};
+  std::atomic<long> captures{0};  // that became a graph
   std::atomic<long> blas{0};
   std::atomic<long> cudnn{0};
   std::atomic<long> nccl{0};
@@ -19,6 +20,7 @@ struct Counts {
   std::atomic<long> memsets{0};
   std::atomic<long> host_stops{0};  // calls in which the host waits for a device
   std::atomic<long> allocations{0};
+  std::atomic<long> first_allocation_of_a_capture{0};  // counted from 1, with those that failed; 0: there was none
   std::atomic<long> frees{0};
   std::atomic<long> pinned_allocations{0};
   std::atomic<long> events{0};

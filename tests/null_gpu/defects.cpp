@@ -6,8 +6,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -73,6 +75,38 @@ void other_device() {
   if (cudaEventRecord(event, nullptr) != cudaSuccess) std::cerr << "defect: " << cudaGetErrorString(cudaGetLastError()) << "\n";
 }
 
+// What another thread does while this one captures a stream in the mode of its own calls.
+cudaError_t beside_a_capture(const std::function<void(cudaStream_t)>& neighbour) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  std::thread(neighbour, stream).join();
+  cudaGraph_t graph = nullptr;
+  return cudaStreamEndCapture(stream, &graph);
+}
+
+// As autograd's thread would that reads a number.
+void captured_wait() {
+  const cudaError_t ended = beside_a_capture([](cudaStream_t stream) { static_cast<void>(cudaStreamSynchronize(stream)); });
+  if (ended != cudaSuccess) std::cerr << "defect: " << cudaGetErrorString(ended) << "\n";
+}
+
+// As a thread would that does not know of the stream: the kernel runs once, and in no replay.
+void beside_capture() {
+  const at::Tensor tensor = at::ones({4}, k_device);
+  static_cast<void>(beside_a_capture([&](cudaStream_t) { tensor.add_(1.0); }));
+}
+
+// What a communicator's thread may do at any time.
+void neighbours_call() {
+  const cudaError_t ended = beside_a_capture([](cudaStream_t) {
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, 1 << 20) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess || cudaFree(memory) != cudaSuccess)
+      std::cerr << "null GPU: a call of another thread was refused\n";
+  });
+  if (ended != cudaSuccess) std::cerr << "null GPU: a call of another thread has ended the capture\n";
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -85,6 +119,9 @@ int main(int count, char** words) {
     if (defect == "other_device") other_device();
     if (defect.starts_with("two_streams")) two_streams(defect.substr(defect.find(' ') + 1));
     if (defect == "two_halves") two_halves();
+    if (defect == "captured_wait") captured_wait();
+    if (defect == "beside_capture") beside_capture();
+    if (defect.empty()) neighbours_call();
     at::ones({1 << 10}, k_device).add(1.0).sum().item<float>();
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";

@@ -3,6 +3,7 @@
 #include "device.hpp"
 #include "streams.hpp"
 
+#include <thread>
 #include <utility>
 
 namespace null_gpu {
@@ -26,7 +27,17 @@ bool breaks_capture() {
   const std::scoped_lock lock(mutex());
   const std::shared_ptr<Capture>& capture = capturing();
   if (capture == nullptr || thread_mode == cudaStreamCaptureModeRelaxed || capture->mode == cudaStreamCaptureModeRelaxed) return false;
+  const bool of_another_thread = capture->thread != std::this_thread::get_id();
+  if (of_another_thread && (capture->mode == cudaStreamCaptureModeThreadLocal || thread_mode == cudaStreamCaptureModeThreadLocal))
+    return false;
   capture->invalid = true;
+  return true;
+}
+
+bool breaks_capture(Stream& stream) {
+  const std::scoped_lock lock(mutex());
+  if (stream.capture == nullptr) return breaks_capture();
+  stream.capture->invalid = true;
   return true;
 }
 
@@ -70,6 +81,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   capturing() = std::make_shared<Capture>();
   capturing()->mode = mode;
   capturing()->id = ++captures;
+  capturing()->thread = std::this_thread::get_id();
+  capturing()->device = stream_of(handle).device;
   stream_of(handle).capture = capturing();
   return cudaSuccess;
 }
@@ -78,11 +91,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   const std::scoped_lock lock(mutex());
   *graph = nullptr;
   if (stream_of(handle).capture == nullptr) return fail(cudaErrorIllegalState);
+  if (stream_of(handle).capture->mode != cudaStreamCaptureModeRelaxed && stream_of(handle).capture->thread != std::this_thread::get_id())
+    return fail(cudaErrorStreamCaptureWrongThread);
   const std::shared_ptr<Capture> capture = std::exchange(capturing(), nullptr);
   for (Stream* stream : streams()) {
     if (stream->capture == capture) stream->capture = nullptr;
   }
   if (capture->invalid) return fail(cudaErrorStreamCaptureInvalidated);
+  ++counts().captures;
   *graph = reinterpret_cast<cudaGraph_t>(new Graph(std::move(capture->graph)));
   return cudaSuccess;
 }

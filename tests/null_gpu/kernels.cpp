@@ -24,6 +24,9 @@ cudaError_t launch(cudaStream_t handle) {
     report("a kernel was launched on a stream of another device than the thread's current one");
     return fail(cudaErrorInvalidResourceHandle);
   }
+  // It would be run now, and never again by a replay.
+  if (const auto capture = current_capture(); capture != nullptr && stream.capture == nullptr && capture->device == stream.device)
+    report("a kernel was launched beside the capture that is under way on its device");
   ++counts().kernels;
   enqueue(stream, WorkKind::kernel);
   return cudaSuccess;

@@ -109,8 +109,12 @@ extern "C" {
 
 cudaError_t cudaMalloc(void** address, std::size_t bytes) {
   if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  const bool captured = current_capture() != nullptr;  // before the lock: work on a stream takes both the other way round
   const std::scoped_lock lock(all().mutex);
-  if (++all().allocations == settings().fail_allocation) return fail(cudaErrorMemoryAllocation);
+  ++all().allocations;
+  if (counts().first_allocation_of_a_capture == 0 && captured)
+    counts().first_allocation_of_a_capture = static_cast<long>(all().allocations);
+  if (all().allocations == settings().fail_allocation) return fail(cudaErrorMemoryAllocation);
   const int device = current_device();
   if (!take(device, static_cast<std::int64_t>(bytes))) return fail(cudaErrorMemoryAllocation);
   void* memory = mmap(nullptr, whole_pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -6,58 +6,8 @@ import time
 
 import pytest
 
+from null_gpu.runs import MODELS, PRECISIONS, configuration, expect_trained, mode
 from program import read_json, read_json_lines
-
-CONFIGURATION = """
-[run]
-max_steps = {steps}
-output_dir = "{folder}"
-name = "run"
-device = "cuda"
-deterministic = {deterministic}
-[batch]
-global_batch_size = 24
-{batch}
-[data]
-kind = "synthetic"
-shape = {shape}
-size = 96
-[model]
-{model}
-[probe]
-steps_per_trial = 1
-[comm]
-timeout_seconds = {timeout}
-bucket_cap_mb = {bucket}
-overlap = {overlap}
-[checkpoint]
-every_steps = 0
-{more}
-"""
-MODELS = {"mlp": ("[64]", 'kind = "mlp"\nhidden = [32]\ndropout = 0.1'), "resnet": ("[3, 16, 16]", 'kind = "resnet"\nstem = "cifar"\ndepth = 8')}
-PRECISIONS = {"float32": "", "bfloat16": '[precision]\ncompute = "bfloat16"', "float16": '[precision]\ncompute = "float16"',
-              "float64": '[precision]\ncompute = "float64"\nparameters = "float64"', "short_parameters": '[precision]\ncompute = "bfloat16"\nparameters = "bfloat16"'}
-
-
-def configuration(folder, model="resnet", steps=5, batch="", deterministic="false", timeout=60, bucket=25, overlap='"auto"', more=""):
-    shape, text = MODELS[model]
-    path = folder / "run.toml"
-    path.write_text(CONFIGURATION.format(folder=folder / "runs", steps=steps, shape=shape, model=text, batch=batch, deterministic=deterministic, timeout=timeout, bucket=bucket,
-                                         overlap=overlap, more=more))
-    return path
-
-
-def expect_trained(done, steps, folder):
-    __tracebackhide__ = True
-    assert done.code == 0, done.words
-    assert not done.defects, done.words
-    assert [line["step"] for line in read_json_lines(folder / "runs/run/metrics.jsonl")] == list(range(1, steps + 1))
-    assert done.total("kernels") > 0 and done.total("overwritten_sources") == 0
-
-
-def mode(name):
-    return f'[batch_norm]\nmode = "{name}"'
-
 
 # Every value of every setting at least once on two ranks; --full: all of them together.
 CASES = [
@@ -115,7 +65,9 @@ def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
 @pytest.mark.parametrize("defect, seen", [("", None), ("host_read", "SIGSEGV"), ("stale_error", "device not ready"), ("missing_wait", "null GPU: pinned memory changed"),
                                           ("early_read", "defect: not a number"), ("two_streams event", None), ("two_streams host", None), ("two_halves", None),
                                           ("two_streams nothing", "aten::add reads what aten::zeros writes on another stream"),
-                                          ("two_streams freed", "aten::fill_ writes what aten::add reads on another stream"), ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1")])
+                                          ("two_streams freed", "aten::fill_ writes what aten::add reads on another stream"),
+                                          ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1"),
+                                          ("captured_wait", "previous error during capture"), ("beside_capture", "null GPU: a kernel was launched beside the capture")])
 def test_a_seeded_defect_is_seen(null_gpu, defect, seen):
     done = null_gpu.run(1, *([defect] if defect else []), program=null_gpu.build / "null_gpu_defects", devices=[{}, {}], lag_milliseconds=500)
     if seen is None:

@@ -29,6 +29,11 @@ cudaError_t waits() {
   return breaks_capture() ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 
+// An event of a capture that is under way never comes.
+bool is_captured(const Event& event) {
+  return event.capture != nullptr && event.capture == current_capture();
+}
+
 }  // namespace
 
 extern "C" {
@@ -53,7 +58,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (const cudaError_t error = waits(); error != cudaSuccess) return error;
+  count_host_stop();
+  if (breaks_capture(stream_of(stream))) return fail(cudaErrorStreamCaptureUnsupported);
   synchronize(stream_of(stream));
   host_waits_for(stream_of(stream));
   return cudaSuccess;
@@ -68,7 +74,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 // The first question finds work that has not begun; each moves it on.
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  if (breaks_capture(stream_of(handle))) return fail(cudaErrorStreamCaptureUnsupported);
   const std::scoped_lock lock(mutex());
   Stream& stream = stream_of(handle);
   if (stream.queue.empty()) {
@@ -83,7 +89,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   const std::scoped_lock lock(mutex());
   Stream& stream = stream_of(handle);
   const Event& event = *event_of(event_handle);
-  if (event.capture != nullptr && event.capture == current_capture()) {
+  if (is_captured(event)) {
     stream.capture = event.capture;
     return cudaSuccess;
   }
@@ -158,7 +164,10 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   const std::scoped_lock lock(mutex());
   const Event& event = *event_of(handle);
-  if (event.capture != nullptr && event.capture == current_capture()) return fail(cudaErrorCapturedEvent);
+  if (is_captured(event)) {
+    event.capture->invalid = true;
+    return fail(cudaErrorCapturedEvent);
+  }
   if (!event.pending()) return host_has_seen(event);
   advance(*event.last->stream);
   return fail(cudaErrorNotReady);
@@ -166,6 +175,14 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   if (const cudaError_t error = waits(); error != cudaSuccess) return error;
+  {
+    const std::scoped_lock lock(mutex());
+    const Event& event = *event_of(handle);
+    if (is_captured(event)) {
+      event.capture->invalid = true;
+      return fail(cudaErrorCapturedEvent);
+    }
+  }
   while (true) {
     {
       const std::scoped_lock lock(mutex());

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace null_gpu {
@@ -40,6 +41,8 @@ struct Capture {
   bool invalid = false;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   unsigned long long id = 0;
+  std::thread::id thread;  // that began it
+  int device = 0;
 };
 
 struct Stream {
@@ -80,8 +83,11 @@ bool advance(Stream& stream, Clock::time_point until = Clock::time_point::max())
 void synchronize(Stream& stream);
 void synchronize_device(int device);
 
-/// A capture that a call of this thread that waits or allocates would break is broken by it. Returns whether there is one.
+/// A capture that a call of this thread that waits or allocates would break is broken by it. Returns whether there is one: one that other
+/// threads began is not where it is in the mode of its own thread.
 bool breaks_capture();
+/// The same of a call that looks at a stream: that of one which takes part in a capture breaks it in every mode.
+bool breaks_capture(Stream& stream);
 /// The capture under way in this process, by whichever thread; null: none.
 std::shared_ptr<Capture> current_capture();
 

@@ -41,7 +41,7 @@ class AccumulationTest : public ::testing::Test {
     request.simulate = {played};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration, *data_, *device_);
-    choose_runner(configuration, *replica_);
+    runner_.emplace(choose_runner(configuration, *replica_));
     samples_.resize(96);
     std::iota(samples_.begin(), samples_.end(), std::int64_t{7});
   }
@@ -51,7 +51,7 @@ class AccumulationTest : public ::testing::Test {
 
   LocalSums accumulate(const std::vector<MicroBatchRun>& micro_batches, bool split = true) {
     replica_->gradients.begin_step();
-    return accumulate_gradient(*replica_, *data_, samples_, micro_batches, 3, {.before_last = {}, .split_on_out_of_memory = split});
+    return accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3, {.before_last = {}, .split_on_out_of_memory = split});
   }
 
   // Bytes above what is held that one pass needs.
@@ -66,6 +66,7 @@ class AccumulationTest : public ::testing::Test {
   std::unique_ptr<Dataset> data_;
   std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<Replica> replica_;
+  std::optional<MicroBatchRunner> runner_;
   std::vector<std::int64_t> samples_;
 };
 
@@ -90,7 +91,7 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
       replica_->gradients.set_listener([&](std::size_t index) { heard[index] += last ? 1 : 0; });
       budget().set_limit_bytes(held + needed * percent / 100);
       replica_->gradients.begin_step();
-      const LocalSums sums = accumulate_gradient(*replica_, *data_, samples_, micro_batches, 3,
+      const LocalSums sums = accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
                                                  {.before_last = [&] { last = true; }, .split_on_out_of_memory = true});
       budget().set_limit_bytes(MemoryBudget::k_no_limit);
       replica_->gradients.set_listener(nullptr);

@@ -145,12 +145,12 @@ class Trainee {
     auto model = wrap_module(std::make_shared<Module>(arguments...), false);
     model->move_to(c10::Device(c10::kCPU), scalar_type(precision), scalar_type(precision));
     replica = std::make_unique<Replica>(configuration_, *data, *device_, std::move(model), nullptr);
-    choose_runner(configuration_, *replica);
+    runner.emplace(choose_runner(configuration_, *replica));
     replica->gradients.begin_step();
   }
 
   LocalSums accumulate(std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& runs, comm::Communicator& ranks) {
-    return accumulate_gradient(*replica, *data, samples, runs, k_step, sharing_with(ranks));
+    return accumulate_gradient(*runner, *data, samples, runs, k_step, sharing_with(ranks));
   }
 
   // All samples in one ordinary batch, on this rank alone.
@@ -168,6 +168,7 @@ class Trainee {
  public:
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Replica> replica;
+  std::optional<MicroBatchRunner> runner;
 };
 
 struct Share {
@@ -333,7 +334,7 @@ TEST(GraphStepTest, kept_in_host_memory_it_is_the_same_with_less_on_the_device) 
   std::vector<std::int64_t> peaks;
   for (const bool in_host : {false, true}) {
     Trainee ours(BatchNormMode::exact);
-    if (in_host) ours.replica->runner->keep_in_host(true);
+    if (in_host) ours.runner->apart()->keep_in_host(true);
     ours.accumulate(share.samples, share.runs, alone);  // captures
     ours.replica->gradients.begin_step();
     const std::int64_t held = budget.current_bytes();
@@ -355,7 +356,7 @@ TEST(GraphStepTest, recomputation_has_the_same_bits) {
     plain.accumulate(share.samples, share.runs, alone);
     for (const std::int64_t segments : {0, 2, 5, 40}) {
       Trainee ours(BatchNormMode::local, precision);
-      ours.replica->runner = std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, segments, AutogradGraph::left_out});
+      ours.runner->take_apart(std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, segments, AutogradGraph::left_out}));
       ours.accumulate(share.samples, share.runs, alone);
       ours.accumulate(share.samples, share.runs, alone);
       EXPECT_TRUE(ours.replica->gradients.flat().equal(plain.replica->gradients.flat())) << segments;
@@ -370,7 +371,7 @@ TEST(GraphStepTest, recomputation_cuts_micro_batches_of_unlike_sizes_for_themsel
   Trainee<WeightedModule> plain(BatchNormMode::local);
   const LocalSums expected = plain.accumulate(share.samples, share.runs, alone);
   Trainee<WeightedModule> ours(BatchNormMode::local);
-  ours.replica->runner = std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, 0, AutogradGraph::left_out});
+  ours.runner->take_apart(std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, 0, AutogradGraph::left_out}));
   const LocalSums sums = ours.accumulate(share.samples, share.runs, alone);
   EXPECT_EQ(sums.loss, expected.loss);
   // What parts read together adds its gradients up in another order.
@@ -387,7 +388,7 @@ TEST(GraphStepTest, autocast_is_as_in_the_model_itself) {
   };
   Subject plain(BatchNormMode::local, Precision::float32, middle);
   Subject ours(BatchNormMode::local, Precision::float32, middle);
-  ours.replica->runner = std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, 3, AutogradGraph::left_out});
+  ours.runner->take_apart(std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, 3, AutogradGraph::left_out}));
   for (Subject* one : {&plain, &ours}) {
     one->replica->autocast = at::kBFloat16;
     one->accumulate(share.samples, share.runs, alone);
@@ -426,9 +427,9 @@ TEST(GraphStepTest, no_rank_waits_for_one_that_fails) {
     const FailingDataset data(*ours.data, share_of(sizes, sizes.size() - 1).samples.back());
     const AccumulationOptions options = sharing_with(world().control());
     if (rank + 1 == sizes.size()) {
-      EXPECT_THROW(accumulate_gradient(*ours.replica, data, share.samples, share.runs, k_step, options), std::runtime_error);
+      EXPECT_THROW(accumulate_gradient(*ours.runner, data, share.samples, share.runs, k_step, options), std::runtime_error);
     } else {
-      EXPECT_THROW(accumulate_gradient(*ours.replica, data, share.samples, share.runs, k_step, options), StepAbandoned);
+      EXPECT_THROW(accumulate_gradient(*ours.runner, data, share.samples, share.runs, k_step, options), StepAbandoned);
     }
     world().control().barrier();
   }
@@ -436,7 +437,7 @@ TEST(GraphStepTest, no_rank_waits_for_one_that_fails) {
 
 std::string refusal_of(const AroundModule::Middle& middle) {
   Trainee<AroundModule, AroundModule::Middle> ours(BatchNormMode::exact, Precision::float64, middle);
-  ours.replica->runner = std::make_unique<GraphStep>(GraphOptions{BatchNormMode::exact, 0, AutogradGraph::recorded});
+  ours.runner->take_apart(std::make_unique<GraphStep>(GraphOptions{BatchNormMode::exact, 0, AutogradGraph::recorded}));
   const Share share = share_of({{4, 4}}, 0);
   comm::LocalCommunicator alone;
   try {

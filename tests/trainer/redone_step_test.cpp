@@ -35,9 +35,9 @@ class Trainee {
     request.simulate = {SimulatedDevice{}};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
-    choose_runner(configuration_, *replica_);
+    runner_.emplace(choose_runner(configuration_, *replica_));
     reducer_ = std::make_unique<GradientReducer>(alone_, queue_, replica_->gradients, *device_, ReducerOptions{});
-    step_ = std::make_unique<TrainingStep>(*replica_, *data_, *reducer_, alone_, Clipping{1.0, {}});
+    step_ = std::make_unique<TrainingStep>(*runner_, *data_, *reducer_, alone_, Clipping{1.0, {}});
     samples_.resize(k_batch);
     std::iota(samples_.begin(), samples_.end(), std::int64_t{11});
   }
@@ -67,6 +67,7 @@ class Trainee {
   std::unique_ptr<Dataset> data_;
   std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<Replica> replica_;
+  std::optional<MicroBatchRunner> runner_;
   comm::LocalCommunicator alone_;
   comm::CollectiveQueue queue_{comm::CollectiveQueue::Thread::callers};
   std::unique_ptr<GradientReducer> reducer_;

@@ -55,7 +55,6 @@ class Trainee {
     device_ = bind_device(request);
     data_ = open_dataset(c.data.train, Split::train, 1);
     replica = std::make_unique<Replica>(c, *data_, *device_, wrap_module(std::make_shared<MaskedModule>(), frozen), nullptr);
-    choose_runner(c, *replica);
   }
   [[nodiscard]] at::Tensor buffer(const std::string& name) const {
     for (const NamedTensor& one : replica->model->buffers()) {

@@ -81,9 +81,10 @@ class Bench {
   explicit Bench(const std::function<void(Configuration&)>& change = [](Configuration&) {})
       : configuration_(changed(change)), data_(open_dataset(configuration_.data.train, Split::train, 1)), device_(bound()) {
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
-    choose_runner(configuration_, *replica_);
   }
-  [[nodiscard]] ReferenceParts parts() const { return {configuration_, *data_, *replica_}; }
+  [[nodiscard]] ReferenceParts parts() const {
+    return {configuration_, *data_, *replica_, choose_runner(configuration_, *replica_).apart() != nullptr};
+  }
   [[nodiscard]] ReferenceModel model(at::ScalarType type) const {
     return {parts(), {c10::Device(c10::kCPU), type, BatchNorms::as_configured}, weights_of(*replica_->model)};
   }

@@ -62,14 +62,16 @@ TEST(StepSumsTest, what_ranks_pack_is_read_again_by_each) {
 }
 
 TEST(StepSumsTest, a_flag_of_any_rank_is_that_of_all_and_of_no_other) {
-  bool StepPart::*const given[] = {&StepPart::stop_requested, &StepPart::save_due, &StepPart::failed, &StepPart::discard};
-  bool StepSums::*const read[] = {&StepSums::stop_requested, &StepSums::save_due, &StepSums::failed, &StepSums::discard};
-  for (std::size_t set = 0; set < 4; ++set) {
+  bool StepPart::*const given[] = {&StepPart::stop_requested, &StepPart::save_due, &StepPart::failed, &StepPart::discard,
+                                   &StepPart::has_news};
+  bool StepSums::*const read[] = {&StepSums::stop_requested, &StepSums::save_due, &StepSums::failed, &StepSums::discard,
+                                  &StepSums::has_news};
+  for (std::size_t set = 0; set < 5; ++set) {
     for (std::size_t rank = 0; rank < 3; ++rank) {
       std::vector<StepPart> parts(3);
       parts[rank].*given[set] = true;
       const StepSums found = sums_of(parts);
-      for (std::size_t flag = 0; flag < 4; ++flag) EXPECT_EQ(found.*read[flag], flag == set) << "flag " << flag << " of rank " << rank;
+      for (std::size_t flag = 0; flag < 5; ++flag) EXPECT_EQ(found.*read[flag], flag == set) << "flag " << flag << " of rank " << rank;
     }
   }
 }

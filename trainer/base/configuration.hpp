@@ -15,6 +15,7 @@ namespace onebatch {
 
 enum class DeviceChoice { automatic, cuda, cpu };
 enum class Determinism { off, on, bitwise };
+enum class CudaGraphs { automatic, on, off };
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
 enum class ResNetStem { imagenet, cifar };
@@ -40,6 +41,7 @@ struct RunConfiguration {
   std::optional<std::int64_t> max_steps;
   DeviceChoice device = DeviceChoice::automatic;
   Determinism deterministic = Determinism::off;
+  CudaGraphs cuda_graphs = CudaGraphs::automatic;  // of micro-steps, on a GPU; automatic: where a model's can be recorded
 };
 
 struct BatchConfiguration {

@@ -3,12 +3,36 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <atomic>
 #include <stdexcept>
 
 namespace onebatch {
+namespace {
+
+std::atomic<bool> forbidden{false};
+std::atomic<bool> asked{false};
+
+}  // namespace
+
+NoUploads::NoUploads() {
+  if (forbidden.exchange(true)) throw std::logic_error("uploads are refused already");
+  asked = false;
+}
+
+NoUploads::~NoUploads() {
+  forbidden = false;
+}
+
+bool NoUploads::refused() const {
+  return asked;
+}
 
 at::Tensor upload(const at::Tensor& host, c10::Device device) {
   if (!host.is_cpu() || device.is_cpu()) return host.to(device);
+  if (forbidden) {
+    asked = true;
+    throw std::runtime_error("a copy from host memory in what is being recorded");
+  }
   return host.pin_memory().to(device, /*non_blocking=*/true);
 }
 

@@ -10,6 +10,19 @@ namespace onebatch {
 /// `host` on a device; itself where it lies there. A GPU copies it from pinned memory when its stream comes to it: the host goes on.
 at::Tensor upload(const at::Tensor& host, c10::Device device);
 
+/// While one lives upload() to a GPU is refused, on all threads: a graph that records a copy from host memory would repeat it when other
+/// numbers lie there.
+class NoUploads {
+ public:
+  NoUploads();
+  ~NoUploads();
+  NoUploads(const NoUploads&) = delete;
+  NoUploads& operator=(const NoUploads&) = delete;
+
+  /// Whether one was asked for.
+  [[nodiscard]] bool refused() const;
+};
+
 /// The elements of a float64 tensor, when the device's current stream has come that far: one wait for all of them.
 std::vector<double> read_numbers(const at::Tensor& numbers);
 

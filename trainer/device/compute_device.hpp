@@ -3,6 +3,7 @@
 
 #include "trainer/base/configuration.hpp"
 #include "trainer/base/plan.hpp"
+#include "trainer/device/device_graph.hpp"
 #include "trainer/device/topology.hpp"
 
 #include <c10/core/Device.h>
@@ -41,6 +42,8 @@ class ComputeDevice {
   virtual void synchronize() = 0;
   /// The calling thread's stream (cudaStream_t); none on a CPU.
   [[nodiscard]] virtual void* current_stream() const { return nullptr; }
+  /// What records graphs of work on it; null where nothing does.
+  virtual std::unique_ptr<DeviceGraphs> create_graphs() { return nullptr; }
   /// Called as an optimizer step begins, counted from 1: a simulated device may change with it.
   virtual void begin_step(std::int64_t /*step*/) {}
   /// A simulated device's slowness: waits as long as the device would have needed beyond `compute_seconds`, in which these micro-batches

@@ -2,6 +2,7 @@
 #include "comm/world.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/cuda_graphs.hpp"
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -91,6 +92,7 @@ class CudaDevice final : public ComputeDevice {
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void synchronize() override { c10::cuda::getCurrentCUDAStream(index_).synchronize(); }
   void* current_stream() const override { return c10::cuda::getCurrentCUDAStream(index_).stream(); }
+  std::unique_ptr<DeviceGraphs> create_graphs() override { return create_cuda_graphs(device()); }
 
  private:
   using Statistic = c10::CachingAllocator::Stat;

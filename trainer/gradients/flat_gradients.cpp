@@ -140,6 +140,21 @@ void FlatGradients::begin_backward() {
   std::fill(watched_->reached.begin(), watched_->reached.end(), false);
 }
 
+void FlatGradients::note_reached(const std::vector<std::size_t>& parameters) {
+  for (const std::size_t index : parameters) {
+    watched_->touched[index] = 1.0;
+    watched_->reached[index] = true;
+  }
+}
+
+std::vector<std::size_t> FlatGradients::reached() const {
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (watched_->reached[i]) all.push_back(i);
+  }
+  return all;
+}
+
 std::vector<std::size_t> FlatGradients::not_reached(const std::optional<std::vector<std::size_t>>& of) const {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -54,11 +54,16 @@ class FlatGradients {
   /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the thread that did. None
   /// ends it.
   void set_listener(std::function<void(std::size_t)> listener);
+  [[nodiscard]] bool has_listener() const { return watched_->listener != nullptr; }
   /// Adds to a parameter's gradient what no backward will: a tensor of as many elements. A tensor that is none of the parameters is left
   /// alone.
   void add(const at::Tensor& parameter, const at::Tensor& gradient);
   /// Begins to note which parameters a backward reaches.
   void begin_backward();
+  /// As a backward that reached these parameters would have noted, of one that was not run here but repeated. The listener is told nothing.
+  void note_reached(const std::vector<std::size_t>& parameters);
+  /// Parameters, by index, that one has reached since.
+  [[nodiscard]] std::vector<std::size_t> reached() const;
   /// Parameters, by index, that none has reached since; of `of` alone where it is given.
   [[nodiscard]] std::vector<std::size_t> not_reached(const std::optional<std::vector<std::size_t>>& of) const;
 

@@ -126,8 +126,9 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
   try {
     const Borrowed borrowed(request.module, device.device());
     Replica replica(configuration_of(request), data, device, std::make_unique<UsersModel>(request), nullptr);
+    const MicroBatchRunner runner(replica);
     const ReplicaSnapshot before(replica);
-    SizeProbe probe(replica, data, request.num_iterations);
+    SizeProbe probe(runner, data, request.num_iterations);
     SearchOptions options = probe.search_options();
     options.mode = request.mode;
     options.init_size = request.init_size;

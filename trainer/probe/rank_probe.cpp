@@ -53,8 +53,9 @@ enum class Confirmed { no, as_it_was, with_new_times };
 
 class RankProbe {
  public:
-  RankProbe(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control)
-      : request_(request), replica_(replica), reducer_(reducer), control_(control), sizes_(replica, data) {}
+  RankProbe(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
+            comm::Communicator& control)
+      : request_(request), runner_(runner), replica_(runner.replica()), reducer_(reducer), control_(control), sizes_(runner, data) {}
 
   RankProfile measure() {
     RankProfile profile;
@@ -73,7 +74,7 @@ class RankProbe {
   /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where they have changed.
   Confirmed confirm(RankProfile& known) {
     control_.set_activity("confirming what an earlier probe has found");
-    if (known.recomputes) recompute(replica_);
+    if (known.recomputes) recompute(runner_);
     Trial trial;
     agree(control_, [&] { trial = run_trial(known.largest_micro_batch).trial; });
     const double expected = CostTable(known.step_seconds).seconds(known.largest_micro_batch);
@@ -148,7 +149,7 @@ class RankProbe {
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
     SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
-    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(replica_)) {
+    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(runner_)) {
       profile.recomputes = true;
       found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
     }
@@ -171,8 +172,8 @@ class RankProbe {
   // A trial of n samples is a share of n too, so its activations have what is kept of the share in them.
   void find_room(RankProfile& profile) const {
     MemoryUse& memory = profile.memory;
-    if (replica_.runner)
-      memory.kept_bytes_per_sample = std::min(replica_.runner->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
+    if (runner_.apart() != nullptr)
+      memory.kept_bytes_per_sample = std::min(runner_.apart()->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
     memory.activation_bytes_per_sample -= memory.kept_bytes_per_sample;
     const std::int64_t left = profile.memory_limit_bytes - profile.resident_bytes - memory.workspace_bytes;
     profile.room_bytes = static_cast<std::int64_t>((1.0 - request_.probe.margin) * static_cast<double>(std::max<std::int64_t>(0, left)));
@@ -195,9 +196,9 @@ class RankProbe {
       replica_.device.synchronize();
       seconds.push_back(watch.seconds());
     }
-    if (replica_.runner) {
-      profile.lock_step = replica_.runner->in_lock_step();
-      profile.exchange_seconds = replica_.runner->exchange_seconds(control_);
+    if (runner_.apart() != nullptr) {
+      profile.lock_step = runner_.apart()->in_lock_step();
+      profile.exchange_seconds = runner_.apart()->exchange_seconds(control_);
     }
     profile.reduce_seconds = comm::median(seconds);
   }
@@ -273,6 +274,7 @@ class RankProbe {
   }
 
   const ProbeRequest& request_;
+  MicroBatchRunner& runner_;
   Replica& replica_;
   GradientReducer& reducer_;
   comm::Communicator& control_;
@@ -304,10 +306,11 @@ std::string identity_of(const Replica& replica, const Dataset& data) {
 
 }  // namespace
 
-ProbeAnswer probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
+ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
                           comm::Communicator& control) {
+  Replica& replica = runner.replica();
   const ReplicaSnapshot before(replica);
-  RankProbe probe(request, replica, data, reducer, control);
+  RankProbe probe(request, runner, data, reducer, control);
   // Times depend on the neighbours: an answer is of all the ranks there were.
   std::string identity = request.identity;
   for (const std::string& rank : comm::all_gather_text(control, identity_of(replica, data))) identity += "\n" + rank;
@@ -325,11 +328,12 @@ ProbeAnswer probe_cluster(const ProbeRequest& request, Replica& replica, const D
   return {gather(mine, control), std::move(cache), std::move(not_kept)};
 }
 
-ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, Replica& replica, const Dataset& data,
+ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
                             GradientReducer& reducer, comm::Communicator& control) {
+  Replica& replica = runner.replica();
   const ReplicaSnapshot before(replica);
   RankProfile mine = known.ranks.at(static_cast<std::size_t>(control.rank()));
-  RankProbe(request, replica, data, reducer, control).measure_times(mine);
+  RankProbe(request, runner, data, reducer, control).measure_times(mine);
   before.restore(replica);
   return gather(mine, control);
 }

@@ -6,6 +6,7 @@
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/search.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/step/step_runner.hpp"
 
 #include <filesystem>
 
@@ -30,12 +31,12 @@ struct ProbeAnswer {
 /// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the replica's digest is
 /// compared. With probe.cache an earlier answer to the same question is confirmed by one trial instead. Throws DoesNotFitError where not
 /// even the least micro-batch fits. Collective.
-ProbeAnswer probe_cluster(const ProbeRequest& request, Replica& replica, const Dataset& data, GradientReducer& reducer,
+ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
                           comm::Communicator& control);
 
 /// The same profile with every rank's times measured anew, as they are now. Where a micro-batch does not fit any more, that rank's limit is
 /// lower in it. Throws AgreedError where not even the least fits. Collective.
-ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, Replica& replica, const Dataset& data,
+ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
                             GradientReducer& reducer, comm::Communicator& control);
 
 }  // namespace onebatch

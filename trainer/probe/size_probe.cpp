@@ -27,7 +27,7 @@ SearchOptions SizeProbe::search_options() const {
 }
 
 double SizeProbe::micro_step(std::int64_t size) {
-  return accumulate_gradient(replica_, data_, data_.costliest(size), {{size, 1}}, 0).compute_seconds;
+  return accumulate_gradient(runner_, data_, data_.costliest(size), {{size, 1}}, 0).compute_seconds;
 }
 
 void SizeProbe::update() {

@@ -3,13 +3,15 @@
 
 #include "trainer/probe/search.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/step/step_runner.hpp"
 
 namespace onebatch {
 
 class SizeProbe {
  public:
   /// `num_steps` optimizer steps make a trial, of two micro-batches in the first: there accumulation and fragmentation show.
-  SizeProbe(Replica& replica, const Dataset& data, int num_steps = 1) : replica_(replica), data_(data), num_steps_(num_steps) {}
+  SizeProbe(const MicroBatchRunner& runner, const Dataset& data, int num_steps = 1)
+      : runner_(runner), replica_(runner.replica()), data_(data), num_steps_(num_steps) {}
 
   /// With what the device says of its memory as it is now.
   [[nodiscard]] SearchOptions search_options() const;
@@ -22,6 +24,7 @@ class SizeProbe {
   void update();
 
  private:
+  const MicroBatchRunner& runner_;
   Replica& replica_;
   const Dataset& data_;
   int num_steps_;

@@ -65,8 +65,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       batch_norm_layers(examined != nullptr ? examined->batch_norm_layers : model->batch_norm_layers()),
       running_statistics(examined != nullptr ? examined->batch_norm_statistics : model->running_statistics()),
       has_batch_statistics(!batch_norm_layers.empty()),
-      needs_runner((has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::local) ||
-                   configuration.memory.recompute == Recompute::on) {
+      shares_statistics(has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::local) {
   if (has_to_settle(loss, data)) check_outputs(*this, data);
 }
 
@@ -109,7 +108,7 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
 }
 
 std::vector<NamedTensor> Replica::own_statistics() const {
-  if (!has_batch_statistics || (runner && runner->shares_statistics())) return {};
+  if (!has_batch_statistics || shares_statistics) return {};
   const std::vector<std::string>& names = running_statistics;
   std::vector<NamedTensor> own = model->buffers();
   std::erase_if(own, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) == names.end(); });

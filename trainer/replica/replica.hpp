@@ -10,7 +10,6 @@
 #include "trainer/graph/examination.hpp"
 #include "trainer/models/loss.hpp"
 #include "trainer/optim/optimizer.hpp"
-#include "trainer/replica/step_runner.hpp"
 
 #include <functional>
 
@@ -64,11 +63,10 @@ struct Replica {
   FlatGradients gradients;
   Optimizer optimizer;
   LossScale loss_scale;
-  std::unique_ptr<StepRunner> runner;           // null: micro-batches one after the other
   std::vector<std::string> batch_norm_layers;   // that take statistics of their batch in training
   std::vector<std::string> running_statistics;  // buffers that those update
   bool has_batch_statistics;                    // there are any: a sample's gradient depends on which others are in its micro-batch
-  bool needs_runner;                            // choose_runner() is to be called before a step
+  bool shares_statistics;                       // of more than one micro-batch: running statistics are the same on every rank
   Padding padding = Padding::global_batch;
   Timeline* timeline = nullptr;           // where spans go; none: nowhere
   comm::Communicator* control = nullptr;  // is told before every micro-batch that this rank goes on; none: nobody is

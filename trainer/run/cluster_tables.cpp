@@ -34,8 +34,9 @@ ProbeRequest ClusterTables::probe_request() const {
 }
 
 void ClusterTables::measure() {
-  if (parts_.replica.runner) parts_.replica.runner->keep_in_host(false);
-  ProbeAnswer answer = probe_cluster(probe_request(), parts_.replica, parts_.data, parts_.reducer, parts_.control);
+  parts_.free_memory();
+  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in_host(false);
+  ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   profile_ = answer.profile;
   if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
   own_fallback(parts_.events, parts_.control, "probe.cache", answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
@@ -64,7 +65,7 @@ PlannerOptions ClusterTables::options() const {
 void ClusterTables::keep_in_host(std::size_t rank, bool in_host) {
   moved_ = true;
   profile_->ranks[rank].kept_in_host = in_host;
-  if (parts_.replica.runner && static_cast<int>(rank) == parts_.control.rank()) parts_.replica.runner->keep_in_host(in_host);
+  if (parts_.runner.apart() != nullptr && static_cast<int>(rank) == parts_.control.rank()) parts_.runner.apart()->keep_in_host(in_host);
 }
 
 void ClusterTables::go_back_to(ClusterProfile before) {
@@ -96,7 +97,8 @@ void ClusterTables::time_what_has_moved() {
 }
 
 bool ClusterTables::time_anew() {
-  ClusterProfile timed = time_cluster(*profile_, probe_request(), parts_.replica, parts_.data, parts_.reducer, parts_.control);
+  parts_.free_memory();
+  ClusterProfile timed = time_cluster(*profile_, probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   std::swap(*profile_, timed);
   bool lowered = false;
   for (std::size_t r = 0; r < timed.ranks.size(); ++r) {

@@ -9,6 +9,7 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
+#include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/not_finite.hpp"
 #include "trainer/settings/identity.hpp"
 #include "trainer/step/evaluation.hpp"
@@ -54,9 +55,10 @@ TrainResult TrainingLoop::run() {
   });
   if (step_ < total_steps_) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
-    check_at_start({{c, parts_.data, parts_.replica}, parts_.control, parts_.events, plan}, SampleOrder(*order_).next(), step_);
+    check_at_start({{c, parts_.data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
+                   SampleOrder(*order_).next(), step_);
   }
-  training_step_.emplace(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer));
+  training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer), parts_.graphs);
   parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
@@ -84,6 +86,7 @@ void TrainingLoop::run_step() {
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (totals.has_news) say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;
   if (survivors_) survivors_->end_step(progress(), totals.overflowed);
@@ -268,7 +271,7 @@ void TrainingLoop::resume() {
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   load_replica(checkpoint, parts_.replica, parts_.control);
-  if (parts_.replica.runner) parts_.replica.runner->forget();
+  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->forget();
   if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
   if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty()) sum->set_bases(saved.bases);
   step_ = saved.step;

@@ -16,6 +16,7 @@ struct LoopParts {
   const Configuration& configuration;
   const SessionOptions& options;
   Replica& replica;
+  const MicroBatchRunner& runner;
   const Dataset& data;
   const Dataset* validation;  // may be none
   GradientReducer& reducer;
@@ -23,7 +24,8 @@ struct LoopParts {
   EventStream& events;
   RunPlans& plans;
   comm::World& world;
-  bool draws_unkeyed;  // forwards draw from the ranks' generators
+  MicroStepGraphs* graphs;  // may be none
+  bool draws_unkeyed;       // forwards draw from the ranks' generators
 };
 
 class TrainingLoop {

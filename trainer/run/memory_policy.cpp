@@ -114,8 +114,9 @@ void MemoryPolicy::choose_where_to_keep() {
 }
 
 void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew) {
+  parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
-  TrainingStep step(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
+  TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
   for (int attempt = 1; !rehearsal_fits(step, plan, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
     before.restore(parts_.replica);
     if (attempt == k_most_rehearsals)
@@ -128,8 +129,9 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
 }
 
 void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {
+  parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
-  TrainingStep step(parts_.replica, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
+  TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
   const auto failed = failed_in_rehearsal(step, plan);
   before.restore(parts_.replica);
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
@@ -160,7 +162,7 @@ std::vector<std::int64_t> MemoryPolicy::failed_in_rehearsal(TrainingStep& step, 
   agree(parts_.control, [&] {
     try {
       parts_.replica.gradients.begin_step();
-      accumulate_gradient(parts_.replica, parts_.data, mine, share.micro_batches, 0);
+      accumulate_gradient(parts_.runner, parts_.data, mine, share.micro_batches, 0);
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
       for (const MicroBatchRun& run : share.micro_batches) failed_size = std::max(failed_size, run.size);
@@ -173,7 +175,7 @@ std::vector<std::int64_t> MemoryPolicy::failed_in_rehearsal(TrainingStep& step, 
   const bool fits = std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; });
   if (fits) step.run({.global_batch = samples, .plan = plan.full, .lr = 0.0});
   // A batch of one sample may be too small for BatchNorm: better said now than at the epoch's end.
-  if (fits && plan.last && plan.last->global_batch_size == 1 && parts_.replica.runner && parts_.replica.runner->shares_statistics())
+  if (fits && plan.last && plan.last->global_batch_size == 1 && parts_.replica.shares_statistics)
     step.run({.global_batch = std::span(samples).first(1), .plan = *plan.last, .lr = 0.0});
   return failed;
 }

@@ -67,7 +67,7 @@ std::string PlanBook::why_not(const EpochPlan& plan) const {
                                  .dataset_size = parts_.data.size(),
                                  .world_size = parts_.control.size(),
                                  .grain = bitwise ? parts_.configuration.batch.micro_batch_size.at(0) : 0,
-                                 .lock_step = parts_.replica.runner && parts_.replica.runner->in_lock_step()});
+                                 .lock_step = parts_.runner.apart() != nullptr && parts_.runner.apart()->in_lock_step()});
 }
 
 void PlanBook::use_plan(EpochPlan plan) {
@@ -82,8 +82,8 @@ void PlanBook::repeat_plan(EpochPlan plan, const std::string& origin) {
 
 void PlanBook::adopt() {
   plan_ = given_->plan;
-  if (parts_.replica.runner)
-    parts_.replica.runner->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host);
+  if (parts_.runner.apart() != nullptr)
+    parts_.runner.apart()->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host);
   if (!given_->origin.empty()) {
     const auto devices = comm::all_gather_text(parts_.control, parts_.replica.device.name());
     std::string others;

@@ -11,6 +11,7 @@
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/communication.hpp"
+#include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
 #include "trainer/run/opened_run.hpp"
@@ -47,10 +48,11 @@ struct Session::State {
     warn_of_short_parameters(configuration.precision, events);
     world.set_activity("taking the model apart");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
-    if (replica->runner || may_recompute)
+    if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
-    plans.emplace(PlanningParts{configuration, *replica, *opened->data, *reducer, talk->control(), events});
+    graphs = graphs_of_run(configuration, *runner, examination, talk->control(), events);
+    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events, graphs.get()});
   }
 
   ~State() {
@@ -127,7 +129,7 @@ struct Session::State {
       }
       const Examination* seen = examination.examined ? &examination : nullptr;
       replica = std::make_unique<Replica>(configuration, *opened->data, *opened->device, std::move(opened->model), storage, seen);
-      choose_runner(configuration, *replica);
+      runner.emplace(choose_runner(configuration, *replica));
     });
   }
 
@@ -165,6 +167,8 @@ struct Session::State {
   std::optional<Communication> talk;
   Examination examination;
   std::unique_ptr<Replica> replica;
+  std::optional<MicroBatchRunner> runner;
+  std::unique_ptr<MicroStepGraphs> graphs;
   std::optional<GradientReducer> reducer;
   std::optional<RunPlans> plans;
 };
@@ -203,6 +207,7 @@ TrainResult Session::State::train() {
   TrainingLoop loop({.configuration = configuration,
                      .options = options,
                      .replica = *replica,
+                     .runner = *runner,
                      .data = *opened->data,
                      .validation = opened->validation.get(),
                      .reducer = *reducer,
@@ -210,6 +215,7 @@ TrainResult Session::State::train() {
                      .events = events,
                      .plans = *plans,
                      .world = world,
+                     .graphs = graphs.get(),
                      .draws_unkeyed = !examination.examined || examination.has(Trait::draws_unkeyed)});
   TrainResult result = ends_as_does_not_fit([&] { return loop.run(); });
   if (timeline.spans() != nullptr) timeline.write(talk->control(), opened->device->name());
@@ -220,7 +226,8 @@ TrainResult Session::State::train() {
 
 VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
   VerifyReport report = verify_gradient(
-      {configuration, *replica, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans}, verify_options);
+      {configuration, *replica, *runner, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans, graphs.get()},
+      verify_options);
   talk->close();
   return report;
 }

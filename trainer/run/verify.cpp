@@ -61,8 +61,8 @@ class Verification {
   Verification(const VerifyParts& parts, const VerifyOptions& options)
       : parts_(parts),
         options_(options),
-        reference_{parts.configuration, parts.data, parts.replica},
-        step_(parts.replica, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer)) {}
+        reference_{parts.configuration, parts.data, parts.replica, parts.runner.apart() != nullptr},
+        step_(parts.runner, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer), parts.graphs) {}
 
   VerifyReport run() {
     batch_size_ = largest_reference(parts_, parts_.plans.book.profile());

@@ -9,11 +9,13 @@ namespace onebatch {
 struct VerifyParts {
   const Configuration& configuration;
   Replica& replica;
+  const MicroBatchRunner& runner;
   const Dataset& data;
   const Dataset* validation;  // may be none
   GradientReducer& reducer;
   comm::Communicator& control;
   RunPlans& plans;
+  MicroStepGraphs* graphs;  // may be none
 };
 
 /// Two optimizer steps of the plan and the epoch's short last batch: gradient, loss, weights and buffers after each, then validation and

@@ -18,7 +18,13 @@ KeysOf<RunConfiguration> run_keys() {
       deterministic_key({"deterministic", Changes::result | Changes::probe,
                          "true: only operators that give the same bits every time; an operator that has no such form is an error. "
                          "`\"bitwise\"`: and the same bits on any ranks under any plan, with `batch.micro_batch_size = n` samples in every "
-                         "kernel call: see [Precision](precision.md)"})};
+                         "kernel call: see [Precision](precision.md)"}),
+      cuda_graphs_key(
+          {"cuda_graphs", Changes::nothing,
+           "on a GPU the kernels of a micro-batch's forward and backward are [recorded once and started as one](gpu.md#cuda-graphs) "
+           "from then on, which saves the host's time and changes no bit. auto: where the model's can be recorded; what "
+           "cannot runs kernel by kernel, which is said once, and true makes a fallback of it. Not with exact or synchronised "
+           "BatchNorm, recomputation and `run.deterministic = \"bitwise\"`"})};
 }
 
 KeysOf<BatchConfiguration> batch_keys() {

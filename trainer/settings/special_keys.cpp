@@ -92,6 +92,21 @@ std::string show(const ParameterGroup& group) {
   return text + "}";
 }
 
+// Of an enumeration of automatic, on and off.
+template <typename Section, typename Enum>
+KeyOf<Section> automatic_or_flag_key(KeyText about, Enum Section::*field) {
+  return {std::move(about), "\"auto\", true or false",
+          [=](const ConfigValue& value, Section& section) -> Complaint {
+            const auto flag = value.boolean();
+            if (!flag && value.text() != "auto") return "write \"auto\", true or false";
+            section.*field = flag ? (*flag ? Enum::on : Enum::off) : Enum::automatic;
+            return {};
+          },
+          [=](const Section& section) {
+            return std::string(section.*field == Enum::automatic ? "\"auto\"" : (section.*field == Enum::on ? "true" : "false"));
+          }};
+}
+
 }  // namespace
 
 KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
@@ -115,16 +130,11 @@ KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
 }
 
 KeyOf<CommConfiguration> overlap_key(KeyText about) {
-  return {std::move(about), "\"auto\", true or false",
-          [](const ConfigValue& value, CommConfiguration& comm) -> Complaint {
-            const auto flag = value.boolean();
-            if (!flag && value.text() != "auto") return "write \"auto\", true or false";
-            comm.overlap = flag ? (*flag ? Overlap::on : Overlap::off) : Overlap::automatic;
-            return {};
-          },
-          [](const CommConfiguration& comm) {
-            return std::string(comm.overlap == Overlap::automatic ? "\"auto\"" : (comm.overlap == Overlap::on ? "true" : "false"));
-          }};
+  return automatic_or_flag_key(std::move(about), &CommConfiguration::overlap);
+}
+
+KeyOf<RunConfiguration> cuda_graphs_key(KeyText about) {
+  return automatic_or_flag_key(std::move(about), &RunConfiguration::cuda_graphs);
 }
 
 KeyOf<BatchNormConfiguration> sync_key(KeyText about) {

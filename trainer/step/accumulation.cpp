@@ -8,9 +8,10 @@
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
 #include "trainer/step/graph_step.hpp"
+#include "trainer/step/micro_step_graphs.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -38,29 +39,45 @@ class Accumulator {
         data_(data),
         step_(step),
         options_(options),
-        // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.
-        loss_sum_(at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))),
-        weight_sum_(at::zeros_like(loss_sum_)) {}
+        graphs_(options.graphs),
+        numbers_(graphs_ != nullptr ? graphs_->begin_step() : own_numbers(replica)) {}
 
   void micro_batch(Indices samples, bool last) {
     if (last && options_.before_last) options_.before_last();
+    // Who listens is told of each parameter by its backward.
+    replays_ = graphs_ != nullptr && !(last && replica_.gradients.has_listener());
     run(samples, std::nullopt);
   }
 
   // When the device has done all of it.
   LocalSums finish() {
-    const std::vector<double> numbers = read_numbers(at::stack({loss_sum_, weight_sum_}));
+    const std::vector<double> numbers = read_numbers(at::stack({numbers_.loss_sum, numbers_.weight_sum}));
     sums_.loss = numbers[0];
     if (replica_.loss.is_the_models()) sums_.weight = numbers[1];
     return sums_;
   }
 
  private:
+  // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.
+  static MicroStepGraphs::Numbers own_numbers(const Replica& replica) {
+    const auto on_device = at::TensorOptions().device(replica.device.device());
+    const at::Tensor zero = at::zeros({}, on_device.dtype(at::kDouble));
+    return {zero, at::zeros_like(zero), at::full({}, replica.loss_scale.factor(), on_device.dtype(replica.loss_type))};
+  }
+
+  // Whether there is more memory without them.
+  bool give_up_graphs() {
+    if (graphs_ == nullptr || !graphs_->is_holding()) return false;
+    graphs_->give_up("a micro-batch ran out of memory beside them");
+    return true;
+  }
+
   void run(Indices samples, const Wanted& wanted) {
     replica_.gradients.begin_backward();
     if (fits(samples, wanted)) return;
     recover_from_out_of_memory(replica_.device);
     const auto size = static_cast<std::int64_t>(samples.size());
+    if (give_up_graphs() && !replica_.has_batch_statistics) return run(samples, replica_.gradients.not_reached(wanted));
     // Halves would have other statistics, or other bits.
     if (replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr) throw MicroBatchDoesNotFit(size);
     if (size == 1) throw DoesNotFitError(no_room_text(1, replica_.device.name()));
@@ -90,9 +107,19 @@ class Accumulator {
     const auto [batch, weight] = load(samples);
     const Span span(replica_.timeline, "micro-batch", "compute");
     fault_point("model", step_);
+    const auto step = [&](const Batch& given) { micro_step(given, samples, wanted); };
+    if (replays_ && !wanted)
+      graphs_->run(batch, step);
+    else
+      step(batch);
+    sums_.weight += weight;
+  }
+
+  // All of it is the device's: it may be recorded.
+  void micro_step(const Batch& batch, Indices samples, const Wanted& wanted) {
     const Replica::Forward made = replica_.forward(batch, {replica_.seed, step_, samples});
     const at::Tensor& loss = made.loss;
-    const at::Tensor gradient = at::full_like(loss, replica_.loss_scale.factor());
+    const at::Tensor gradient = numbers_.factor.to(loss.scalar_type()).expand_as(loss);
     if (!wanted) {
       loss.backward(gradient);
     } else if (!wanted->empty()) {
@@ -100,9 +127,8 @@ class Accumulator {
       for (const std::size_t index : *wanted) inputs.push_back(replica_.gradients.parameters()[index].tensor);
       torch::autograd::backward({loss}, {gradient}, std::nullopt, false, inputs);
     }
-    loss_sum_.add_(loss.detach());
-    if (made.weight.defined()) weight_sum_.add_(made.weight);
-    sums_.weight += weight;
+    numbers_.loss_sum.add_(loss.detach());
+    if (made.weight.defined()) numbers_.weight_sum.add_(made.weight);
   }
 
   Replica::Loaded load(Indices samples) const {
@@ -115,18 +141,19 @@ class Accumulator {
   const Dataset& data_;
   std::int64_t step_;
   const AccumulationOptions& options_;
-  at::Tensor loss_sum_;
-  at::Tensor weight_sum_;  // where the model tells it
+  MicroStepGraphs* graphs_;
+  MicroStepGraphs::Numbers numbers_;
+  bool replays_ = false;
   LocalSums sums_;
 };
 
 // Nothing where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
-std::optional<LocalSums> run_graph(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
-                                   std::int64_t step, const AccumulationOptions& options) {
+std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const Dataset& data, Indices samples,
+                                   const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
   comm::LocalCommunicator alone;
   try {
-    const bool shares = options.ranks != nullptr && replica.runner->shares_statistics();
-    return replica.runner->accumulate(replica, data, samples, micro_batches, step, shares ? *options.ranks : alone,
+    const bool shares = options.ranks != nullptr && runner.apart()->shares_statistics();
+    return runner.apart()->accumulate(runner.replica(), data, samples, micro_batches, step, shares ? *options.ranks : alone,
                                       options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
@@ -149,13 +176,15 @@ std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBa
   return parts;
 }
 
-LocalSums accumulate_gradient(Replica& replica, const Dataset& all, std::span<const std::int64_t> samples,
+LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+  Replica& replica = runner.replica();
   const PaddedTo padded(all, longest_of(all, options.global_batch.empty() ? samples : options.global_batch));
   const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
-  if (replica.needs_runner && !replica.runner) throw std::logic_error("a replica whose steps need a runner has none");
-  if (replica.runner) {
-    if (const auto sums = run_graph(replica, data, samples, micro_batches, step, options)) return *sums;
+  if (replica.shares_statistics != (runner.apart() != nullptr && runner.apart()->shares_statistics()))
+    throw std::logic_error("what runs the micro-batches has another mode of BatchNorm than the replica");
+  if (runner.apart() != nullptr) {
+    if (const auto sums = run_apart(runner, data, samples, micro_batches, step, options)) return *sums;
     recover_from_out_of_memory(replica.device);
     throw MicroBatchDoesNotFit(
         micro_batches.empty() ? 0 : std::max_element(micro_batches.begin(), micro_batches.end(), [](const auto& a, const auto& b) {

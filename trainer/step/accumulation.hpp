@@ -3,7 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/replica/replica.hpp"
-#include "trainer/replica/step_runner.hpp"
+#include "trainer/step/step_runner.hpp"
 
 #include <functional>
 #include <stdexcept>
@@ -21,6 +21,8 @@ class MicroBatchDoesNotFit : public std::runtime_error {
   std::int64_t size_;
 };
 
+class MicroStepGraphs;
+
 struct AccumulationOptions {
   /// Called before the last micro-batch.
   std::function<void()> before_last;
@@ -30,6 +32,8 @@ struct AccumulationOptions {
   comm::Communicator* ranks = nullptr;
   /// What the samples are a part of. Empty: they are all of it.
   std::span<const std::int64_t> global_batch = {};
+  /// Of micro-batches that run one after the other; none: kernel by kernel.
+  MicroStepGraphs* graphs = nullptr;
 };
 
 /// A rank's samples by micro-batch, in order. Throws std::logic_error where the sizes do not add up to them.
@@ -45,7 +49,7 @@ std::vector<std::span<const std::int64_t>> micro_batches_of(std::span<const std:
 ///
 /// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change; and DoesNotFitError where a
 /// single sample does not fit.
-LocalSums accumulate_gradient(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& data, std::span<const std::int64_t> samples,
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options = {});
 
 }  // namespace onebatch

@@ -71,9 +71,10 @@ Outcome ordinary(Replica& replica, const Dataset& data, const SampleList& sample
           copies_of(replica.model->buffers())};
 }
 
-Outcome by_the_tape(Replica& replica, const Dataset& data, const SampleList& samples, std::int64_t step) {
+Outcome by_the_tape(const MicroBatchRunner& runner, const Dataset& data, const SampleList& samples, std::int64_t step) {
+  Replica& replica = runner.replica();
   replica.gradients.begin_step();
-  const LocalSums sums = accumulate_gradient(replica, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, step);
+  const LocalSums sums = accumulate_gradient(runner, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, step);
   return {sums.loss, sums.weight, replica.gradients.flat().clone(), copies_of(replica.model->buffers())};
 }
 
@@ -150,7 +151,9 @@ void check_in(const Tolerance& tolerance, const Configuration& given, const Data
   const Configuration configuration = in_precision(tolerance.precision, without_optimizer(given));
   Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
-  GraphStep& graph = run_by_graph(configuration, replica, AutogradGraph::recorded);
+  auto made = run_by_graph(configuration, replica, AutogradGraph::recorded);
+  GraphStep& graph = *made;
+  const MicroBatchRunner runner(replica, std::move(made));
   // Statistics of one sample are none.
   const std::int64_t least = replica.has_batch_statistics ? 2 : 1;
   std::vector<SampleList> watched;
@@ -166,7 +169,7 @@ void check_in(const Tolerance& tolerance, const Configuration& given, const Data
     const SavedTensors before(replica.model->buffers());
     const Outcome expected = ordinary(replica, data, others, 1);
     before.restore();
-    const Outcome ours = by_the_tape(replica, data, others, 1);
+    const Outcome ours = by_the_tape(runner, data, others, 1);
     before.restore();
     compare(tolerance, ours, expected, [&] {
       Outcome reversed = ordinary(replica, data, {others.rbegin(), others.rend()}, 1);

@@ -154,21 +154,19 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
   return shortest;
 }
 
-GraphStep& run_by_graph(const Configuration& configuration, Replica& replica, AutogradGraph graph) {
+std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica, AutogradGraph graph) {
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
-  auto runner = std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, graph});
-  GraphStep& made = *runner;
-  replica.runner = std::move(runner);
-  return made;
+  return std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, graph});
 }
 
-void choose_runner(const Configuration& configuration, Replica& replica) {
-  if (replica.needs_runner) run_by_graph(configuration, replica, AutogradGraph::left_out);
+MicroBatchRunner choose_runner(const Configuration& configuration, Replica& replica) {
+  if (!replica.shares_statistics && configuration.memory.recompute != Recompute::on) return MicroBatchRunner(replica);
+  return MicroBatchRunner(replica, run_by_graph(configuration, replica, AutogradGraph::left_out));
 }
 
-bool recompute(Replica& replica) {
-  if (replica.runner) return false;
-  replica.runner = std::make_unique<GraphStep>(GraphOptions{});
+bool recompute(MicroBatchRunner& runner) {
+  if (runner.apart() != nullptr) return false;
+  runner.take_apart(std::make_unique<GraphStep>(GraphOptions{}));
   return true;
 }
 

@@ -62,14 +62,14 @@ class GraphStep : public StepRunner {
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
 
-/// Gives the replica a GraphStep for the configuration's BatchNorm mode, whatever else it asks for. Returns it.
-GraphStep& run_by_graph(const Configuration& configuration, Replica& replica, AutogradGraph graph);
+/// A GraphStep for the configuration's BatchNorm mode, whatever else it asks for.
+std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica, AutogradGraph graph);
 
-/// Gives the replica what runs its steps where the configuration asks for more than one micro-batch after the other: shared statistics, or
-/// recomputation. To be called once, after its constructor.
-void choose_runner(const Configuration& configuration, Replica& replica);
+/// What runs the replica's steps as the configuration asks: where it is for more than one micro-batch after the other, which are shared
+/// statistics or recomputation, a GraphStep.
+MicroBatchRunner choose_runner(const Configuration& configuration, Replica& replica);
 
-/// From now on activations are computed again in the backward instead of kept. False where the replica has a runner already.
-bool recompute(Replica& replica);
+/// From now on activations are computed again in the backward instead of kept. False where the model is taken apart already.
+bool recompute(MicroBatchRunner& runner);
 
 }  // namespace onebatch

@@ -2,7 +2,6 @@
 
 #include "trainer/data/padding.hpp"
 #include "trainer/device/host.hpp"
-#include "trainer/step/graph_step.hpp"
 
 #include <ATen/ops/linalg_vector_norm.h>
 
@@ -69,7 +68,6 @@ Padding padding_needed(const Configuration& configuration, const Dataset& data) 
     const UnlimitedMemory on_the_host(MemoryBudget::install());
     Host host;
     Replica replica(in_float64, data, host);
-    choose_runner(in_float64, replica);
     for (std::size_t i = 0; i < k_samples && i < candidates.size(); ++i) {
       const std::size_t place = i * (candidates.size() - 1) / (2 * (k_samples - 1));
       const Verdict verdict = judge(replica, data, candidates[place]);

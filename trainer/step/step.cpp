@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/step/micro_step_graphs.hpp"
 #include "trainer/step/step_exchange.hpp"
 #include "trainer/step/step_sums.hpp"
 
@@ -34,6 +35,7 @@ StepTotals totals_of(const StepSums& sums) {
   totals.weight = sums.weight;
   totals.stop_requested = sums.stop_requested;
   totals.save_due = sums.save_due;
+  totals.has_news = sums.has_news;
   totals.discarded = sums.discard;
   totals.out_of_memory_events = sums.out_of_memory_events;
   totals.failed_sizes = sums.failed_sizes;
@@ -59,9 +61,15 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
   throw std::logic_error("the plan has no rank " + std::to_string(rank));
 }
 
-TrainingStep::TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-                           const Clipping& clipping)
-    : replica_(replica), data_(data), reducer_(reducer), control_(control), clipping_(clipping) {}
+TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+                           const Clipping& clipping, MicroStepGraphs* graphs)
+    : runner_(runner),
+      replica_(runner.replica()),
+      data_(data),
+      reducer_(reducer),
+      control_(control),
+      clipping_(clipping),
+      graphs_(graphs) {}
 
 StepTotals TrainingStep::run(const StepRequest& request) {
   begin(request);
@@ -107,12 +115,13 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    mine.sums = accumulate_gradient(replica_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
-                                    share.micro_batches, request.step,
+    mine.sums = accumulate_gradient(runner_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
+                                    request.step,
                                     {.before_last = [this] { reducer_.begin_last_backward(); },
                                      .split_on_out_of_memory = true,
                                      .ranks = &control_,
-                                     .global_batch = request.global_batch});
+                                     .global_batch = request.global_batch,
+                                     .graphs = graphs_});
   } catch (const StepAbandoned&) {
     // The rank that failed says so below.
   } catch (const MicroBatchDoesNotFit& error) {
@@ -143,6 +152,7 @@ StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
                                         .save_due = request.save_due,
                                         .failed = mine.failure != nullptr,
                                         .discard = mine.discard,
+                                        .has_news = graphs_ != nullptr && graphs_->has_news(),
                                         .out_of_memory_events = mine.sums.out_of_memory_events,
                                         .failed_size = mine.sums.failed_size,
                                         .step = request.step,

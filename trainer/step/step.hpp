@@ -25,6 +25,7 @@ struct StepTotals {
   bool overflowed = false;                // the gradient is not finite: nothing was updated
   bool can_go_on = true;                  // false where no loss scale helps against that
   double loss_scale = 1.0;                // in this step
+  bool has_news = false;                  // of any rank's graphs: say_news()
   bool discarded = false;                 // a rank ran out of memory and could not split: nothing was updated, the step is to be done again
   std::int64_t out_of_memory_events = 0;  // of all ranks
   std::vector<std::int64_t> failed_sizes;  // per rank: the smallest micro-batch that ran out of memory, or 0
@@ -50,7 +51,8 @@ struct StepRequest {
 
 class TrainingStep {
  public:
-  TrainingStep(Replica& replica, const Dataset& data, GradientReducer& reducer, comm::Communicator& control, const Clipping& clipping);
+  TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
+               const Clipping& clipping, MicroStepGraphs* graphs = nullptr);
 
   /// Collective.
   StepTotals run(const StepRequest& request);
@@ -81,11 +83,13 @@ class TrainingStep {
 
   void throw_failure(const std::exception_ptr& mine, const StepRequest& request);
 
+  const MicroBatchRunner& runner_;
   Replica& replica_;
   const Dataset& data_;
   GradientReducer& reducer_;
   comm::Communicator& control_;
   Clipping clipping_;
+  MicroStepGraphs* graphs_;      // may be none
   KeptTensors buffers_before_;   // the step
   std::vector<double> touched_;  // by any rank in this step, one per parameter
 };

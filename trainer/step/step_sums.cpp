@@ -6,7 +6,7 @@ namespace onebatch {
 namespace {
 
 // First what is summed; then, for each rank, what it alone fills in; then a number for each parameter.
-enum Slot : std::size_t { k_loss, k_weight, k_stop, k_save, k_failed, k_discard, k_out_of_memory, k_first_per_rank };
+enum Slot : std::size_t { k_loss, k_weight, k_stop, k_save, k_failed, k_discard, k_news, k_out_of_memory, k_first_per_rank };
 enum PerRank : std::size_t { k_step, k_failed_size, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
 
 std::size_t place_of(std::size_t rank, PerRank what) {
@@ -35,6 +35,7 @@ std::vector<double> packed(const StepPart& part, std::size_t rank, std::size_t n
   numbers[k_save] = flag(part.save_due);
   numbers[k_failed] = flag(part.failed);
   numbers[k_discard] = flag(part.discard);
+  numbers[k_news] = flag(part.has_news);
   numbers[k_out_of_memory] = static_cast<double>(part.out_of_memory_events);
   numbers[place_of(rank, k_step)] = static_cast<double>(part.step);
   numbers[place_of(rank, k_failed_size)] = static_cast<double>(part.failed_size);
@@ -53,6 +54,7 @@ StepSums unpacked(std::span<const double> sums, std::size_t num_ranks) {
   all.save_due = sums[k_save] > 0.0;
   all.failed = sums[k_failed] > 0.0;
   all.discard = sums[k_discard] > 0.0;
+  all.has_news = sums[k_news] > 0.0;
   all.out_of_memory_events = whole(sums[k_out_of_memory]);
   for (std::size_t rank = 0; rank < num_ranks; ++rank) {
     all.steps.push_back(whole(sums[place_of(rank, k_step)]));

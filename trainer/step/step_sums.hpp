@@ -16,6 +16,7 @@ struct StepPart {
   bool save_due = false;
   bool failed = false;                    // what has failed is said afterwards
   bool discard = false;                   // the step is to be done again
+  bool has_news = false;                  // of its graphs, that all are to say together
   std::int64_t out_of_memory_events = 0;  // micro-batches that were split, or that the step is done again for
   std::int64_t failed_size = 0;           // the smallest of those micro-batches; 0: there was none
   std::int64_t step = 0;
@@ -33,6 +34,7 @@ struct StepSums {
   bool save_due = false;
   bool failed = false;
   bool discard = false;
+  bool has_news = false;
   std::int64_t out_of_memory_events = 0;
   std::vector<std::int64_t> failed_sizes;  // per rank, as are the others
   std::vector<std::int64_t> steps;

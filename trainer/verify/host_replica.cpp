@@ -19,16 +19,18 @@ Configuration in_float64(Configuration configuration) {
 }  // namespace
 
 struct HostReplica::Parts {
-  explicit Parts(const ReferenceParts& parts) : configuration(in_float64(parts.configuration)), replica(configuration, parts.data, host) {
-    choose_runner(configuration, replica);
-  }
+  explicit Parts(const ReferenceParts& parts)
+      : configuration(in_float64(parts.configuration)),
+        replica(configuration, parts.data, host),
+        runner(choose_runner(configuration, replica)) {}
   Configuration configuration;
   Host host;
   Replica replica;
+  MicroBatchRunner runner;
 };
 
 HostReplica::HostReplica(const ReferenceParts& parts, const Weights& weights) : parts_(parts), own_(std::make_unique<Parts>(parts)) {
-  if (parts.replica.runner) recompute(own_->replica);
+  if (parts.taken_apart) recompute(own_->runner);
   set_weights(state_of(*own_->replica.model), state_of(*parts.replica.model), weights);
 }
 
@@ -43,7 +45,7 @@ Gradient HostReplica::gradient_of(const std::vector<std::int64_t>& samples, cons
   std::vector<MicroBatchRun> runs;
   for (const RankPlan& rank : plan.ranks) runs.insert(runs.end(), rank.micro_batches.begin(), rank.micro_batches.end());
   replica.gradients.begin_step();
-  const LocalSums sums = accumulate_gradient(replica, parts_.data, samples, runs, step);
+  const LocalSums sums = accumulate_gradient(own_->runner, parts_.data, samples, runs, step);
   replica.gradients.complete_sum();
   replica.gradients.finish_sum(sums.weight != 0.0 ? sums.weight : 1.0);
   Gradient gradient;

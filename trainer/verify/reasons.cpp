@@ -78,7 +78,7 @@ Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, c
 }
 
 Reason taken_apart(const ReferenceParts& parts, double float64_error, double groups_error, double tolerance) {
-  if (!parts.replica.runner || is_within(float64_error, tolerance) || !is_within(groups_error, tolerance)) return {};
+  if (!parts.taken_apart || is_within(float64_error, tolerance) || !is_within(groups_error, tolerance)) return {};
   return {"taken_apart",
           fmt::format("the model taken apart is not the model: its micro-batches by ordinary forwards give the large batch's "
                       "gradient, and by its parts one {:.2g} off (relative L2, float64)",

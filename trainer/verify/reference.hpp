@@ -14,6 +14,7 @@ struct ReferenceParts {
   const Configuration& configuration;
   const Dataset& data;
   const Replica& replica;
+  bool taken_apart;  // its micro-batches run segment by segment
 };
 
 enum class BatchNorms { as_configured, frozen };

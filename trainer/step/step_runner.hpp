@@ -1,4 +1,4 @@
-// How a rank's micro-batches of a step are run where they are not run one after the other, each forward and backward.
+// How a rank's micro-batches of a step are run.
 #pragma once
 
 #include "comm/communicator.hpp"
@@ -6,7 +6,9 @@
 #include "trainer/data/dataset.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace onebatch {
@@ -25,6 +27,7 @@ struct LocalSums {
 /// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing about that.
 enum class Samples { of_a_step, of_a_trial };
 
+/// Runs them otherwise than one after the other, each forward and backward.
 class StepRunner {
  public:
   StepRunner() = default;
@@ -49,6 +52,21 @@ class StepRunner {
   [[nodiscard]] virtual double kept_bytes_per_sample() const = 0;
   /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
   virtual double exchange_seconds(comm::Communicator& ranks) const = 0;
+};
+
+/// What runs a replica's micro-batches. Whoever makes steps of a replica has it beside that replica, which must live as long.
+class MicroBatchRunner {
+ public:
+  /// `apart`: by what it is taken apart; null: micro-batches run one after the other.
+  explicit MicroBatchRunner(Replica& replica, std::unique_ptr<StepRunner> apart = nullptr) : replica_(&replica), apart_(std::move(apart)) {}
+
+  [[nodiscard]] Replica& replica() const { return *replica_; }
+  [[nodiscard]] StepRunner* apart() const { return apart_.get(); }
+  void take_apart(std::unique_ptr<StepRunner> by) { apart_ = std::move(by); }
+
+ private:
+  Replica* replica_;
+  std::unique_ptr<StepRunner> apart_;
 };
 
 }  // namespace onebatch

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""What a step of a small MLP takes the host with CUDA graphs and without, in turns, on the null GPU, whose kernels take no time. For a build with CUDA and tests."""
+import json
+import os
+import pathlib
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+TESTS = BUILD / "tests"
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+SAMPLES, WIDTH = 8192, 784
+CONFIGURATION = """
+[run]
+max_steps = 120
+output_dir = "{folder}/runs"
+device = "cuda"
+[batch]
+global_batch_size = 2048
+micro_batch_size = 256
+replan = "never"
+[data]
+kind = "safetensors"
+path = "{folder}/data.safetensors"
+[model]
+kind = "mlp"
+hidden = [512, 512]
+num_classes = 10
+[checkpoint]
+every_steps = 0
+[verify]
+at_start = false
+"""
+
+
+def write_data(path):
+    sizes = {"x": ("F32", [SAMPLES, WIDTH], 4 * SAMPLES * WIDTH), "y": ("I64", [SAMPLES], 8 * SAMPLES)}
+    header, begin = {}, 0
+    for name, (kind, shape, size) in sizes.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, begin + size]}
+        begin += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(begin))
+
+
+def train(folder, name, *settings):
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(TESTS / "null_gpu_driver"), LD_PRELOAD=f"{TESTS}/libnull_gpu.so {TESTS}/libno_cudnn.so", NULL_GPU='{"lag_milliseconds": 0}',
+                       OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache"))
+    words = [word for setting in (f'run.name="{name}"', *settings) for word in ("--set", setting)]
+    plan = [] if name == "plan" else ["--plan", str(folder / "runs/plan/plan.json"), "--timeline", str(folder / f"{name}.json")]
+    subprocess.run([str(BUILD / "onebatch"), "train", str(folder / "c.toml"), "--quiet", *words, *plan], env=environment, check=True, timeout=600, capture_output=True)
+
+
+def milliseconds(folder, name):
+    """Of a step, and of a micro-batch in it without its loading."""
+    steps = [json.loads(line)["step_seconds"] for line in (folder / f"runs/{name}/metrics.jsonl").read_text().splitlines()]
+    spans = [event["dur"] for event in json.loads((folder / f"{name}.json").read_text())["traceEvents"] if event.get("name") == "micro-batch"]
+    return 1e3 * statistics.median(steps[20:]), 1e-3 * statistics.median(spans[200:])
+
+
+if not (TESTS / "libnull_gpu.so").exists():
+    print("no null GPU in this build: left out")
+    sys.exit(0)
+with tempfile.TemporaryDirectory() as where:
+    folder = pathlib.Path(where)
+    write_data(folder / "data.safetensors")
+    (folder / "c.toml").write_text(CONFIGURATION.format(folder=folder))
+    train(folder, "plan", "run.max_steps=1")
+    taken = {"false": [], "true": []}
+    for i in range(ROUNDS):
+        for graphs, times in taken.items():
+            train(folder, f"{graphs}-{i}", f"run.cuda_graphs={graphs}")
+            times.append(milliseconds(folder, f"{graphs}-{i}"))
+for place, what in enumerate(("a step of 8 micro-batches", "a micro-batch")):
+    without, with_graphs = ([times[place] for times in taken[graphs]] for graphs in ("false", "true"))
+    ratios = [a / b for a, b in zip(without, with_graphs)]
+    print(f"{what}: {statistics.median(without):.3f} ms without, {statistics.median(with_graphs):.3f} with CUDA graphs; {statistics.median(ratios):.2f} times as long "
+          f"({min(ratios):.2f} to {max(ratios):.2f} in {ROUNDS} rounds)")

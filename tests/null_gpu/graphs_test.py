@@ -1,0 +1,142 @@
+"""CUDA graphs of micro-steps on the stand-in: which are recorded, that a replay has the kernels that there are without, and what happens where one cannot be."""
+import subprocess
+import sys
+
+import pytest
+
+from null_gpu.runs import MODELS, configuration, expect_trained, mode
+
+# Made where they are used.
+SCRIPTED = {
+    "cnn": "def forward(self, x):\n        return self.last(self.first(x).relu().flatten(1))",
+    # How many values are above zero is the host's to know.
+    "selecting": "def forward(self, x):\n        hidden = self.first(x).relu().flatten(1)\n        return self.last(hidden) + torch.masked_select(hidden, hidden > 0).sum() * 0.0",
+}
+MODEL = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.last = torch.nn.Linear(4 * 16 * 16, 10)
+    {forward}
+torch.jit.script(Model()).save({path!r})
+"""
+
+
+def of_model(folder, model):
+    """What configuration() takes for the model, and what else to set."""
+    if model in MODELS:
+        return model, ["model.dropout=0.0"] if model == "mlp" else []
+    path, source = folder / f"{model}.pt", folder / f"{model}.py"
+    if not path.exists():
+        source.write_text(MODEL.format(forward=SCRIPTED[model], path=str(path)))
+        subprocess.run([sys.executable, str(source)], check=True)
+    return ("[3, 16, 16]", f'kind = "torchscript"\npath = "{path}"'), []
+
+
+def settings(*given):
+    return [word for setting in given for word in ("--set", setting)]
+
+
+def counts_of_a_step(null_gpu, folder, model, graphs, batch, ranks=1, overlap='"auto"'):
+    """Of all ranks, in runs of 10 and of 20 steps under one plan, apart in nothing else."""
+    shape, changes = of_model(folder, model)
+    changes = settings(*changes, f"run.cuda_graphs={graphs}", f"batch.global_batch_size={batch}")
+    options = {"batch": 'micro_batch_size = 6\nreplan = "never"', "more": "[verify]\nat_start = false", "overlap": overlap}
+    name = f"{model}-{graphs}-{batch}-{ranks}"
+    planned = null_gpu.run(ranks, "train", configuration(folder, shape, steps=1, **options), *changes, "--set", f'run.name="{name}-plan"')
+    assert planned.code == 0, planned.words
+    counts, words = [], ""
+    for steps in (10, 20):
+        done = null_gpu.run(ranks, "train", configuration(folder, shape, steps=steps, **options), *changes, "--plan", folder / f"runs/{name}-plan/plan.json", "--set", f'run.name="{name}-{steps}"')
+        assert done.code == 0 and not done.defects, done.words
+        counts.append({key: done.total(key) for key in done.counts[0] if key not in ("rank", "process")})
+        words = done.words
+    return {key: (counts[1][key] - counts[0][key]) / 10 for key in counts[0]}, words
+
+
+def launches(counts):
+    return counts["kernels"] + counts["blas"] + counts["on_device"] + counts["memsets"] + counts["graph_launches"]
+
+
+def of_a_micro_step(null_gpu, folder, model, graphs):
+    """What a step of 8 micro-batches has more than one of 4, for each of them."""
+    few, _ = counts_of_a_step(null_gpu, folder, model, graphs, 24)
+    many, words = counts_of_a_step(null_gpu, folder, model, graphs, 48)
+    return {key: (many[key] - few[key]) / 4 for key in few}, words
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet"])
+def test_a_micro_step_is_one_graph_of_the_kernels_that_it_has_without(null_gpu, tmp_path, model):
+    ordinary, words = of_a_micro_step(null_gpu, tmp_path, model, "false")
+    assert ordinary["graph_launches"] == 0 and "CUDA graphs" not in words, words
+    replayed, words = of_a_micro_step(null_gpu, tmp_path, model, "true")
+    assert replayed["graph_launches"] == 1, words
+    assert launches(replayed) <= 3, replayed
+    assert replayed["replayed_kernels"] == launches(ordinary), (ordinary, replayed)
+    assert replayed["host_stops"] == ordinary["host_stops"] == 0
+    assert words.count("run as CUDA graphs") == 1, words
+
+
+def test_where_buckets_are_sent_early_the_last_micro_step_is_none(null_gpu, tmp_path):
+    for overlap, graphs in (("true", 8 - 2), ("false", 8)):
+        folder = tmp_path / overlap
+        folder.mkdir()
+        counts, words = counts_of_a_step(null_gpu, folder, "mlp", "true", 48, 2, overlap)
+        assert counts["graph_launches"] == graphs, words
+        assert words.count("run as CUDA graphs") == 1, words
+
+
+# Dropout's masks are drawn on the host, and a selection's length is read there.
+@pytest.mark.parametrize("model, change, words", [("mlp", "model.dropout=0.1", "copies from host memory"), ("selecting", "run.seed=1", "cannot be recorded")])
+def test_a_model_that_cannot_be_recorded_runs_without_and_that_is_said_once(null_gpu, tmp_path, model, change, words):
+    shape, changes = of_model(tmp_path, model)
+    config = configuration(tmp_path, shape, steps=6, batch="micro_batch_size = 6")
+    for graphs, strict, code in (('"auto"', [], 0), ("true", [], 0), ("true", ["--strict"], 2), ("false", ["--strict"], 0)):
+        done = null_gpu.run(1, "train", config, *settings(*changes, change, f"run.cuda_graphs={graphs}", f'run.name="of-{graphs[0]}{len(strict)}"'), *strict)
+        assert done.code == code and not done.defects, done.words
+        assert done.words.count(words) == (0 if graphs == "false" else 1), done.words
+        assert ("run.cuda_graphs = true" in done.words) == (graphs == "true"), done.words
+        assert done.total("graph_launches") == 0
+
+
+@pytest.mark.parametrize("more, words", [(mode("exact"), "take the model apart"), ("[memory]\nrecompute = 2", "take the model apart")])
+def test_where_the_run_has_no_use_for_graphs_that_is_a_fallback_alone(null_gpu, tmp_path, more, words):
+    config = configuration(tmp_path, "resnet", steps=3, batch="micro_batch_size = 6", more=more)
+    for graphs in ('"auto"', "true"):
+        done = null_gpu.run(1, "train", config, "--set", f"run.cuda_graphs={graphs}")
+        assert done.code == 0 and done.total("graph_launches") == 0, done.words
+        assert (words in done.words) == (graphs == "true"), done.words
+
+
+def test_each_size_has_a_graph(null_gpu, tmp_path):
+    """Epochs of 96 samples in batches of 40: the last has 16, in micro-batches of 6, 6 and 4; the others end with one of 4."""
+    config = configuration(tmp_path, "mlp", steps=24, batch='micro_batch_size = 6\nreplan = "never"', more="[verify]\nat_start = false")
+    done = null_gpu.run(1, "train", config, *settings("model.dropout=0.0", "batch.global_batch_size=40", "run.cuda_graphs=true"))
+    expect_trained(done, 24, tmp_path)
+    micro_steps = 16 * 7 + 8 * 3
+    assert done.total("captures") == 2, done.words
+    assert done.total("graph_launches") == micro_steps - 2 * 2
+
+
+def test_where_a_graph_finds_no_memory_the_run_goes_on_without(null_gpu, tmp_path):
+    config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6", more="[verify]\nat_start = false")
+    known = settings("model.dropout=0.0", "run.cuda_graphs=true")
+    first = null_gpu.run(1, "train", config, *known)
+    assert first.total("graph_launches") > 0
+    struck = 0
+    for number in range(first.counts[0]["first_allocation_of_a_capture"], first.counts[0]["first_allocation_of_a_capture"] + 3):
+        done = null_gpu.run(1, "train", config, *known, "--set", f'run.name="fails-{number}"', fail_allocation=number)
+        assert done.code == 0 and not done.defects, done.words
+        struck += "there is no memory for a graph" in done.words
+    assert struck > 0
+
+
+def test_graphs_are_given_up_where_not_as_much_memory_is_left_beside_them(null_gpu, tmp_path):
+    """A micro-batch takes 80 MiB."""
+    config = configuration(tmp_path, "resnet", steps=4, batch="micro_batch_size = 24", more="[verify]\nat_start = false")
+    large = settings("run.cuda_graphs=true", "data.shape=[3, 64, 64]", "batch.global_batch_size=96")
+    for left, graphs in ((1 << 30, True), (230 << 20, False)):
+        done = null_gpu.run(1, "train", config, *large, "--set", f'run.name="of-{left}"', devices=[{"memory": (400 << 20) + left}])
+        assert done.code == 0 and (done.total("graph_launches") > 0) == graphs, done.words
+        assert ("not as much is left beside them" in done.words) != graphs, done.words

@@ -1,0 +1,80 @@
+#include "trainer/run/graphs_of_run.hpp"
+
+#include "trainer/events/own_fallback.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace onebatch {
+namespace {
+
+constexpr const char* k_asked = "run.cuda_graphs = true";
+
+// Empty: nothing is against them.
+std::string not_for_the_run(const MicroBatchRunner& runner) {
+  if (!runner.replica().device.device().is_cuda()) return "the device is no GPU";
+  if (runner.apart() != nullptr) return "exact or synchronised BatchNorm and recomputation take the model apart";
+  if (runner.replica().gradients.reproducible() != nullptr) return "run.deterministic = \"bitwise\" sums gradients as they arrive";
+  return "";
+}
+
+// Of these no tensor lives from one forward to the next but parameters and buffers: a graph would go on reading it where it lay. Whoever
+// brings a kind of C++ knows it of theirs, and asks for graphs.
+bool keeps_nothing(const Configuration& configuration) {
+  const auto is_one_of = [](const std::string& kind, std::initializer_list<const char*> kinds) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
+  return is_one_of(configuration.model.kind, {"mlp", "resnet", "torchscript"}) &&
+         is_one_of(configuration.loss.kind, {"cross_entropy", "mse", "model"});
+}
+
+// A graph repeats kernels: what else a forward does happens once.
+std::string not_for_the_model(const Configuration& configuration, const Examination& examination) {
+  if (configuration.run.cuda_graphs == CudaGraphs::automatic && !keeps_nothing(configuration))
+    return "a kind of one's own may keep tensors between forwards: write run.cuda_graphs = true where it does not";
+  if (!examination.examined) return "nothing is known of what its forward draws and keeps: " + examination.why_not;
+  for (const Finding& finding : examination.findings) {
+    if (finding.trait != Trait::validates_by_batch)
+      return "its forward draws, keeps or reads more than a graph repeats: " + (finding.place().empty() ? finding.tensor : finding.place());
+  }
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuration, const MicroBatchRunner& runner,
+                                               const Examination& examination, comm::Communicator& control, EventStream& events) {
+  const CudaGraphs asked = configuration.run.cuda_graphs;
+  if (asked == CudaGraphs::off) return nullptr;
+  std::string against = not_for_the_run(runner);
+  const bool of_the_model = against.empty();
+  if (of_the_model) against = not_for_the_model(configuration, examination);
+  if (asked == CudaGraphs::on) {
+    own_fallback(events, control, k_asked, against.empty() ? "" : "kernel by kernel, since " + against);
+  } else if (of_the_model && !against.empty()) {
+    events.info("micro-batches run kernel by kernel, not as CUDA graphs, since " + against);
+  }
+  if (!against.empty()) return nullptr;
+  return std::make_unique<MicroStepGraphs>(runner.replica(), runner.replica().device.create_graphs());
+}
+
+void say_news(MicroStepGraphs* graphs, CudaGraphs asked, comm::Communicator& control, EventStream& events) {
+  const MicroStepGraphs::News mine = graphs != nullptr ? graphs->take_news() : MicroStepGraphs::News();
+  for (const std::string& recorded : comm::all_gather_text(control, mine.recorded)) {
+    if (recorded.empty()) continue;
+    events.info(recorded);
+    if (graphs != nullptr) graphs->recorded_is_said();
+    break;
+  }
+  if (asked == CudaGraphs::on)
+    return own_fallback(events, control, k_asked, mine.given_up.empty() ? "" : "kernel by kernel, since " + mine.given_up);
+  const auto given_up = comm::all_gather_text(control, mine.given_up);
+  for (std::size_t rank = 0; rank < given_up.size(); ++rank) {
+    if (given_up[rank].empty()) continue;
+    events.info("micro-batches run kernel by kernel, not as CUDA graphs" +
+                (rank == 0 ? std::string() : " on rank " + std::to_string(rank)) + ", since " + given_up[rank]);
+    break;
+  }
+}
+
+}  // namespace onebatch
