@@ -26,6 +26,7 @@ enum class Offload { automatic, never };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
 enum class Overlap { automatic, on, off };
+enum class ChannelsLast { automatic, on, off };
 enum class ReduceType { parameters, bfloat16 };
 enum class ResumeMode { automatic, never, path };
 
@@ -136,6 +137,8 @@ struct PrecisionConfiguration {
   std::optional<double> loss_scale;             // float16: a fixed one; none = dynamic
   std::int64_t loss_scale_growth_steps = 2000;  // good steps in a row after which a dynamic one doubles
   bool allow_tf32 = false;
+  ChannelsLast channels_last = ChannelsLast::automatic;  // automatic: on where a GPU's convolutions compute in 16 bits or TF32
+  bool cudnn_benchmark = false;                          // cuDNN tries its algorithms for every shape and takes the quickest
 };
 
 struct BatchNormConfiguration {
