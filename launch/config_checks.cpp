@@ -108,6 +108,8 @@ class Checker {
     for (const char* key : {"precision.loss_scale", "precision.loss_scale_growth_steps"}) {
       if (chosen(key) && !uses_float16(precision)) complain(key, "belongs to \"float16\"; leave it out");
     }
+    if (precision.cudnn_benchmark && c_.run.deterministic != Determinism::off)
+      complain("precision.cudnn_benchmark", "stands beside run.deterministic, which needs the same algorithms every time: leave it out");
     const bool narrows = is_short(precision.parameters) && !precision.master_weights;
     if (narrows && c_.comm.reduce_dtype != ReduceType::parameters)
       complain("comm.reduce_dtype", "gradients without master weights are summed over ranks in float32; leave it out");

@@ -27,6 +27,7 @@ enum class Offload { automatic, never };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
 enum class Overlap { automatic, on, off };
+enum class ChannelsLast { automatic, on, off };
 enum class ReduceType { parameters, bfloat16 };
 enum class ResumeMode { automatic, never, path };
 
@@ -63,7 +64,6 @@ struct DatasetConfiguration {
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
-  std::int64_t workers = 0;
   Options options;  // of a kind that was registered
 };
 
@@ -138,6 +138,8 @@ struct PrecisionConfiguration {
   std::optional<double> loss_scale;             // float16: a fixed one; none = dynamic
   std::int64_t loss_scale_growth_steps = 2000;  // good steps in a row after which a dynamic one doubles
   bool allow_tf32 = false;
+  ChannelsLast channels_last = ChannelsLast::automatic;  // automatic: on where a GPU's convolutions compute in 16 bits or TF32
+  bool cudnn_benchmark = false;                          // cuDNN tries its algorithms for every shape and takes the quickest
 };
 
 struct BatchNormConfiguration {
@@ -150,6 +152,10 @@ struct MemoryConfiguration {
   Recompute recompute = Recompute::off;
   std::int64_t segments = 0;             // of a recomputed forward; 0 = as many as take the least memory
   Offload offload = Offload::automatic;  // what exact BatchNorm keeps of a share that the device has no room for goes to host memory
+  // Of LibTorch's allocator on a CUDA GPU.
+  bool expandable_segments = false;
+  std::optional<std::int64_t> max_split_size_mb;  // none = blocks of any size are split
+  double garbage_collection_threshold = 0.0;      // share of the limit from which unused blocks are given back; 0 = none
 };
 
 struct ProbeConfiguration {

@@ -7,7 +7,7 @@
 
 namespace onebatch {
 
-/// TF32 as asked (off unless precision.allow_tf32) and deterministic algorithms as asked.
+/// TF32 (off unless precision.allow_tf32), cuDNN's trials of algorithms and deterministic algorithms as asked.
 void set_up_arithmetic(const Configuration& configuration);
 
 /// This rank's part of the processors that its node's ranks share: as many threads, and bound to those near its GPU where it has one. What

@@ -102,6 +102,23 @@ void give_dense_memory(const Model& model) {
   }
 }
 
+void put_in_channels_last(const Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : model.parameters()) {
+    const at::Tensor& tensor = parameter.tensor;
+    const at::Tensor placed = images_in_channels_last(tensor.detach());
+    if (placed.strides() == tensor.strides()) continue;
+    tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+    at::Tensor(tensor).set_data(placed);
+  }
+}
+
+// By .to, not .contiguous: of one channel both orders are one, and strides alone tell kernels which is meant.
+at::Tensor images_in_channels_last(const at::Tensor& input) {
+  if (input.dim() != 4 || !input.is_floating_point()) return input;
+  return input.to(input.scalar_type(), /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::ChannelsLast);
+}
+
 at::Tensor in_memory_order(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1});
 }

@@ -10,6 +10,13 @@ namespace onebatch {
 /// (expanded), or with another parameter or buffer, as long as training changes them.
 void give_dense_memory(const Model& model);
 
+/// Puts parameters of four dimensions, which are the weights of convolutions over images, into channels_last. In place: before gradients
+/// and optimizer are made after them.
+void put_in_channels_last(const Model& model);
+
+/// An input that is a batch of images in channels_last, any other as it is.
+at::Tensor images_in_channels_last(const at::Tensor& input);
+
 /// An element of `tensor` as the memory holds it: [numel], no copy. The tensor is dense.
 at::Tensor in_memory_order(const at::Tensor& tensor);
 

@@ -4,6 +4,7 @@
 #include "trainer/base/shape_text.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
+#include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
                            .returns_loss = targets_of(configuration.loss) == Targets::none,
                            .seed = configuration.run.seed});
   model->move_to(device, type, at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
+  if (configuration.precision.channels_last == ChannelsLast::on) put_in_channels_last(*model);
   return model;
 }
 
@@ -57,6 +59,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       autocast(autocast_type(configuration.precision)),
       seed(configuration.run.seed),
       augment(configuration.data.augment),
+      channels_last(configuration.precision.channels_last == ChannelsLast::on),
       model(std::move(ready_model)),
       loss(configuration.loss, num_outputs(configuration, data)),
       gradients(model->parameters(), gradient_options(configuration, gradient_storage)),
@@ -79,7 +82,11 @@ Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t>
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type);
   }
-  return {batch.on(device.device()), weight};
+  Batch there = batch.on(device.device());
+  if (channels_last) {
+    for (at::Tensor& input : there.inputs) input = images_in_channels_last(input);
+  }
+  return {std::move(there), weight};
 }
 
 Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& context) {

@@ -58,6 +58,7 @@ struct Replica {
   std::optional<at::ScalarType> autocast;  // forwards in a shorter type
   std::uint64_t seed;
   AugmentConfiguration augment;
+  bool channels_last;  // how images lie
   std::unique_ptr<Model> model;
   Loss loss;
   FlatGradients gradients;
@@ -72,8 +73,8 @@ struct Replica {
   comm::Communicator* control = nullptr;  // is told before every micro-batch that this rank goes on; none: nobody is
 };
 
-/// The model of a configuration for this data, on a device, in a type. With `float16` and `bfloat16` masters its BatchNorms stay in
-/// float32.
+/// The model of a configuration for this data, on a device, in a type, and in channels_last where that is `on`. With `float16` and
+/// `bfloat16` masters its BatchNorms stay in float32.
 std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device, at::ScalarType type);
 
 /// How a run sums its gradient.

@@ -75,7 +75,7 @@ std::string in_forward(Replica& replica, const Dataset& data, std::span<const st
 
 // The first sample for which the flags [N, ...] are set in some place.
 std::optional<std::size_t> first_flagged(const at::Tensor& flags) {
-  const at::Tensor of_sample = flags.view({flags.size(0), -1}).any(1).cpu();
+  const at::Tensor of_sample = flags.reshape({flags.size(0), -1}).any(1).cpu();
   for (std::int64_t i = 0; i < of_sample.size(0); ++i) {
     if (of_sample[i].item<bool>()) return static_cast<std::size_t>(i);
   }

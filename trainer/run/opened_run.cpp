@@ -104,7 +104,8 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
                                    {"the number of training samples", std::to_string(data->size())}};
   for (const auto& [name, tensor] : model->parameters())
-    items.push_back({"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type())});
+    items.push_back({"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type()) +
+                                                  (tensor.is_contiguous() ? "" : ", strides " + shape_text(tensor.strides()))});
   return items;
 }
 

@@ -7,9 +7,11 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/events/step_writer.hpp"
+#include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/run/built_in_kinds.hpp"
+#include "trainer/run/channels_last.hpp"
 #include "trainer/run/communication.hpp"
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/loop.hpp"
@@ -24,6 +26,7 @@
 #include <ATen/Parallel.h>
 
 #include <functional>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -38,10 +41,12 @@ struct Session::State {
     register_built_in_kinds();
     write_steps_where_kept();
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
+    const ChannelsLast order = std::exchange(configuration.precision.channels_last, ChannelsLast::off);
     open();
     talk.emplace(configuration, *opened->device, world, events);
     world.set_activity("the first forward of the model, on the host");
     examination = examine_for_all(configuration, *opened->data, talk->control(), events);
+    settle_layout(order);
     make_replica();
     settle_padding(configuration, *opened->data, *replica, talk->control(), events);
     settle_batch_norm();
@@ -131,6 +136,15 @@ struct Session::State {
       replica = std::make_unique<Replica>(configuration, *opened->data, *opened->device, std::move(opened->model), storage, seen);
       runner.emplace(choose_runner(configuration, *replica));
     });
+  }
+
+  // Until now the model has lain as it was made.
+  void settle_layout(ChannelsLast asked) {
+    configuration.precision.channels_last = asked;
+    configuration.precision.channels_last =
+        settle_channels_last({configuration, *opened->data, *opened->model, *opened->device, examination}, talk->control(), events);
+    if (configuration.precision.channels_last == ChannelsLast::on)
+      agree(talk->control(), [&] { opened->or_does_not_fit([&] { put_in_channels_last(*opened->model); }); });
   }
 
   void settle_batch_norm() {

@@ -33,7 +33,17 @@ KeysOf<PrecisionConfiguration> precision_keys() {
                       "number"}),
       integer_key({"loss_scale_growth_steps", Changes::result, "good steps in a row after which a dynamic scale doubles"}, 1, k_any,
                   &P::loss_scale_growth_steps),
-      boolean_key({"allow_tf32", k_both, "Ampere and later: matrices and convolutions in TF32, which rounds to 10 bits"}, &P::allow_tf32)};
+      boolean_key({"allow_tf32", k_both, "Ampere and later: matrices and convolutions in TF32, which rounds to 10 bits"}, &P::allow_tf32),
+      channels_last_key({"channels_last", k_both,
+                         "true: images and the weights of convolutions over them lie in memory as [N, H, W, C], which is what a GPU's "
+                         "matrix units read; whatever the run writes stays in the ordinary order, and only the rounding differs. A model "
+                         "whose loss or gradient would be another then (a trace with `view`) is refused. auto: on for a GPU where such "
+                         "convolutions compute in 16 bits or TF32 and the model allows it, which is tried on the host. false: as the "
+                         "model has it"}),
+      boolean_key({"cudnn_benchmark", k_both,
+                   "cuDNN times its algorithms for every new shape and takes the quickest, which may be another one each time: not with "
+                   "`run.deterministic`"},
+                  &P::cudnn_benchmark)};
 }
 
 KeysOf<BatchNormConfiguration> batch_norm_keys() {

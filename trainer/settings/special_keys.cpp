@@ -1,6 +1,26 @@
 #include "trainer/settings/special_keys.hpp"
 
 namespace onebatch {
+namespace {
+
+// Something that is on, off, or left to the run; `field` is of an enumeration { automatic, on, off }.
+template <typename Field>
+KeyOf<SectionOf<Field>> switch_key(KeyText about, Field field) {
+  using Section = SectionOf<Field>;
+  using Switch = TypeOf<Field>;
+  return {std::move(about), "\"auto\", true or false",
+          [=](const ConfigValue& value, Section& section) -> Complaint {
+            const auto flag = value.boolean();
+            if (!flag && value.text() != "auto") return "write \"auto\", true or false";
+            section.*field = flag ? (*flag ? Switch::on : Switch::off) : Switch::automatic;
+            return {};
+          },
+          [=](const Section& section) {
+            return std::string(section.*field == Switch::automatic ? "\"auto\"" : (section.*field == Switch::on ? "true" : "false"));
+          }};
+}
+
+}  // namespace
 
 KeyOf<RunConfiguration> deterministic_key(KeyText about) {
   return {std::move(about), "true, false or \"bitwise\"",
@@ -92,21 +112,6 @@ std::string show(const ParameterGroup& group) {
   return text + "}";
 }
 
-// Of an enumeration of automatic, on and off.
-template <typename Section, typename Enum>
-KeyOf<Section> automatic_or_flag_key(KeyText about, Enum Section::*field) {
-  return {std::move(about), "\"auto\", true or false",
-          [=](const ConfigValue& value, Section& section) -> Complaint {
-            const auto flag = value.boolean();
-            if (!flag && value.text() != "auto") return "write \"auto\", true or false";
-            section.*field = flag ? (*flag ? Enum::on : Enum::off) : Enum::automatic;
-            return {};
-          },
-          [=](const Section& section) {
-            return std::string(section.*field == Enum::automatic ? "\"auto\"" : (section.*field == Enum::on ? "true" : "false"));
-          }};
-}
-
 }  // namespace
 
 KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
@@ -130,11 +135,15 @@ KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
 }
 
 KeyOf<CommConfiguration> overlap_key(KeyText about) {
-  return automatic_or_flag_key(std::move(about), &CommConfiguration::overlap);
+  return switch_key(std::move(about), &CommConfiguration::overlap);
+}
+
+KeyOf<PrecisionConfiguration> channels_last_key(KeyText about) {
+  return switch_key(std::move(about), &PrecisionConfiguration::channels_last);
 }
 
 KeyOf<RunConfiguration> cuda_graphs_key(KeyText about) {
-  return automatic_or_flag_key(std::move(about), &RunConfiguration::cuda_graphs);
+  return switch_key(std::move(about), &RunConfiguration::cuda_graphs);
 }
 
 KeyOf<BatchNormConfiguration> sync_key(KeyText about) {

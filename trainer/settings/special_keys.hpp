@@ -12,6 +12,7 @@ KeyOf<BatchConfiguration> micro_batch_key(KeyText about);
 KeyOf<CheckpointConfiguration> resume_key(KeyText about);
 KeyOf<OptimizerConfiguration> groups_key(KeyText about);
 KeyOf<CommConfiguration> overlap_key(KeyText about);
+KeyOf<PrecisionConfiguration> channels_last_key(KeyText about);
 /// The name that others give to batch_norm.mode = "sync".
 KeyOf<BatchNormConfiguration> sync_key(KeyText about);
 KeyOf<MemoryConfiguration> recompute_key(KeyText about);

@@ -5,6 +5,7 @@
 #include "trainer/data/padding.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/models/layout.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
@@ -14,8 +15,10 @@
 namespace onebatch {
 namespace {
 
-Configuration with(Configuration configuration, BatchNorms batch_norms) {
-  if (batch_norms == BatchNorms::frozen) configuration.batch_norm.frozen = true;
+// Another arithmetic shares nothing with the run's kernels, nor the order that they read memory in.
+Configuration with(Configuration configuration, const Arithmetic& in) {
+  if (in.batch_norms == BatchNorms::frozen) configuration.batch_norm.frozen = true;
+  if (in.type) configuration.precision.channels_last = ChannelsLast::off;
   return configuration;
 }
 
@@ -44,7 +47,7 @@ ReferenceModel::ReferenceModel(const ReferenceParts& parts, const Arithmetic& in
       scale_(in.type ? 1.0 : parts.replica.loss_scale.scale()) {
   // The run's bytes fit the run's types; what is computed in comes after.
   const c10::Device first = in.type ? c10::Device(c10::kCPU) : in.device;
-  model_ = make_model_for(with(parts.configuration, in.batch_norms), parts.data, first, parts.replica.type);
+  model_ = make_model_for(with(parts.configuration, in), parts.data, first, parts.replica.type);
   const auto tensors = state_of(*model_);
   for (std::size_t i = 0; i < tensors.size(); ++i) copy_from_bytes(tensors[i].tensor, weights.at(i));
   if (in.type) model_->move_to(in.device, *in.type, *in.type);
@@ -61,7 +64,10 @@ ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& sa
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type_);
   }
-  const Batch there = batch.on(in_.device);
+  Batch there = batch.on(in_.device);
+  if (!in_.type && parts_.replica.channels_last) {
+    for (at::Tensor& input : there.inputs) input = images_in_channels_last(input);
+  }
   return {parts_.replica.loss.is_the_models() ? there.tensors() : there.inputs, batch};
 }
 
