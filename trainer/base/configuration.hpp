@@ -151,6 +151,10 @@ struct MemoryConfiguration {
   Recompute recompute = Recompute::off;
   std::int64_t segments = 0;             // of a recomputed forward; 0 = as many as take the least memory
   Offload offload = Offload::automatic;  // what exact BatchNorm keeps of a share that the device has no room for goes to host memory
+  // Of LibTorch's allocator on a CUDA GPU.
+  bool expandable_segments = false;
+  std::optional<std::int64_t> max_split_size_mb;  // none = blocks of any size are split
+  double garbage_collection_threshold = 0.0;      // share of the limit from which unused blocks are given back; 0 = none
 };
 
 struct ProbeConfiguration {

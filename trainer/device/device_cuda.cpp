@@ -5,6 +5,7 @@
 #include "trainer/device/compute_device.hpp"
 
 #include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -64,11 +65,12 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
 
 class CudaDevice final : public ComputeDevice {
  public:
-  CudaDevice(int index, double fraction) : index_(static_cast<c10::DeviceIndex>(index)) {
+  CudaDevice(int index, double fraction, const std::string& allocator_settings) : index_(static_cast<c10::DeviceIndex>(index)) {
     c10::cuda::set_device(index_);
     cudaDeviceProp properties{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
+    if (!allocator_settings.empty()) c10::cuda::CUDACachingAllocator::setAllocatorSettings(allocator_settings);
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
     try_a_kernel(properties, device());
     // What another program holds is not there to be planned with.
@@ -150,7 +152,7 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   const int rank = gpus.empty() ? 0 : request.rank;
   if (gpus.empty()) gpus.push_back(visible_gpus());
   const auto [index, sharing] = comm::choose_cuda_device(rank, gpus, request.allow_shared_device);
-  return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing);
+  return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing, request.allocator_settings);
 }
 
 }  // namespace onebatch

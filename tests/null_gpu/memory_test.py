@@ -1,0 +1,46 @@
+"""Memory on the stand-in: what LibTorch's allocator is told, what the probe reads of it, and whose memory it was that ran out."""
+from null_gpu.null_gpu_test import configuration, expect_trained, mode
+
+WIDE = '[run]\nmax_steps = 2\ndevice = "cuda"\nname = "run"\noutput_dir = "{folder}/runs"\n[batch]\nglobal_batch_size = 4000\n[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 8000\n' \
+       '[model]\nkind = "resnet"\nstem = "cifar"\ndepth = 20\n[verify]\nat_start = false\n[probe]\nsteps_per_trial = 1\ncache = false\n{more}\n'
+
+
+def wide(folder, more=""):
+    path = folder / "wide.toml"
+    path.write_text(WIDE.format(folder=folder, more=more))
+    return path
+
+
+def total(null_gpu, folder, name, *settings, **played):
+    """What a run that trains has counted."""
+    more = [word for setting in settings for word in ("--set", setting)]
+    done = null_gpu.run(1, "train", wide(folder), *more, "--set", f'run.name="of-{len(list(folder.iterdir()))}"', **played)
+    assert done.code == 0 and not done.defects, done.words
+    return done.total(name)
+
+
+def test_expandable_segments_are_taken_piece_by_piece(null_gpu, tmp_path):
+    assert total(null_gpu, tmp_path, "virtual_pieces") == 0
+    assert total(null_gpu, tmp_path, "virtual_pieces", "memory.expandable_segments=true") > 0
+
+
+def test_expandable_segments_on_two_ranks(null_gpu, tmp_path):
+    expect_trained(null_gpu.run(2, "train", configuration(tmp_path, more=mode("exact") + "\n[memory]\nexpandable_segments = true")), 5, tmp_path)
+
+
+def test_unused_blocks_are_given_back_from_a_share_of_the_limit(null_gpu, tmp_path):
+    small = {"devices": [{"memory": 3 << 30}]}
+    assert total(null_gpu, tmp_path, "frees", "memory.garbage_collection_threshold=0.05", **small) > total(null_gpu, tmp_path, "frees", **small)
+
+
+def test_large_blocks_are_not_split(null_gpu, tmp_path):
+    small = {"devices": [{"memory": 3 << 30}]}
+    assert total(null_gpu, tmp_path, "allocations", "memory.max_split_size_mb=21", **small) != total(null_gpu, tmp_path, "allocations", **small)
+
+
+def test_the_environments_options_stay_and_what_goes_before_them_is_said(null_gpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:100")
+    done = null_gpu.run(1, "train", configuration(tmp_path, "mlp"), "--set", "memory.max_split_size_mb=64")
+    expect_trained(done, 5, tmp_path)
+    assert done.total("virtual_pieces") > 0
+    assert "memory.max_split_size_mb of the configuration goes before max_split_size_mb:100 of PYTORCH_CUDA_ALLOC_CONF" in done.words, done.words
