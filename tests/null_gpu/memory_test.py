@@ -1,6 +1,8 @@
 """Memory on the stand-in: what LibTorch's allocator is told, what the probe reads of it, and whose memory it was that ran out."""
 from null_gpu.null_gpu_test import configuration, expect_trained, mode
 
+from program import read_json
+
 WIDE = '[run]\nmax_steps = 2\ndevice = "cuda"\nname = "run"\noutput_dir = "{folder}/runs"\n[batch]\nglobal_batch_size = 4000\n[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 8000\n' \
        '[model]\nkind = "resnet"\nstem = "cifar"\ndepth = 20\n[verify]\nat_start = false\n[probe]\nsteps_per_trial = 1\ncache = false\n{more}\n'
 
@@ -44,3 +46,20 @@ def test_the_environments_options_stay_and_what_goes_before_them_is_said(null_gp
     expect_trained(done, 5, tmp_path)
     assert done.total("virtual_pieces") > 0
     assert "memory.max_split_size_mb of the configuration goes before max_split_size_mb:100 of PYTORCH_CUDA_ALLOC_CONF" in done.words, done.words
+
+
+def peaks(null_gpu, folder, how, **played):
+    """Size: peak, of each trial that fitted."""
+    done = null_gpu.run(1, "probe", wide(folder), "--set", f'probe.mode="{how}"', "--set", "probe.max_val=512", "--set", "probe.init_val=8", "--json", folder / f"{how}.json", **played)
+    assert done.code == 0, done.words
+    return {trial["size"]: trial["peak_bytes"] for trial in read_json(folder / f"{how}.json")["ranks"][0]["trials"] if trial["fits"]}
+
+
+def test_a_trials_peak_is_its_own_whatever_was_tried_before(null_gpu, tmp_path):
+    doubled = peaks(null_gpu, tmp_path, "power")
+    assert len(doubled) > 5
+    for size in (64, 512):
+        alone = null_gpu.run(1, "probe", wide(tmp_path), "--set", f"batch.micro_batch_size={size}", "--json", tmp_path / "alone.json")
+        assert alone.code == 0, alone.words
+        trials = {trial["size"]: trial["peak_bytes"] for trial in read_json(tmp_path / "alone.json")["ranks"][0]["trials"]}
+        assert trials[size] == doubled[size], (size, trials, doubled)

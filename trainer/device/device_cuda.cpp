@@ -86,7 +86,8 @@ class CudaDevice final : public ComputeDevice {
   std::string name() const override { return name_; }
   std::string pci_bus_id() const override { return bus_id(index_); }
   std::int64_t memory_limit_bytes() const override { return limit_; }
-  std::int64_t block_bytes() const override { return std::int64_t{2} << 20; }
+  // Between 1 and 10 MiB; smaller ones take 2, larger ones what they need.
+  std::int64_t block_bytes() const override { return std::int64_t{20} << 20; }
   // Reserved, not allocated: what the allocator holds from the driver is what runs out, fragmentation included.
   std::int64_t current_bytes() const override { return reserved().current; }
   std::int64_t peak_bytes() const override { return reserved().peak; }

@@ -63,6 +63,7 @@ class RankProbe {
     profile.host = comm::host_name();
     profile.device = replica_.device.name();
     profile.memory_limit_bytes = replica_.device.memory_limit_bytes();
+    replica_.device.empty_cache();  // in mid-run it holds what micro-batches have left
     profile.resident_bytes = replica_.device.current_bytes();
     profile.memory = standing_memory(profile.resident_bytes);
     agree(control_, [&] { find_sizes(profile); });

@@ -18,7 +18,8 @@ std::optional<std::string> refusal(const std::exception& error, std::int64_t siz
 
 }  // namespace
 
-SearchOptions SizeProbe::search_options() const {
+SearchOptions SizeProbe::search_options() {
+  replica_.device.empty_cache();  // what earlier work has left there is not held
   SearchOptions options;
   options.limit_bytes = replica_.device.memory_limit_bytes();
   options.resident_bytes = replica_.device.current_bytes();
@@ -41,6 +42,8 @@ TrialResult SizeProbe::run_trial(std::int64_t size) {
   fault_point("probe", size);
   TrialResult result;
   result.trial.size = size;
+  // Blocks of another size's trial do not serve this one: its peak is its own, whatever was tried before.
+  replica_.device.empty_cache();
   replica_.device.reset_peak();
   try {
     replica_.gradients.begin_step();

@@ -12,7 +12,7 @@ class SizeProbe {
   SizeProbe(Replica& replica, const Dataset& data, int num_steps = 1) : replica_(replica), data_(data), num_steps_(num_steps) {}
 
   /// With what the device says of its memory as it is now.
-  [[nodiscard]] SearchOptions search_options() const;
+  [[nodiscard]] SearchOptions search_options();
   /// Real samples, real steps. Changes the replica: restore it from a ReplicaSnapshot. Anything but out-of-memory and BatchNorm's refusal
   /// of so few samples is thrown (Note [Only out-of-memory means does not fit]).
   TrialResult run_trial(std::int64_t size);
