@@ -1,5 +1,5 @@
 """Memory on the stand-in: what LibTorch's allocator is told, what the probe reads of it, and whose memory it was that ran out."""
-from null_gpu.null_gpu_test import configuration, expect_trained, mode
+from null_gpu.null_gpu_test import configuration, each_step, expect_trained, mode
 
 from program import read_json
 
@@ -63,3 +63,8 @@ def test_a_trials_peak_is_its_own_whatever_was_tried_before(null_gpu, tmp_path):
         assert alone.code == 0, alone.words
         trials = {trial["size"]: trial["peak_bytes"] for trial in read_json(tmp_path / "alone.json")["ranks"][0]["trials"]}
         assert trials[size] == doubled[size], (size, trials, doubled)
+
+
+def test_adams_counts_are_one_kernel(null_gpu, tmp_path):
+    of = {kind: each_step(null_gpu, tmp_path / kind, "kernels", 1, "resnet", f'[optimizer]\nkind = "{kind}"')[0] for kind in ("sgd", "adamw") if not (tmp_path / kind).mkdir()}
+    assert of["adamw"] - of["sgd"] < 10, of

@@ -2,6 +2,7 @@
 #include "trainer/optim/optimizer_kind.hpp"
 #include "trainer/settings/key_types.hpp"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 
 namespace onebatch {
@@ -15,7 +16,7 @@ OptimizerKind adamw_kind() {
     return std::vector<OptimizerState>{{"exp_avg"}, {"exp_avg_sq"}, {"step", StateShape::scalar}};
   };
   kind.update = [](const OptimizerTensors& t, const OptimizerConfiguration& c, const UpdateRates& rates) {
-    for (const at::Tensor& count : t.state[2]) count.add_(1.0);
+    at::_foreach_add_(t.state[2], 1.0);
     at::_fused_adamw_(t.parameters, t.gradients, t.state[0], t.state[1], {}, t.state[2], rates.lr, c.betas[0], c.betas[1],
                       rates.weight_decay, c.eps, false, false);
   };
