@@ -202,6 +202,11 @@ def test_what_a_rank_has_failed_of_first_is_said(null_gpu, tmp_path, monkeypatch
     assert done.code not in (0, None) and "this was planned by a test (model)" in done.words, done.words
 
 
+def test_gpus_that_do_not_reach_each_other_are_told_soon(null_gpu, tmp_path):
+    done = null_gpu.run(2, "train", configuration(tmp_path, "mlp", timeout=600), seconds=110, of_rank={"1": {"nccl": {"hang_at": 1}}})
+    assert done.code not in (0, None) and "the GPUs do not reach each other" in done.words and "NCCL_SOCKET_IFNAME" in done.words, done.words
+
+
 def test_nccls_own_memory_is_counted(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", steps=3, bucket=0.01)
     done = null_gpu.run(2, "train", config, nccl={"memory": 378 << 20})
