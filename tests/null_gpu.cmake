@@ -35,7 +35,7 @@ set_target_properties(no_cudnn PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}"
 add_executable(null_gpu_defects null_gpu/defects.cpp)
 target_link_libraries(null_gpu_defects PRIVATE onebatch_settings LibTorch::CUDA)
 set_target_properties(null_gpu_defects PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
-foreach(part memory)
+foreach(part memory models)
   onebatch_add_pytest(null_gpu.${part} null_gpu/${part}_test.py LABELS ranks null_gpu TIMEOUT 900 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR})
 endforeach()
 onebatch_add_pytest(null_gpu null_gpu/null_gpu_test.py LABELS ranks null_gpu TIMEOUT 900 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR})
