@@ -63,6 +63,14 @@ class Viewing(Net):
         return self.head(self.features(x).view(x.shape[0], 512))
 
 
+class OwnLoss(Net):
+    """Its weight is a number that is made in the forward, which lies on the host."""
+
+    def forward(self, x, y):
+        logits = self.head(self.features(x).flatten(1))
+        return nn.functional.cross_entropy(logits, y, reduction="sum"), torch.tensor(float(x.shape[0]))
+
+
 def write(folder, kind, how="script", order='"auto"', compute="float32", mode="local", recompute='"off"', loss="cross_entropy", deterministic="false"):
     torch.manual_seed(3)
     images = torch.randn(24, 3, 8, 8)
@@ -108,3 +116,9 @@ def test_it_is_refused_where_it_was_asked_for(null_gpu, tmp_path):
 @pytest.mark.parametrize("ranks, more", [(2, {"mode": "exact"}), (2, {"mode": "sync", "compute": "bfloat16"}), (1, {"recompute": "2"}), (2, {"compute": "float16"})])
 def test_channels_last_under_every_way_to_train(null_gpu, tmp_path, ranks, more):
     expect_trained(null_gpu.run(ranks, "train", write(tmp_path, Net, order="true", **more)), 3, tmp_path)
+
+
+@pytest.mark.parametrize("more", [{}, {"mode": "exact"}, {"recompute": "2"}])
+def test_a_loss_whose_weight_is_made_on_the_host(null_gpu, tmp_path, more):
+    done = null_gpu.run(1, "train", write(tmp_path, OwnLoss, loss="model", **more), "--set", "verify.at_start=false")
+    assert "Expected all tensors" not in done.words and done.code == 0, done.words
