@@ -71,6 +71,12 @@ class OwnLoss(Net):
         return nn.functional.cross_entropy(logits, y, reduction="sum"), torch.tensor(float(x.shape[0]))
 
 
+class Upsampling(Net):
+    def features(self, x):
+        x = torch.relu(self.norm(self.first(x)))
+        return self.last(nn.functional.interpolate(x, size=[8, 8], mode="bilinear", align_corners=False))
+
+
 def write(folder, kind, how="script", order='"auto"', compute="float32", mode="local", recompute='"off"', loss="cross_entropy", deterministic="false"):
     torch.manual_seed(3)
     images = torch.randn(24, 3, 8, 8)
@@ -122,3 +128,11 @@ def test_channels_last_under_every_way_to_train(null_gpu, tmp_path, ranks, more)
 def test_a_loss_whose_weight_is_made_on_the_host(null_gpu, tmp_path, more):
     done = null_gpu.run(1, "train", write(tmp_path, OwnLoss, loss="model", **more), "--set", "verify.at_start=false")
     assert "Expected all tensors" not in done.words and done.code == 0, done.words
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_an_operator_without_deterministic_form_is_refused_by_name(null_gpu, tmp_path, how):
+    done = null_gpu.run(2, "train", write(tmp_path, Upsampling, how, deterministic="true"))
+    assert done.code == 2, done.words
+    assert all(word in done.words for word in ("run.deterministic", "aten::upsample_bilinear2d, after norm", "replace it in the model")), done.words
+    assert not (tmp_path / "runs/run/metrics.jsonl").exists() or not (tmp_path / "runs/run/metrics.jsonl").read_text()

@@ -2,6 +2,7 @@
 
 #include "comm/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/deterministic.hpp"
 #include "trainer/device/no_room.hpp"
 
 #include <c10/util/Exception.h>
@@ -30,7 +31,10 @@ Failure attempt(const std::function<void()>& work) {
   } catch (const DoesNotFitError& error) {
     return {ExitCode::does_not_fit, error.what()};
   } catch (const std::exception& error) {
-    return {is_out_of_memory(error) ? ExitCode::does_not_fit : ExitCode::failed, words_of(error)};
+    if (is_out_of_memory(error)) return {ExitCode::does_not_fit, words_of(error)};
+    if (const std::string operation = operation_without_deterministic_form(error); !operation.empty())
+      return {ExitCode::user_error, refusal_of(operation)};
+    return {ExitCode::failed, words_of(error)};
   }
 }
 

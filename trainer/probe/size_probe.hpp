@@ -22,6 +22,9 @@ class SizeProbe {
   void update();
 
  private:
+  // Throws where that is what the error means.
+  void refuse_without_deterministic_form(const std::exception& error);
+
   Replica& replica_;
   const Dataset& data_;
   int num_steps_;
