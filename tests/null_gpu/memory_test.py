@@ -65,6 +65,11 @@ def test_a_trials_peak_is_its_own_whatever_was_tried_before(null_gpu, tmp_path):
         assert trials[size] == doubled[size], (size, trials, doubled)
 
 
+def test_pinned_memory_that_ends_is_the_hosts(null_gpu, tmp_path):
+    done = null_gpu.run(1, "train", configuration(tmp_path, "resnet"), host_memory=20000)
+    assert done.code == 3 and "the host, not its GPU, has no memory left" in done.words, done.words
+
+
 def test_adams_counts_are_one_kernel(null_gpu, tmp_path):
     of = {kind: each_step(null_gpu, tmp_path / kind, "kernels", 1, "resnet", f'[optimizer]\nkind = "{kind}"')[0] for kind in ("sgd", "adamw") if not (tmp_path / kind).mkdir()}
     assert of["adamw"] - of["sgd"] < 10, of

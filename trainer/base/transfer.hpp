@@ -10,6 +10,10 @@ namespace onebatch {
 /// `host` on a device; itself where it lies there. A GPU copies it from pinned memory when its stream comes to it: the host goes on.
 at::Tensor upload(const at::Tensor& host, c10::Device device);
 
+/// Memory of the host that a GPU copies from and to by itself, of a tensor's type and sizes, and its strides where those are dense. Throws
+/// DoesNotFitError where the host has none left.
+at::Tensor pinned_like(const at::Tensor& tensor);
+
 /// The elements of a float64 tensor, when the device's current stream has come that far: one wait for all of them.
 std::vector<double> read_numbers(const at::Tensor& numbers);
 

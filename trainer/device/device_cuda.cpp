@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/formatted.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/out_of_memory.hpp"
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAAllocatorConfig.h>
@@ -91,7 +92,10 @@ class CudaDevice final : public ComputeDevice {
   // Reserved, not allocated: what the allocator holds from the driver is what runs out, fragmentation included.
   std::int64_t current_bytes() const override { return reserved().current; }
   std::int64_t peak_bytes() const override { return reserved().peak; }
-  void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
+  void reset_peak() override {
+    c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
+    c10::cuda::CUDACachingAllocator::resetAccumulatedStats(index_);  // how often it has refused: see cuda_allocator_ran_out
+  }
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void synchronize() override { c10::cuda::getCurrentCUDAStream(index_).synchronize(); }
   void* current_stream() const override { return c10::cuda::getCurrentCUDAStream(index_).stream(); }
@@ -112,6 +116,10 @@ class CudaDevice final : public ComputeDevice {
 
 int cuda_device_count() {
   return c10::cuda::device_count();
+}
+
+bool cuda_allocator_ran_out() {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device()).num_ooms > 0;
 }
 
 std::vector<std::string> visible_gpus() {
