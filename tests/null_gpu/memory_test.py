@@ -1,4 +1,5 @@
 """Memory on the stand-in: what LibTorch's allocator is told, what the probe reads of it, and whose memory it was that ran out."""
+import pytest
 from null_gpu.null_gpu_test import configuration, each_step, expect_trained, mode
 
 from program import read_json
@@ -73,3 +74,12 @@ def test_pinned_memory_that_ends_is_the_hosts(null_gpu, tmp_path):
 def test_adams_counts_are_one_kernel(null_gpu, tmp_path):
     of = {kind: each_step(null_gpu, tmp_path / kind, "kernels", 1, "resnet", f'[optimizer]\nkind = "{kind}"')[0] for kind in ("sgd", "adamw") if not (tmp_path / kind).mkdir()}
     assert of["adamw"] - of["sgd"] < 10, of
+
+
+@pytest.mark.parametrize("device, current", [(0, 1), (1, 0)])
+def test_a_batch_size_is_found_on_the_callers_device_beside_what_it_holds(null_gpu, device, current):
+    done = null_gpu.run(1, str(device), str(current), program=null_gpu.build / "null_gpu_borrowed_device", devices=[{"memory": 24 << 30, "reserved": 0}] * 2)
+    assert done.code == 0, done.words
+    words = done.words.split("found: ")[1].split()
+    limit, after, fraction, held = int(words[0]), int(words[1]), float(words[2]), words[3]
+    assert limit > 20 << 30 and after == current and fraction == 0.75 and held == f"{device}", done.words

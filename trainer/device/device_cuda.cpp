@@ -74,13 +74,22 @@ class CudaDevice final : public ComputeDevice {
     if (!allocator_settings.empty()) c10::cuda::CUDACachingAllocator::setAllocatorSettings(allocator_settings);
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
     try_a_kernel(properties, device());
-    // What another program holds is not there to be planned with.
+    fraction_before_ = memory_fraction(*c10::cuda::CUDACachingAllocator::get(), index_);
+    // What another program holds is not there to be planned with. What this one holds is: it counts against the limit.
     std::size_t free_bytes = properties.totalGlobalMem;
     std::size_t total_bytes = properties.totalGlobalMem;
     C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-    fraction = std::min(fraction, k_usable_fraction * static_cast<double>(free_bytes) / static_cast<double>(total_bytes));
+    const double there = static_cast<double>(free_bytes) + static_cast<double>(reserved().current);
+    fraction = std::min(fraction, k_usable_fraction * there / static_cast<double>(total_bytes));
     limit_ = static_cast<std::int64_t>(fraction * static_cast<double>(total_bytes));
     c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction, index_);
+  }
+  // A library user's process goes on.
+  ~CudaDevice() override {
+    try {
+      c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction_before_, index_);
+    } catch (const std::exception&) {  // of a device that has failed
+    }
   }
 
   c10::Device device() const override { return c10::Device(c10::kCUDA, index_); }
@@ -107,7 +116,17 @@ class CudaDevice final : public ComputeDevice {
         .reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
   }
 
+  // Older LibTorch does not tell it: then it is taken to be all.
+  template <typename Allocator>
+  static double memory_fraction(Allocator& allocator, c10::DeviceIndex index) {
+    if constexpr (requires { allocator.getMemoryFraction(index); })
+      return allocator.getMemoryFraction(index);
+    else
+      return 1.0;
+  }
+
   c10::DeviceIndex index_;
+  double fraction_before_ = 1.0;
   std::int64_t limit_ = 0;
   std::string name_;
 };
