@@ -192,7 +192,7 @@ def test_a_collective_that_hangs_or_fails_ends_the_run(null_gpu, tmp_path, setti
 
 def test_what_a_rank_has_failed_of_first_is_said(null_gpu, tmp_path, monkeypatch):
     """Its model fails in the tenth step, and then that step's reduction."""
-    config = configuration(tmp_path, "mlp", steps=10, overlap="false", more="[verify]\nat_start = false").read_text().replace("[probe]", "[probe]\ncache = false")
+    config = configuration(tmp_path, "mlp", steps=10, overlap="false", batch="micro_batch_size = 12\ngradient_accumulation_steps = 1", more="[verify]\nat_start = false").read_text().replace("[probe]", "[probe]\ncache = false")
     (tmp_path / "run.toml").write_text(config)
     done = null_gpu.run(2, "train", tmp_path / "run.toml", program=null_gpu.build / "faulty_onebatch")
     expect_trained(done, 10, tmp_path)
