@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -23,6 +24,11 @@ namespace onebatch::comm {
 namespace {
 
 constexpr auto k_poll = std::chrono::microseconds(50);
+constexpr double k_meeting_seconds = 60.0;  // which the first sums may take
+constexpr std::size_t k_large_meeting_bytes = std::size_t{32} << 20;
+constexpr const char* k_hints =
+    "try NCCL_P2P_DISABLE=1, NCCL_SOCKET_IFNAME=INTERFACE of the network between the nodes, a larger /dev/shm (docker run --shm-size=1g), "
+    "or comm.backend = \"mpi\"; NCCL_DEBUG=INFO says more";
 
 ncclDataType_t nccl_type(ScalarType type) {
   switch (type) {
@@ -53,7 +59,7 @@ class NcclCommunicator final : public Communicator {
         watchdog_(world.watchdog()),
         rank_(world.rank()),
         size_(world.size()),
-        timeout_seconds_(options.timeout_seconds) {
+        deadline_seconds_(options.timeout_seconds) {
     if (options.deterministic) fix_algorithms();
     check_cuda(cudaSetDevice(options.cuda_device), "cudaSetDevice");
     // Of the highest priority: its kernels are few and others wait for them.
@@ -154,22 +160,37 @@ class NcclCommunicator final : public Communicator {
     poll("ncclCommInitRankConfig", ncclCommInitRankConfig(&communicator_, size_, id, rank_, &config));
   }
 
-  // Peer-to-peer paths that do not work show in the first collective, as wrong sums or none at all: here, not an hour later.
+  // Paths that do not work show in the first collectives, as wrong sums or none at all: here and soon, not in a step. A small sum and one
+  // that is cut into pieces take unlike paths.
   void meet_early() {
+    const double whole_deadline = std::exchange(deadline_seconds_, std::min(deadline_seconds_, k_meeting_seconds));
     void* memory = nullptr;
     check_cuda(cudaMalloc(&memory, sizeof(float)), "cudaMalloc");
     const float one = 1.0F;
     check_cuda(cudaMemcpy(memory, &one, sizeof(one), cudaMemcpyHostToDevice), "cudaMemcpy");
-    all_reduce(memory, 1, ScalarType::float32, ReduceOp::sum);
+    meet(memory, 1);
     float sum = 0.0F;
     check_cuda(cudaMemcpy(&sum, memory, sizeof(sum), cudaMemcpyDeviceToHost), "cudaMemcpy");
     check_cuda(cudaFree(memory), "cudaFree");
     if (sum != static_cast<float>(size_))
       throw CommError(
           rank_, "ncclAllReduce",
-          fmt::format("the GPUs do not reach each other: a sum of ones over {} ranks came out as {:f}; try NCCL_P2P_DISABLE=1, or "
-                      "comm.backend = \"mpi\"",
-                      size_, sum));
+          fmt::format("the GPUs do not reach each other: a sum of ones over {} ranks came out as {:f}; {}", size_, sum, k_hints));
+    check_cuda(cudaMalloc(&memory, k_large_meeting_bytes), "cudaMalloc");
+    check_cuda(cudaMemset(memory, 0, k_large_meeting_bytes), "cudaMemset");
+    meet(memory, k_large_meeting_bytes / sizeof(float));
+    check_cuda(cudaFree(memory), "cudaFree");
+    deadline_seconds_ = whole_deadline;
+  }
+
+  void meet(void* memory, std::size_t count) {
+    try {
+      all_reduce(memory, count, ScalarType::float32, ReduceOp::sum);
+    } catch (const CommError& error) {
+      throw CommError(rank_, "ncclAllReduce",
+                      fmt::format("the GPUs do not reach each other: the first sum of {} bytes did not come about ({}); {}",
+                                  count * sizeof(float), error.what(), k_hints));
+    }
   }
 
   // Starts an operation after all work that the caller has put on the default stream, and waits for it under the deadline.
@@ -213,8 +234,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   void check_deadline(const Stopwatch& watch, const char* call) const {
-    if (watch.seconds() > timeout_seconds_)
-      throw CommError(rank_, call, fmt::format("the other ranks did not arrive within {:f} s", timeout_seconds_));
+    if (watch.seconds() > deadline_seconds_)
+      throw CommError(rank_, call, fmt::format("the other ranks did not arrive within {:f} s", deadline_seconds_));
   }
 
   void check_nccl(ncclResult_t result, const char* call, std::source_location where = std::source_location::current()) const {
@@ -230,7 +251,7 @@ class NcclCommunicator final : public Communicator {
   Watchdog& watchdog_;
   int rank_;
   int size_;
-  double timeout_seconds_;
+  double deadline_seconds_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t caller_reached_ = nullptr;
   cudaEvent_t all_done_ = nullptr;

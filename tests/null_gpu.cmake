@@ -7,7 +7,7 @@ get_target_property(libtorch_includes LibTorch::CPU INTERFACE_INCLUDE_DIRECTORIE
 list(GET LibTorch_LIBRARY_DIRS 0 libtorch_folder)
 
 add_library(null_gpu_objects OBJECT null_gpu/settings.cpp null_gpu/counts.cpp null_gpu/session.cpp null_gpu/device.cpp null_gpu/streams.cpp null_gpu/stream_calls.cpp
-            null_gpu/graphs.cpp null_gpu/memory.cpp null_gpu/watch.cpp null_gpu/copies.cpp null_gpu/kernels.cpp null_gpu/libraries.cpp null_gpu/nccl.cpp)
+            null_gpu/graphs.cpp null_gpu/memory.cpp null_gpu/virtual_memory.cpp null_gpu/watch.cpp null_gpu/copies.cpp null_gpu/kernels.cpp null_gpu/libraries.cpp null_gpu/nccl.cpp)
 target_include_directories(null_gpu_objects SYSTEM PRIVATE ${null_gpu_includes} ${XXHASH_INCLUDE_DIR})
 target_link_libraries(null_gpu_objects PRIVATE onebatch_settings nlohmann_json::nlohmann_json)
 set_target_properties(null_gpu_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
@@ -37,5 +37,11 @@ set_target_properties(no_cudnn watched_operators PROPERTIES BUILD_RPATH "${LibTo
 add_executable(null_gpu_defects null_gpu/defects.cpp)
 target_link_libraries(null_gpu_defects PRIVATE onebatch_settings LibTorch::CUDA)
 set_target_properties(null_gpu_defects PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
+add_executable(null_gpu_borrowed_device null_gpu/borrowed_device.cpp)
+target_link_libraries(null_gpu_borrowed_device PRIVATE onebatch_settings onebatch_trainer LibTorch::CUDA)
+set_target_properties(null_gpu_borrowed_device PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
+foreach(part memory models)
+  onebatch_add_pytest(null_gpu.${part} null_gpu/${part}_test.py LABELS ranks null_gpu TIMEOUT 900 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR})
+endforeach()
 onebatch_add_pytest(null_gpu null_gpu/null_gpu_test.py LABELS ranks null_gpu TIMEOUT 900 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR})
 onebatch_add_pytest(null_gpu_graphs null_gpu/graphs_test.py LABELS ranks null_gpu TIMEOUT 900 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR})

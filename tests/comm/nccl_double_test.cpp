@@ -85,6 +85,22 @@ TEST(NcclCommunicatorTest, gpus_that_do_not_reach_each_other_are_found_at_the_st
   EXPECT_NE(said.find("do not reach each other"), std::string::npos) << said;
 }
 
+TEST(NcclCommunicatorTest, first_sums_that_do_not_come_about_say_what_to_try) {
+  for (const int nth : {1, 2}) {  // the small one and the large one
+    onebatch::testing::plan_fault(Fault::hang, nth);
+    std::string said;
+    try {
+      create(0.5);
+    } catch (const CommError& error) {
+      said = error.what();
+    }
+    EXPECT_NE(said.find(nth == 1 ? "the first sum of 4 bytes" : "the first sum of 33554432 bytes"), std::string::npos) << said;
+    for (const char* hint : {"NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME", "/dev/shm"}) EXPECT_NE(said.find(hint), std::string::npos) << said;
+    world().control().barrier();
+  }
+  onebatch::testing::plan_fault(Fault::none, 0);
+}
+
 TEST(NcclCommunicatorTest, a_start_that_fails_says_so) {
   onebatch::testing::plan_fault(Fault::fail, 1);
   EXPECT_THROW(create(), CommError);

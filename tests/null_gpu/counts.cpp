@@ -54,6 +54,7 @@ void write_counts() {
   add("first_allocation_of_a_capture", c.first_allocation_of_a_capture);
   add("frees", c.frees);
   add("pinned_allocations", c.pinned_allocations);
+  add("virtual_pieces", c.virtual_pieces);
   add("events", c.events);
   add("overwritten_sources", c.overwritten_sources);
   add("peak_bytes", c.peak_bytes);

@@ -44,11 +44,6 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + k_page - 1) / k_page * k_page;
 }
 
-void give_back(int device, std::int64_t bytes) {
-  session().used[slot_of(device)] -= bytes;
-  all().own[slot_of(device)] -= bytes;
-}
-
 // Of a process that ends: another may go on.
 struct AtExit {
   ~AtExit() {
@@ -78,6 +73,21 @@ bool take(int device, std::int64_t bytes) {
   while (peak < before + bytes && !counts().peak_bytes.compare_exchange_weak(peak, static_cast<long>(before + bytes))) {
   }
   return true;
+}
+
+void give_back(int device, std::int64_t bytes) {
+  session().used[slot_of(device)] -= bytes;
+  all().own[slot_of(device)] -= bytes;
+}
+
+void add_block(char* address, int device, std::size_t bytes) {
+  const std::scoped_lock lock(all().mutex);
+  all().blocks[address] = {device, bytes, nullptr};
+}
+
+void remove_blocks(char* address, std::size_t bytes) {
+  const std::scoped_lock lock(all().mutex);
+  all().blocks.erase(all().blocks.lower_bound(address), all().blocks.lower_bound(address + bytes));
 }
 
 std::optional<Place> place_of(const void* address) {

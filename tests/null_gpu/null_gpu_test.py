@@ -151,6 +151,23 @@ def test_a_collective_that_hangs_or_fails_ends_the_run(null_gpu, tmp_path, setti
     assert "ncclAllReduce" in done.words, done.words
 
 
+def test_what_a_rank_has_failed_of_first_is_said(null_gpu, tmp_path, monkeypatch):
+    """Its model fails in the tenth step, and then that step's reduction."""
+    config = configuration(tmp_path, "mlp", steps=10, overlap="false", batch="micro_batch_size = 12\ngradient_accumulation_steps = 1", more="[verify]\nat_start = false").read_text().replace("[probe]", "[probe]\ncache = false")
+    (tmp_path / "run.toml").write_text(config)
+    done = null_gpu.run(2, "train", tmp_path / "run.toml", program=null_gpu.build / "faulty_onebatch")
+    expect_trained(done, 10, tmp_path)
+    last = next(process["nccl"] for process in done.counts if process["rank"] == 1)
+    monkeypatch.setenv("ONEBATCH_FAULT", f"1 model 9 throw {tmp_path / 'moment'}")
+    done = null_gpu.run(2, "train", tmp_path / "run.toml", "--set", 'run.name="fails"', program=null_gpu.build / "faulty_onebatch", of_rank={"1": {"nccl": {"fail_at": last}}})
+    assert done.code not in (0, None) and "this was planned by a test (model)" in done.words, done.words
+
+
+def test_gpus_that_do_not_reach_each_other_are_told_soon(null_gpu, tmp_path):
+    done = null_gpu.run(2, "train", configuration(tmp_path, "mlp", timeout=600), seconds=110, of_rank={"1": {"nccl": {"hang_at": 1}}})
+    assert done.code not in (0, None) and "the GPUs do not reach each other" in done.words and "NCCL_SOCKET_IFNAME" in done.words, done.words
+
+
 def test_nccls_own_memory_is_counted(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", steps=3, bucket=0.01)
     done = null_gpu.run(2, "train", config, nccl={"memory": 378 << 20})

@@ -140,6 +140,24 @@ TEST(ConfigLoaderTest, precisions_that_do_not_go_together_are_said) {
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.loss_scale=1024"}), IsEmpty());
 }
 
+TEST(ConfigLoaderTest, timed_algorithms_do_not_go_with_deterministic_ones) {
+  EXPECT_THAT(mistakes_of(k_good, {"precision.cudnn_benchmark=true"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"precision.cudnn_benchmark=true", "run.deterministic=true"}),
+              HasSubstr("precision.cudnn_benchmark: stands beside run.deterministic"));
+}
+
+TEST(ConfigLoaderTest, the_order_of_images_is_on_off_or_left_to_the_run) {
+  for (const char* value : {"true", "false", "auto"})
+    EXPECT_THAT(mistakes_of(k_good, {std::string("precision.channels_last=") + value}), IsEmpty()) << value;
+  EXPECT_THAT(mistakes_of(k_good, {"precision.channels_last=3"}), HasSubstr("\"auto\", true or false"));
+}
+
+TEST(ConfigLoaderTest, the_allocators_options_are_in_its_ranges) {
+  EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=21", "memory.garbage_collection_threshold=0.99"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=20"}), HasSubstr("from 21"));
+  EXPECT_THAT(mistakes_of(k_good, {"memory.garbage_collection_threshold=1.0"}), HasSubstr("0.99"));
+}
+
 TEST(ConfigLoaderTest, bitwise_runs_need_a_grain) {
   EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("needs batch.micro_batch_size = n"));
   EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise", "batch.micro_batch_size=4"}), IsEmpty());

@@ -1,7 +1,12 @@
 #include "trainer/base/transfer.hpp"
 
+#include "trainer/base/error.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -33,7 +38,20 @@ at::Tensor upload(const at::Tensor& host, c10::Device device) {
     asked = true;
     throw std::runtime_error("a copy from host memory in what is being recorded");
   }
-  return host.pin_memory().to(device, /*non_blocking=*/true);
+  return pinned_like(host).copy_(host).to(device, /*non_blocking=*/true);
+}
+
+// Channels last stays channels last: the model may take a view that needs it.
+at::Tensor pinned_like(const at::Tensor& tensor) {
+  const at::TensorOptions options = tensor.options().device(c10::kCPU).requires_grad(false).pinned_memory(true);
+  try {
+    if (tensor.is_non_overlapping_and_dense()) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
+    return at::empty(tensor.sizes(), options);
+  } catch (const c10::Error&) {  // whose words are those of a device that is full
+    throw DoesNotFitError("the host, not its GPU, has no memory left: " + std::to_string(tensor.nbytes()) +
+                          " bytes that a GPU can copy from or to were refused; give the job more host memory, or write memory.offload = "
+                          "\"never\" where exact BatchNorm keeps its share there");
+  }
 }
 
 std::vector<double> read_numbers(const at::Tensor& numbers) {

@@ -23,6 +23,10 @@ class NoUploads {
   [[nodiscard]] bool refused() const;
 };
 
+/// Memory of the host that a GPU copies from and to by itself, of a tensor's type and sizes, and its strides where those are dense. Throws
+/// DoesNotFitError where the host has none left.
+at::Tensor pinned_like(const at::Tensor& tensor);
+
 /// The elements of a float64 tensor, when the device's current stream has come that far: one wait for all of them.
 std::vector<double> read_numbers(const at::Tensor& numbers);
 

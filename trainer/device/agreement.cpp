@@ -2,7 +2,9 @@
 
 #include "comm/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/deterministic.hpp"
 #include "trainer/device/no_room.hpp"
+#include "trainer/device/out_of_memory.hpp"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -30,7 +32,10 @@ Failure attempt(const std::function<void()>& work) {
   } catch (const DoesNotFitError& error) {
     return {ExitCode::does_not_fit, error.what()};
   } catch (const std::exception& error) {
-    return {is_out_of_memory(error) ? ExitCode::does_not_fit : ExitCode::failed, words_of(error)};
+    if (is_out_of_memory(error) || is_out_of_host_memory(error)) return {ExitCode::does_not_fit, words_of(error)};
+    if (const std::string operation = operation_without_deterministic_form(error); !operation.empty())
+      return {ExitCode::user_error, refusal_of(operation)};
+    return {ExitCode::failed, words_of(error)};
   }
 }
 
@@ -63,7 +68,8 @@ std::string first_difference(const std::vector<AgreedItem>& first, const std::ve
 std::string words_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return is_out_of_memory(error) ? words + ": " + k_free_memory : words;
+  if (is_out_of_memory(error)) return words + ": " + k_free_memory;
+  return is_out_of_host_memory(error) ? "the host, not its GPU, has no memory left (" + words + ")" : words;
 }
 
 ExitCode exit_code_of(const std::exception& error) {

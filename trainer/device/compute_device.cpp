@@ -3,12 +3,14 @@
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/device/out_of_memory.hpp"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <new>
 #include <optional>
@@ -91,6 +93,9 @@ std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {
                                      SimulatedDevice(), "cpu");
 }
 
+// The process's device: where it is a GPU, the host's memory is another.
+std::atomic<bool> a_gpu_is_bound = false;
+
 std::int64_t read_number(const char* file) {
   std::ifstream in(file);
   std::int64_t value = 0;
@@ -103,23 +108,33 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
   if (!request.simulate.empty()) return bind_simulated_device(request);
   const bool want_cuda = request.choice == DeviceChoice::cuda ||
                          (request.choice == DeviceChoice::automatic && (cuda_device_count() > 0 || has_cuda_driver_too_old()));
+  a_gpu_is_bound = want_cuda;
   return want_cuda ? bind_cuda_device(request) : bind_cpu(request);
 }
 
+bool is_out_of_host_memory(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const std::string_view text = error.what();
+  // TorchScript's interpreter makes a runtime_error of what an operator throws: then the budget's own words stand in it.
+  const std::string refusal = MemoryBudget::last_refusal();
+  if (!refusal.empty() && text.find(refusal) != std::string_view::npos) return true;
+  return text.find("DefaultCPUAllocator: can't allocate memory") != std::string_view::npos;
+}
+
 bool is_out_of_memory(const std::exception& error) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (is_out_of_host_memory(error)) return !a_gpu_is_bound;
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
   // Libraries that allocate past LibTorch's allocator have no type for it, only words.
-  constexpr std::array<std::string_view, 7> k_words = {"CUDA out of memory",
+  constexpr std::array<std::string_view, 6> k_words = {"CUDA out of memory",
                                                        "CUDA error: out of memory",
-                                                       "DefaultCPUAllocator: can't allocate memory",
                                                        "CUBLAS_STATUS_ALLOC_FAILED",
                                                        "CUDNN_STATUS_ALLOC_FAILED",
                                                        "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
                                                        "Cuda failure 2 'out of memory'"};
   const std::string_view text = error.what();
-  // TorchScript's interpreter makes a runtime_error of what an operator throws: then the budget's own words stand in it.
-  const std::string refusal = MemoryBudget::last_refusal();
-  if (!refusal.empty() && text.find(refusal) != std::string_view::npos) return true;
+  // cuDNN's engines are tried one after the other, and that the allocator had no room for any is not said.
+  constexpr std::string_view k_no_engine = "unable to find an engine to execute this computation";
+  if (text.find(k_no_engine) != std::string_view::npos && cuda_allocator_ran_out()) return true;
   return std::any_of(k_words.begin(), k_words.end(), [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 

@@ -59,6 +59,7 @@ struct DeviceRequest {
   bool allow_shared_device = false;
   std::vector<std::vector<std::string>> gpus_of_ranks = {};  // visible_gpus() of every rank; empty: there is one rank
   std::vector<SimulatedDevice> simulate;
+  std::string allocator_settings = {};  // of a CUDA GPU's: see trainer/device/allocator_settings.hpp
 };
 
 /// Binds this rank to its device and sets its memory limit. Throws UserError or comm::LaunchError with what to do instead.

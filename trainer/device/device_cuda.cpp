@@ -3,8 +3,10 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/device/cuda_graphs.hpp"
+#include "trainer/device/out_of_memory.hpp"
 
 #include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -64,31 +66,45 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
 
 class CudaDevice final : public ComputeDevice {
  public:
-  CudaDevice(int index, double fraction) : index_(static_cast<c10::DeviceIndex>(index)) {
+  CudaDevice(int index, double fraction, const std::string& allocator_settings) : index_(static_cast<c10::DeviceIndex>(index)) {
     c10::cuda::set_device(index_);
     cudaDeviceProp properties{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
+    if (!allocator_settings.empty()) c10::cuda::CUDACachingAllocator::setAllocatorSettings(allocator_settings);
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
     try_a_kernel(properties, device());
-    // What another program holds is not there to be planned with.
+    fraction_before_ = memory_fraction(*c10::cuda::CUDACachingAllocator::get(), index_);
+    // What another program holds is not there to be planned with. What this one holds is: it counts against the limit.
     std::size_t free_bytes = properties.totalGlobalMem;
     std::size_t total_bytes = properties.totalGlobalMem;
     C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-    fraction = std::min(fraction, k_usable_fraction * static_cast<double>(free_bytes) / static_cast<double>(total_bytes));
+    const double there = static_cast<double>(free_bytes) + static_cast<double>(reserved().current);
+    fraction = std::min(fraction, k_usable_fraction * there / static_cast<double>(total_bytes));
     limit_ = static_cast<std::int64_t>(fraction * static_cast<double>(total_bytes));
     c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction, index_);
+  }
+  // A library user's process goes on.
+  ~CudaDevice() override {
+    try {
+      c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction_before_, index_);
+    } catch (const std::exception&) {  // of a device that has failed
+    }
   }
 
   c10::Device device() const override { return c10::Device(c10::kCUDA, index_); }
   std::string name() const override { return name_; }
   std::string pci_bus_id() const override { return bus_id(index_); }
   std::int64_t memory_limit_bytes() const override { return limit_; }
-  std::int64_t block_bytes() const override { return std::int64_t{2} << 20; }
+  // Between 1 and 10 MiB; smaller ones take 2, larger ones what they need.
+  std::int64_t block_bytes() const override { return std::int64_t{20} << 20; }
   // Reserved, not allocated: what the allocator holds from the driver is what runs out, fragmentation included.
   std::int64_t current_bytes() const override { return reserved().current; }
   std::int64_t peak_bytes() const override { return reserved().peak; }
-  void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
+  void reset_peak() override {
+    c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
+    c10::cuda::CUDACachingAllocator::resetAccumulatedStats(index_);  // how often it has refused: see cuda_allocator_ran_out
+  }
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void synchronize() override { c10::cuda::getCurrentCUDAStream(index_).synchronize(); }
   void* current_stream() const override { return c10::cuda::getCurrentCUDAStream(index_).stream(); }
@@ -101,7 +117,17 @@ class CudaDevice final : public ComputeDevice {
         .reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
   }
 
+  // Older LibTorch does not tell it: then it is taken to be all.
+  template <typename Allocator>
+  static double memory_fraction(Allocator& allocator, c10::DeviceIndex index) {
+    if constexpr (requires { allocator.getMemoryFraction(index); })
+      return allocator.getMemoryFraction(index);
+    else
+      return 1.0;
+  }
+
   c10::DeviceIndex index_;
+  double fraction_before_ = 1.0;
   std::int64_t limit_ = 0;
   std::string name_;
 };
@@ -110,6 +136,10 @@ class CudaDevice final : public ComputeDevice {
 
 int cuda_device_count() {
   return c10::cuda::device_count();
+}
+
+bool cuda_allocator_ran_out() {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device()).num_ooms > 0;
 }
 
 std::vector<std::string> visible_gpus() {
@@ -151,7 +181,7 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   const int rank = gpus.empty() ? 0 : request.rank;
   if (gpus.empty()) gpus.push_back(visible_gpus());
   const auto [index, sharing] = comm::choose_cuda_device(rank, gpus, request.allow_shared_device);
-  return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing);
+  return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing, request.allocator_settings);
 }
 
 }  // namespace onebatch

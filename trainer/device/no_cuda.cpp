@@ -1,11 +1,16 @@
 // Stands in for device_cuda.cpp in builds without CUDA, and says why.
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/out_of_memory.hpp"
 
 namespace onebatch {
 
 int cuda_device_count() {
   return 0;
+}
+
+bool cuda_allocator_ran_out() {
+  return false;
 }
 
 std::vector<std::string> visible_gpus() {

@@ -1,8 +1,8 @@
 #include "trainer/graph/shelf.hpp"
 
 #include "comm/aligned_memory.hpp"
+#include "trainer/base/transfer.hpp"
 
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/strides.h>
 
@@ -19,10 +19,9 @@ std::vector<std::int64_t> strides_of_copy(const at::Tensor& tensor) {
 }
 
 at::Tensor host_copy(const at::Tensor& tensor) {
+  if (tensor.is_cuda()) return pinned_like(tensor).copy_(tensor.detach(), /*non_blocking=*/true);
   const at::TensorOptions options = tensor.options().device(c10::kCPU).requires_grad(false);
   const std::vector<std::int64_t> strides = strides_of_copy(tensor);
-  if (tensor.is_cuda())
-    return at::empty_strided(tensor.sizes(), strides, options.pinned_memory(true)).copy_(tensor.detach(), /*non_blocking=*/true);
   auto memory = std::make_shared<comm::AlignedMemory>(std::max<std::size_t>(1, tensor.nbytes()));
   at::Tensor copy = at::from_blob(
       memory->data(), tensor.sizes(), strides, [memory](void*) {}, options);

@@ -154,7 +154,11 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
 SearchResult search_batch_size(const BatchSizeRequest& request, c10::Device device) {
   DeviceRequest wanted;
   wanted.choice = device.is_cuda() ? DeviceChoice::cuda : DeviceChoice::cpu;
-  wanted.node_local_rank = device.is_cuda() ? std::max(0, static_cast<int>(device.index())) : 0;
+  if (device.is_cuda() && device.has_index()) {  // as many ranks as there are GPUs up to it: the last has that one
+    wanted.rank = device.index();
+    wanted.gpus_of_ranks.assign(static_cast<std::size_t>(device.index()) + 1, visible_gpus());
+  }
+  const c10::OptionalDeviceGuard guard(device);  // the caller's current device is another, perhaps
   const auto bound = bind_device(wanted);
   return search_batch_size(request, *bound);
 }

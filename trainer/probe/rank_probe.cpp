@@ -6,6 +6,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/device/allocator_settings.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
 #include "trainer/documents/documents.hpp"
@@ -63,6 +64,7 @@ class RankProbe {
     profile.host = comm::host_name();
     profile.device = replica_.device.name();
     profile.memory_limit_bytes = replica_.device.memory_limit_bytes();
+    replica_.device.empty_cache();  // in mid-run it holds what micro-batches have left
     profile.resident_bytes = replica_.device.current_bytes();
     profile.memory = standing_memory(profile.resident_bytes);
     agree(control_, [&] { find_sizes(profile); });
@@ -300,6 +302,7 @@ std::string identity_of(const Replica& replica, const Dataset& data) {
   std::ostringstream text;
   text << k_version << ", LibTorch " << TORCH_VERSION << ", " << comm::host_name() << ", " << replica.device.name() << ", limit " << limit
        << ", " << at::get_num_threads() << " threads, samples " << at::IntArrayRef(data.sample_shape());
+  if (replica.device.device().is_cuda()) text << ", allocator " << given_to_allocator().text;
   for (const auto& [name, tensor] : live_tensors(replica)) text << "; " << name << " " << tensor.scalar_type() << tensor.sizes();
   return text.str();
 }

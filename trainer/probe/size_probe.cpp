@@ -1,7 +1,10 @@
 #include "trainer/probe/size_probe.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
+#include "trainer/device/deterministic.hpp"
 #include "trainer/device/failed_backward.hpp"
+#include "trainer/replica/called_from.hpp"
 #include "trainer/step/accumulation.hpp"
 
 #include <algorithm>
@@ -18,7 +21,8 @@ std::optional<std::string> refusal(const std::exception& error, std::int64_t siz
 
 }  // namespace
 
-SearchOptions SizeProbe::search_options() const {
+SearchOptions SizeProbe::search_options() {
+  replica_.device.empty_cache();  // what earlier work has left there is not held
   SearchOptions options;
   options.limit_bytes = replica_.device.memory_limit_bytes();
   options.resident_bytes = replica_.device.current_bytes();
@@ -37,10 +41,19 @@ void SizeProbe::update() {
   replica_.optimizer.step(0.0, std::vector<double>(replica_.gradients.parameters().size(), 1.0));
 }
 
+void SizeProbe::refuse_without_deterministic_form(const std::exception& error) {
+  const std::string operation = operation_without_deterministic_form(error);
+  if (operation.empty()) return;
+  const auto samples = data_.costliest(std::min<std::int64_t>(2, data_.size()));
+  throw UserError(refusal_of(operation, called_from(operation, replica_, data_, samples)));
+}
+
 TrialResult SizeProbe::run_trial(std::int64_t size) {
   fault_point("probe", size);
   TrialResult result;
   result.trial.size = size;
+  // Blocks of another size's trial do not serve this one: its peak is its own, whatever was tried before.
+  replica_.device.empty_cache();
   replica_.device.reset_peak();
   try {
     replica_.gradients.begin_step();
@@ -56,7 +69,10 @@ TrialResult SizeProbe::run_trial(std::int64_t size) {
   } catch (const std::exception& error) {
     result.trial.out_of_memory = is_out_of_memory(error);
     if (!result.trial.out_of_memory) result.refused = refusal(error, size);
-    if (!result.trial.out_of_memory && !result.refused) throw;
+    if (!result.trial.out_of_memory && !result.refused) {
+      refuse_without_deterministic_form(error);
+      throw;
+    }
   }
   result.trial.peak_bytes = replica_.device.peak_bytes();
   if (!result.trial.fits) recover_from_out_of_memory(replica_.device);

@@ -14,7 +14,7 @@ class SizeProbe {
       : runner_(runner), replica_(runner.replica()), data_(data), num_steps_(num_steps) {}
 
   /// With what the device says of its memory as it is now.
-  [[nodiscard]] SearchOptions search_options() const;
+  [[nodiscard]] SearchOptions search_options();
   /// Real samples, real steps. Changes the replica: restore it from a ReplicaSnapshot. Anything but out-of-memory and BatchNorm's refusal
   /// of so few samples is thrown (Note [Only out-of-memory means does not fit]).
   TrialResult run_trial(std::int64_t size);
@@ -24,6 +24,9 @@ class SizeProbe {
   void update();
 
  private:
+  // Throws where that is what the error means.
+  void refuse_without_deterministic_form(const std::exception& error);
+
   const MicroBatchRunner& runner_;
   Replica& replica_;
   const Dataset& data_;

@@ -4,6 +4,7 @@
 #include "trainer/base/shape_text.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/device/allocator_settings.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/models/loss.hpp"
 #include "trainer/models/model_kind.hpp"
@@ -40,6 +41,18 @@ void check_grain(const Configuration& configuration) {
                                 ReproducibleSum::k_most_calls, least));
 }
 
+// What the configuration tells the allocator, and what it says otherwise than the process's environment.
+std::string allocator_settings_of(const Configuration& configuration, EventStream& events) {
+  if (configuration.run.device == DeviceChoice::cpu || !configuration.simulate.empty() || cuda_device_count() == 0) return {};
+  const GivenToAllocator given = given_to_allocator();
+  const AllocatorSettings settings = allocator_settings(configuration.memory, given.text);
+  for (const std::string& part : settings.overridden) {
+    const std::string key = "memory." + part.substr(0, part.find(':'));
+    events.warn(key + " of the configuration goes before " + part + " of " + given.variable);
+  }
+  return settings.text;
+}
+
 void check_timeline_folder(const std::filesystem::path& file) {
   const auto folder = file.parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
@@ -73,7 +86,8 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
                         .node_local_size = world.node_local_size(),
                         .allow_shared_device = configuration.comm.allow_shared_device,
                         .gpus_of_ranks = gpus,
-                        .simulate = configuration.simulate});
+                        .simulate = configuration.simulate,
+                        .allocator_settings = allocator_settings_of(configuration, events)});
   set_up_arithmetic(configuration);
   if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
   or_does_not_fit([&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });

@@ -67,6 +67,7 @@ KeysOf<BatchNormConfiguration> batch_norm_keys() {
 }
 
 KeysOf<MemoryConfiguration> memory_keys() {
+  using M = MemoryConfiguration;
   return {
       recompute_key({"recompute", k_both,
                      "how many segments a micro-batch's forward is cut into, of which each is computed again in the backward instead of "
@@ -76,7 +77,19 @@ KeysOf<MemoryConfiguration> memory_keys() {
       choice_key({"offload", Changes::result,
                   "what exact BatchNorm keeps of a rank's share goes to host memory where the device has no room for it or the plan is "
                   "quicker so, which is said; `\"never\"`: smaller micro-batches and other shares instead"},
-                 {{"auto", Offload::automatic}, {"never", Offload::never}}, &MemoryConfiguration::offload)};
+                 {{"auto", Offload::automatic}, {"never", Offload::never}}, &M::offload),
+      boolean_key({"expandable_segments", Changes::probe,
+                   "a CUDA GPU's memory is taken in segments that grow, so that pieces of unlike sizes leave fewer gaps. This and the next "
+                   "two are LibTorch's own and go before the same ones in `PYTORCH_CUDA_ALLOC_CONF`, which is said; its others stay"},
+                  &M::expandable_segments),
+      optional_integer_key(
+          {"max_split_size_mb", Changes::probe,
+           "a CUDA GPU's blocks of more MiB than this are not split for smaller ones, which leaves fewer gaps; from 21", "none"},
+          21, "", &M::max_split_size_mb),
+      number_key({"garbage_collection_threshold", Changes::probe,
+                  "share of its memory limit from which a CUDA GPU's unused blocks are given back, the oldest first. 0: none before memory "
+                  "runs out"},
+                 {0.0, 0.99}, &M::garbage_collection_threshold)};
 }
 
 KeysOf<ProbeConfiguration> probe_keys() {

@@ -52,7 +52,10 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
   Graph graph;
   graph.tape = capture(request, [&] {
     const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
-    return made.weight.defined() ? at::stack({made.loss, made.weight}) : made.loss;
+    if (!made.weight.defined()) return made.loss;
+    // A weight that is made of a number lies on the host.
+    const bool there = made.weight.device() == made.loss.device();
+    return at::stack({made.loss, there ? made.weight : made.weight.to(made.loss.device())});
   });
   before.restore();
   graph.segments =

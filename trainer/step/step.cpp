@@ -138,8 +138,14 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
 void TrainingStep::reduce(Part& mine) {
   const auto start = Clock::now();
   const Span span(replica_.timeline, "gradient", "wait");
-  reducer_.finish();
-  if (control_.size() > 1) replica_.device.synchronize();
+  try {
+    reducer_.finish();
+    if (control_.size() > 1) replica_.device.synchronize();
+  } catch (...) {
+    // A device that has failed refuses all that comes after: what it failed of is what is to be said.
+    if (mine.failure) std::rethrow_exception(mine.failure);
+    throw;
+  }
   mine.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }
 

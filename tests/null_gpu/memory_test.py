@@ -1,0 +1,85 @@
+"""Memory on the stand-in: what LibTorch's allocator is told, what the probe reads of it, and whose memory it was that ran out."""
+import pytest
+from null_gpu.null_gpu_test import configuration, each_step, expect_trained, mode
+
+from program import read_json
+
+WIDE = '[run]\nmax_steps = 2\ndevice = "cuda"\nname = "run"\noutput_dir = "{folder}/runs"\n[batch]\nglobal_batch_size = 4000\n[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 8000\n' \
+       '[model]\nkind = "resnet"\nstem = "cifar"\ndepth = 20\n[verify]\nat_start = false\n[probe]\nsteps_per_trial = 1\ncache = false\n{more}\n'
+
+
+def wide(folder, more=""):
+    path = folder / "wide.toml"
+    path.write_text(WIDE.format(folder=folder, more=more))
+    return path
+
+
+def total(null_gpu, folder, name, *settings, **played):
+    """What a run that trains has counted."""
+    more = [word for setting in settings for word in ("--set", setting)]
+    done = null_gpu.run(1, "train", wide(folder), *more, "--set", f'run.name="of-{len(list(folder.iterdir()))}"', **played)
+    assert done.code == 0 and not done.defects, done.words
+    return done.total(name)
+
+
+def test_expandable_segments_are_taken_piece_by_piece(null_gpu, tmp_path):
+    assert total(null_gpu, tmp_path, "virtual_pieces") == 0
+    assert total(null_gpu, tmp_path, "virtual_pieces", "memory.expandable_segments=true") > 0
+
+
+def test_expandable_segments_on_two_ranks(null_gpu, tmp_path):
+    expect_trained(null_gpu.run(2, "train", configuration(tmp_path, more=mode("exact") + "\n[memory]\nexpandable_segments = true")), 5, tmp_path)
+
+
+def test_unused_blocks_are_given_back_from_a_share_of_the_limit(null_gpu, tmp_path):
+    small = {"devices": [{"memory": 3 << 30}]}
+    assert total(null_gpu, tmp_path, "frees", "memory.garbage_collection_threshold=0.05", **small) > total(null_gpu, tmp_path, "frees", **small)
+
+
+def test_large_blocks_are_not_split(null_gpu, tmp_path):
+    small = {"devices": [{"memory": 3 << 30}]}
+    assert total(null_gpu, tmp_path, "allocations", "memory.max_split_size_mb=21", **small) != total(null_gpu, tmp_path, "allocations", **small)
+
+
+def test_the_environments_options_stay_and_what_goes_before_them_is_said(null_gpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:100")
+    done = null_gpu.run(1, "train", configuration(tmp_path, "mlp"), "--set", "memory.max_split_size_mb=64")
+    expect_trained(done, 5, tmp_path)
+    assert done.total("virtual_pieces") > 0
+    assert "memory.max_split_size_mb of the configuration goes before max_split_size_mb:100 of PYTORCH_CUDA_ALLOC_CONF" in done.words, done.words
+
+
+def peaks(null_gpu, folder, how, **played):
+    """Size: peak, of each trial that fitted."""
+    done = null_gpu.run(1, "probe", wide(folder), "--set", f'probe.mode="{how}"', "--set", "probe.max_val=512", "--set", "probe.init_val=8", "--json", folder / f"{how}.json", **played)
+    assert done.code == 0, done.words
+    return {trial["size"]: trial["peak_bytes"] for trial in read_json(folder / f"{how}.json")["ranks"][0]["trials"] if trial["fits"]}
+
+
+def test_a_trials_peak_is_its_own_whatever_was_tried_before(null_gpu, tmp_path):
+    doubled = peaks(null_gpu, tmp_path, "power")
+    assert len(doubled) > 5
+    for size in (64, 512):
+        alone = null_gpu.run(1, "probe", wide(tmp_path), "--set", f"batch.micro_batch_size={size}", "--json", tmp_path / "alone.json")
+        assert alone.code == 0, alone.words
+        trials = {trial["size"]: trial["peak_bytes"] for trial in read_json(tmp_path / "alone.json")["ranks"][0]["trials"]}
+        assert trials[size] == doubled[size], (size, trials, doubled)
+
+
+def test_pinned_memory_that_ends_is_the_hosts(null_gpu, tmp_path):
+    done = null_gpu.run(1, "train", configuration(tmp_path, "resnet"), host_memory=20000)
+    assert done.code == 3 and "the host, not its GPU, has no memory left" in done.words, done.words
+
+
+def test_adams_counts_are_one_kernel(null_gpu, tmp_path):
+    of = {kind: each_step(null_gpu, tmp_path / kind, "kernels", 1, "resnet", f'[optimizer]\nkind = "{kind}"')[0] for kind in ("sgd", "adamw") if not (tmp_path / kind).mkdir()}
+    assert of["adamw"] - of["sgd"] < 10, of
+
+
+@pytest.mark.parametrize("device, current", [(0, 1), (1, 0)])
+def test_a_batch_size_is_found_on_the_callers_device_beside_what_it_holds(null_gpu, device, current):
+    done = null_gpu.run(1, str(device), str(current), program=null_gpu.build / "null_gpu_borrowed_device", devices=[{"memory": 24 << 30, "reserved": 0}] * 2)
+    assert done.code == 0, done.words
+    words = done.words.split("found: ")[1].split()
+    limit, after, fraction, held = int(words[0]), int(words[1]), float(words[2]), words[3]
+    assert limit > 20 << 30 and after == current and fraction == 0.75 and held == f"{device}", done.words
