@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from null_gpu.runs import MODELS, configuration, expect_trained, mode
+from null_gpu.runs import MODELS, PRECISIONS, configuration, expect_trained, mode
 
 # Made where they are used.
 SCRIPTED = {
@@ -87,6 +87,23 @@ def test_where_buckets_are_sent_early_the_last_micro_step_is_none(null_gpu, tmp_
         assert words.count("run as CUDA graphs") == 1, words
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_graphs_are_for_every_precision(null_gpu, tmp_path, precision, ranks):
+    config = configuration(tmp_path, "resnet", batch="micro_batch_size = 3", overlap="true", bucket=0.01, deterministic="true", more=PRECISIONS[precision])
+    done = null_gpu.run(ranks, "train", config, "--set", "run.cuda_graphs=true", "--strict")
+    expect_trained(done, 5, tmp_path)
+    assert done.total("graph_launches") > 0
+
+
+def test_a_run_that_goes_on_records_anew(null_gpu, tmp_path):
+    for steps in (5, 8):
+        config = configuration(tmp_path, "resnet", steps=steps, batch="micro_batch_size = 6")
+        done = null_gpu.run(1, "train", config, "--set", "run.cuda_graphs=true", "--resume", "--strict")
+        expect_trained(done, steps, tmp_path)
+        assert done.total("graph_launches") > 0
+
+
 # Dropout's masks are drawn on the host, and a selection's length is read there.
 @pytest.mark.parametrize("model, change, words", [("mlp", "model.dropout=0.1", "copies from host memory"), ("selecting", "run.seed=1", "cannot be recorded")])
 def test_a_model_that_cannot_be_recorded_runs_without_and_that_is_said_once(null_gpu, tmp_path, model, change, words):
@@ -140,3 +157,12 @@ def test_graphs_are_given_up_where_not_as_much_memory_is_left_beside_them(null_g
         done = null_gpu.run(1, "train", config, *large, "--set", f'run.name="of-{left}"', devices=[{"memory": (400 << 20) + left}])
         assert done.code == 0 and (done.total("graph_launches") > 0) == graphs, done.words
         assert ("not as much is left beside them" in done.words) != graphs, done.words
+
+
+def test_times_without_graphs_are_not_held_against_the_probes_cache(null_gpu, tmp_path):
+    config = configuration(tmp_path, "mlp", steps=1500, batch="micro_batch_size = 6", more="[verify]\nat_start = false\n[log]\nevery_steps = 1000")
+    for name in ("first", "second"):
+        done = null_gpu.run(1, "train", config, *settings("model.dropout=0.0", "batch.global_batch_size=96", f'run.name="{name}"'))
+        assert done.code == 0 and done.total("graph_launches") > 0, done.words
+        assert "what the probe's cache says" not in done.words, done.words
+    assert "cache" in done.words, done.words

@@ -4,8 +4,10 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/step/graph_step.hpp"
+#include "trainer/step/micro_step_graphs.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <gtest/gtest.h>
 
@@ -119,6 +121,43 @@ TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
     EXPECT_GE(least, 2 * 2 * 0.25) << static_cast<int>(mode);
     EXPECT_LE(least, 1.5) << static_cast<int>(mode);
   }
+}
+
+// Graphs that hold memory and are never started.
+class Ballast final : public DeviceGraphs {
+ public:
+  explicit Ballast(std::int64_t bytes) : bytes_(bytes) {}
+  std::unique_ptr<DeviceGraph> record(const std::function<void()>& /*work*/) override {
+    auto held = std::make_unique<Held>();
+    held->tensor = at::empty({bytes_}, at::kByte);
+    return held;
+  }
+
+ private:
+  struct Held final : DeviceGraph {
+    void replay() override { FAIL(); }
+    at::Tensor tensor;
+  };
+  std::int64_t bytes_;
+};
+
+TEST_F(AccumulationTest, graphs_give_way_to_a_micro_batch) {
+  const std::vector<MicroBatchRun> micro_batches = {{16, 2}, {64, 1}};
+  make(configuration_of("mlp"));
+  const std::int64_t needed = need(micro_batches);
+  const LocalSums whole = accumulate(micro_batches);
+  const at::Tensor expected = replica_->gradients.flat().clone();
+  MicroStepGraphs graphs(*replica_, std::make_unique<Ballast>(needed * 2 / 5));
+  budget().set_limit_bytes(budget().current_bytes() + needed * 6 / 5);
+  replica_->gradients.begin_step();
+  const LocalSums sums = accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
+                                             {.before_last = {}, .split_on_out_of_memory = true, .graphs = &graphs});
+  EXPECT_FALSE(graphs.is_holding());
+  EXPECT_EQ(graphs.take_news().given_up, "a micro-batch ran out of memory beside them");
+  EXPECT_EQ(sums.out_of_memory_events, 0);
+  EXPECT_LE(relative(replica_->gradients.flat(), expected), 1e-14);
+  EXPECT_NEAR(sums.loss, whole.loss, 1e-12 * whole.loss);
+  EXPECT_EQ(sums.weight, whole.weight);
 }
 
 TEST_F(AccumulationTest, a_probe_gets_the_error_itself) {

@@ -1,7 +1,6 @@
 #include "trainer/run/channels_last.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/formatted.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/device/host.hpp"
@@ -11,6 +10,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -138,7 +138,7 @@ class Rehearsal {
     const bool same =
         relative <= tolerance_.error && std::abs(ours.loss - expected.loss) <= tolerance_.error * std::max(1.0, std::abs(expected.loss));
     if (same || !std::isfinite(expected.loss) || !std::isfinite(norm)) return {};
-    return formatted("the gradient of a few samples differs by %.1e (relative)", relative);
+    return fmt::format("the gradient of a few samples differs by {:.1e} (relative)", relative);
   }
 
   const ChannelsLastParts& parts_;
