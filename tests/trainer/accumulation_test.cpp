@@ -117,7 +117,8 @@ TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
     c.batch_norm.mode = mode;
     make(c, {.memory_bytes = 0, .slowdown = 2.0, .changes = {}, .step_seconds = {{1, 0.1}, {32, 0.2}, {64, 0.3}}});
     double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < 3; ++i) least = std::min(least, accumulate({{48, 2}}).compute_seconds);
+    // A busy machine may hold up any one of them.
+    for (int i = 0; i < 20 && least > 1.5; ++i) least = std::min(least, accumulate({{48, 2}}).compute_seconds);
     EXPECT_GE(least, 2 * 2 * 0.25) << static_cast<int>(mode);
     EXPECT_LE(least, 1.5) << static_cast<int>(mode);
   }
