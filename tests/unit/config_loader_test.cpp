@@ -127,8 +127,8 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 
 TEST(ConfigLoaderTest, what_is_not_there_is_said) {
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}), HasSubstr("model.kind: write \"mlp\" or \"resnet\" or \"torchscript\""));
-  EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=20"}), HasSubstr("memory.max_split_size_mb: no such key"));
-  EXPECT_THAT(mistakes_of(k_good + "[memory]\nexpandable_segments = true\n"), HasSubstr("memory.expandable_segments: no such key"));
+  EXPECT_THAT(mistakes_of(k_good, {"memory.roundup_mb=20"}), HasSubstr("memory.roundup_mb: no such key"));
+  EXPECT_THAT(mistakes_of(k_good + "[memory]\npinned = true\n"), HasSubstr("memory.pinned: no such key"));
 }
 
 TEST(ConfigLoaderTest, precisions_that_do_not_go_together_are_said) {

@@ -64,7 +64,7 @@ struct DatasetConfiguration {
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
-  Options options;  // of a kind that was registered
+  Options options;                                  // of a kind that was registered
 };
 
 /// Of training images, by sample.
