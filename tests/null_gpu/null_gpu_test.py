@@ -64,7 +64,7 @@ def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
 
 @pytest.mark.parametrize("defect, seen", [("", None), ("host_read", "SIGSEGV"), ("stale_error", "device not ready"), ("missing_wait", "null GPU: pinned memory changed"),
                                           ("early_read", "defect: not a number"), ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1"),
-                                          ("captured_wait", "previous error during capture"), ("beside_capture", "null GPU: a kernel was launched beside the capture")])
+                                          ("captured_wait", "previous error during capture"), ("captured_default", "previous error during capture"), ("beside_capture", "null GPU: a kernel was launched beside the capture")])
 def test_a_seeded_defect_is_seen(null_gpu, defect, seen):
     done = null_gpu.run(1, *([defect] if defect else []), program=null_gpu.build / "null_gpu_defects", devices=[{}, {}], lag_milliseconds=500)
     if seen is None:
