@@ -97,6 +97,17 @@ void beside_capture() {
   static_cast<void>(beside_a_capture([&](cudaStream_t) { tensor.add_(1.0); }));
 }
 
+// As a backward would whose nodes were made on the default stream.
+void captured_default() {
+  const cudaError_t ended = beside_a_capture([](cudaStream_t stream) {
+    cudaEvent_t reached = nullptr;
+    cudaEventCreateWithFlags(&reached, cudaEventDisableTiming);
+    cudaEventRecord(reached, stream);
+    static_cast<void>(cudaStreamWaitEvent(nullptr, reached, 0));
+  });
+  std::cerr << "defect: " << cudaGetErrorString(ended) << "\n";
+}
+
 // What a communicator's thread may do at any time.
 void neighbours_call() {
   const cudaError_t ended = beside_a_capture([](cudaStream_t) {
@@ -121,6 +132,7 @@ int main(int count, char** words) {
     if (defect == "two_halves") two_halves();
     if (defect == "captured_wait") captured_wait();
     if (defect == "beside_capture") beside_capture();
+    if (defect == "captured_default") captured_default();
     if (defect.empty()) neighbours_call();
     at::ones({1 << 10}, k_device).add(1.0).sum().item<float>();
   } catch (const std::exception& error) {

@@ -67,7 +67,7 @@ def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
                                           ("two_streams nothing", "aten::add reads what aten::zeros writes on another stream"),
                                           ("two_streams freed", "aten::fill_ writes what aten::add reads on another stream"),
                                           ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1"),
-                                          ("captured_wait", "previous error during capture"), ("beside_capture", "null GPU: a kernel was launched beside the capture")])
+                                          ("captured_wait", "previous error during capture"), ("captured_default", "previous error during capture"), ("beside_capture", "null GPU: a kernel was launched beside the capture")])
 def test_a_seeded_defect_is_seen(null_gpu, defect, seen):
     done = null_gpu.run(1, *([defect] if defect else []), program=null_gpu.build / "null_gpu_defects", devices=[{}, {}], lag_milliseconds=500)
     if seen is None:

@@ -34,6 +34,11 @@ bool is_captured(const Event& event) {
   return event.capture != nullptr && event.capture == current_capture();
 }
 
+// The stream that waits for all others by itself can take part in no capture.
+bool is_legacy(cudaStream_t handle) {
+  return handle == nullptr || handle == cudaStreamLegacy;
+}
+
 }  // namespace
 
 extern "C" {
@@ -90,6 +95,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   Stream& stream = stream_of(handle);
   const Event& event = *event_of(event_handle);
   if (is_captured(event)) {
+    if (is_legacy(handle)) {
+      event.capture->invalid = true;
+      return fail(cudaErrorStreamCaptureImplicit);
+    }
     stream.capture = event.capture;
     return cudaSuccess;
   }
