@@ -10,8 +10,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/null_gpu"))
+from environment import variables  # noqa: E402
+
 BUILD = ROOT / "build"
-TESTS = BUILD / "tests"
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 9
 SAMPLES, WIDTH = 8192, 784
 CONFIGURATION = """
@@ -48,11 +50,10 @@ def write_data(path):
 
 
 def train(folder, name, *settings):
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(TESTS / "null_gpu_driver"), LD_PRELOAD=f"{TESTS}/libnull_gpu.so {TESTS}/libno_cudnn.so", NULL_GPU='{"lag_milliseconds": 0}',
-                       OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache"))
+    given = dict(os.environ, **variables(BUILD, watched=False, lag_milliseconds=0), OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache"))
     words = [word for setting in (f'run.name="{name}"', *settings) for word in ("--set", setting)]
     plan = [] if name == "plan" else ["--plan", str(folder / "runs/plan/plan.json"), "--timeline", str(folder / f"{name}.json")]
-    subprocess.run([str(BUILD / "onebatch"), "train", str(folder / "c.toml"), "--quiet", *words, *plan], env=environment, check=True, timeout=600, capture_output=True)
+    subprocess.run([str(BUILD / "onebatch"), "train", str(folder / "c.toml"), "--quiet", *words, *plan], env=given, check=True, timeout=600, capture_output=True)
 
 
 def milliseconds(folder, name):
@@ -62,7 +63,7 @@ def milliseconds(folder, name):
     return 1e3 * statistics.median(steps[20:]), 1e-3 * statistics.median(spans[200:])
 
 
-if not (TESTS / "libnull_gpu.so").exists():
+if not (BUILD / "tests/libnull_gpu.so").exists():
     print("no null GPU in this build: left out")
     sys.exit(0)
 with tempfile.TemporaryDirectory() as where:

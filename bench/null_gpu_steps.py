@@ -14,10 +14,18 @@ import sys
 import tempfile
 import time
 
-import torch
-from safetensors.torch import save_file
-from torch import nn
-from torch.nn import functional as F
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/null_gpu"))
+from environment import variables  # noqa: E402
+
+try:
+    import torch
+    from safetensors.torch import save_file
+    from torch import nn
+    from torch.nn import functional as F
+except ImportError:
+    print("no PyTorch in this Python: left out; .deps/python/bin/python has it after ./dev test with ONEBATCH_CUDA=1")
+    sys.exit(0)
 
 COUNTED = (3, 7)  # steps of runs that are apart in nothing else: a step's launches are the difference's
 TIMED = 200
@@ -47,8 +55,6 @@ steps_per_trial = 1
 at_start = false
 [checkpoint]
 every_steps = 0
-[log]
-every_steps = {log}
 """
 
 
@@ -132,10 +138,8 @@ def on_null_gpu(build, folder, *command):
     """Launches of the process, and its output."""
     counts = folder / "counts"
     counts.unlink(missing_ok=True)
-    preloaded = " ".join(str(build / "tests" / f"lib{name}.so") for name in ("null_gpu", "no_cudnn"))
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "tests/null_gpu_driver"), LD_PRELOAD=preloaded, OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache"),
-                       NULL_GPU=json.dumps({"devices": [{"memory": 80 << 30}], "counts": str(counts), "lag_milliseconds": 0}))  # fmt: skip
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+    played = variables(build, watched=False, devices=[{"memory": 80 << 30}], counts=str(counts), lag_milliseconds=0)
+    done = subprocess.run(list(map(str, command)), env=dict(os.environ, **played, OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache")), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{command}\n{done.stdout}{done.stderr}")
     one = max((json.loads(line) for line in counts.read_text().splitlines()), key=lambda line: line["kernels"])
@@ -152,7 +156,7 @@ def of_program(build, folder, name, steps):
     plan = folder / "runs/plan/plan.json"
     config = folder / "c.toml"
     run = "plan" if not plan.exists() else f"r{time.monotonic_ns()}"
-    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1], log=10**6))
+    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1]))
     counts, _ = on_null_gpu(build, folder, build / "onebatch", "train", config, "--quiet", "--set", f'run.name="{run}"', *(["--plan", plan] if plan.exists() else []))
     rows = [json.loads(line) for line in (folder / "runs" / run / "metrics.jsonl").read_text().splitlines()]
     return counts, statistics.median(row["step_seconds"] for row in rows[len(rows) // 5 :])
@@ -184,7 +188,7 @@ def compare(build, name, rounds):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "build")
+    options.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--only", choices=MODELS)
     options.add_argument("--eager", choices=MODELS, help=argparse.SUPPRESS)
@@ -192,6 +196,9 @@ def main():
     given = options.parse_args()
     if given.eager:
         print(eager(given.eager, given.steps))
+        return
+    if not (given.build / "tests/libnull_gpu.so").exists():
+        print("no null GPU in this build: left out")
         return
     for name in [given.only] if given.only else MODELS:
         compare(given.build.resolve(), name, given.rounds)

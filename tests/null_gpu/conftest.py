@@ -1,7 +1,6 @@
 """The program on a CUDA device that computes nothing."""
 import dataclasses
 import itertools
-import json
 import os
 import pathlib
 import subprocess
@@ -9,6 +8,7 @@ import time
 
 import pytest
 
+from null_gpu.environment import variables
 from program import read_json_lines
 
 numbers = itertools.count()
@@ -37,16 +37,12 @@ class NullGpu:
         self.build, self.folder = pathlib.Path(build) / "tests", folder
         self.program = pathlib.Path(build) / "onebatch"
 
-    def environment(self, **settings):
-        preloaded = " ".join(str(self.build / f"lib{name}.so") for name in ("null_gpu", "no_cudnn", "watched_operators"))
-        return [f"LD_LIBRARY_PATH={self.build / 'null_gpu_driver'}", f"LD_PRELOAD={preloaded}", "NULL_GPU=" + json.dumps(settings)]
-
     def run(self, ranks, *arguments, program=None, seconds=120, during=None, of_rank=None, **settings):
         """`during(process)` is called while it runs; `of_rank` has settings of single ranks. Fails where it does not end in time."""
         number = next(numbers)
         counts, session = self.folder / f"counts-{number}", pathlib.Path(f"/dev/shm/null-gpu-{os.getpid()}-{number}")
         settings = {"devices": [{}] * ranks, "counts": str(counts), "session": str(session), "ranks": of_rank or {}, **settings}
-        command = ["env", *self.environment(**settings), str(program or self.program), *map(str, arguments)]
+        command = ["env", *(f"{name}={value}" for name, value in variables(self.build.parent, **settings).items()), str(program or self.program), *map(str, arguments)]
         if ranks > 1:
             command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
         environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", XDG_CACHE_HOME=str(self.folder / "cache"))

@@ -56,7 +56,6 @@ cudaError_t stop(Stream& stream) {
   count_host_stop();
   if (breaks_capture(stream)) return fail(cudaErrorStreamCaptureUnsupported);
   synchronize(stream);
-  host_waits_for(stream);
   return cudaSuccess;
 }
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from null_gpu.runs import MODELS, PRECISIONS, configuration, expect_trained, mode
+from null_gpu.runs import MODELS, PRECISIONS, configuration, counts_of_a_step, expect_trained, mode
 
 # Made where they are used.
 SCRIPTED = {
@@ -38,21 +38,12 @@ def settings(*given):
     return [word for setting in given for word in ("--set", setting)]
 
 
-def counts_of_a_step(null_gpu, folder, model, graphs, batch, ranks=1, overlap='"auto"'):
-    """Of all ranks, in runs of 10 and of 20 steps under one plan, apart in nothing else."""
+def counts_with(null_gpu, folder, model, graphs, batch, ranks=1, overlap='"auto"'):
+    """Of a step, of all ranks together."""
     shape, changes = of_model(folder, model)
     changes = settings(*changes, f"run.cuda_graphs={graphs}", f"batch.global_batch_size={batch}")
-    options = {"batch": 'micro_batch_size = 6\nreplan = "never"', "more": "[verify]\nat_start = false", "overlap": overlap}
-    name = f"{model}-{graphs}-{batch}-{ranks}"
-    planned = null_gpu.run(ranks, "train", configuration(folder, shape, steps=1, **options), *changes, "--set", f'run.name="{name}-plan"')
-    assert planned.code == 0, planned.words
-    counts, words = [], ""
-    for steps in (10, 20):
-        done = null_gpu.run(ranks, "train", configuration(folder, shape, steps=steps, **options), *changes, "--plan", folder / f"runs/{name}-plan/plan.json", "--set", f'run.name="{name}-{steps}"')
-        assert done.code == 0 and not done.defects, done.words
-        counts.append({key: done.total(key) for key in done.counts[0] if key not in ("rank", "process")})
-        words = done.words
-    return {key: (counts[1][key] - counts[0][key]) / 10 for key in counts[0]}, words
+    counts, words = counts_of_a_step(null_gpu, folder, shape, ranks, changes=changes, name=f"{model}-{graphs}-{batch}-{ranks}", overlap=overlap)
+    return {key: sum(rank[key] for rank in counts) for key in counts[0]}, words
 
 
 def launches(counts):
@@ -61,8 +52,8 @@ def launches(counts):
 
 def of_a_micro_step(null_gpu, folder, model, graphs):
     """What a step of 8 micro-batches has more than one of 4, for each of them."""
-    few, _ = counts_of_a_step(null_gpu, folder, model, graphs, 24)
-    many, words = counts_of_a_step(null_gpu, folder, model, graphs, 48)
+    few, _ = counts_with(null_gpu, folder, model, graphs, 24)
+    many, words = counts_with(null_gpu, folder, model, graphs, 48)
     return {key: (many[key] - few[key]) / 4 for key in few}, words
 
 
@@ -82,7 +73,7 @@ def test_where_buckets_are_sent_early_the_last_micro_step_is_none(null_gpu, tmp_
     for overlap, graphs in (("true", 8 - 2), ("false", 8)):
         folder = tmp_path / overlap
         folder.mkdir()
-        counts, words = counts_of_a_step(null_gpu, folder, "mlp", "true", 48, 2, overlap)
+        counts, words = counts_with(null_gpu, folder, "mlp", "true", 48, 2, overlap)
         assert counts["graph_launches"] == graphs, words
         assert words.count("run as CUDA graphs") == 1, words
 

@@ -147,7 +147,6 @@ cudaError_t cudaFree(void* address) {
   count_host_stop();
   ++counts().frees;
   synchronize_device(place->device);
-  host_waits_for_device(place->device);
   forget(place->begin, place->bytes);
   const std::scoped_lock lock(all().mutex);
   all().blocks.erase(place->begin);

@@ -1,7 +1,7 @@
 """Models saved from Python on the stand-in: what only a GPU's kernels, strides and refusals show."""
 import pytest
 import torch
-from null_gpu.null_gpu_test import expect_trained
+from null_gpu.runs import expect_trained
 from safetensors.torch import save_file
 from torch import nn
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from null_gpu.runs import MODELS, PRECISIONS, configuration, expect_trained, mode
+from null_gpu.runs import MODELS, PRECISIONS, configuration, counts_of_a_step, expect_trained, mode
 from program import read_json, read_json_lines
 
 # Every value of every setting at least once on two ranks; --full: all of them together.
@@ -193,27 +193,15 @@ def test_ranks_that_see_devices_of_their_own_are_not_taken_to_share(null_gpu, tm
     assert ("two ranks would share one" in done.words) == (code == 2), done.words
 
 
-def each_step(null_gpu, folder, name, ranks, model, batch_norm):
-    """How often something was counted a step, on each rank: of runs of 3 and of 7 steps under one plan, apart in nothing else. After 8 steps times are compared with the plan's."""
-    more, batch = "[verify]\nat_start = false\n" + batch_norm, 'micro_batch_size = 6\nreplan = "never"'
-    planned = null_gpu.run(ranks, "train", configuration(folder, model, steps=1, batch=batch, more=more))
-    assert planned.code == 0, planned.words
-    counts = []
-    for steps in (3, 7):
-        config = configuration(folder, model, steps=steps, batch=batch, more=more)
-        done = null_gpu.run(ranks, "train", config, "--plan", folder / "runs/run/plan.json", "--set", f'run.name="of-{steps}"')
-        assert done.code == 0, done.words
-        counts.append({process["rank"]: process[name] for process in done.counts})
-    return [(counts[1][rank] - counts[0][rank]) / 4 for rank in range(ranks)]
-
-
 # For the loss and for the gradient's norm.
 @pytest.mark.parametrize("model, batch_norm", [("mlp", ""), ("resnet", ""), ("resnet", mode("exact"))])
 def test_host_stops_of_a_step(null_gpu, tmp_path, model, batch_norm):
-    assert each_step(null_gpu, tmp_path, "host_stops", 1, model, batch_norm) == [2]
+    (counts,), _ = counts_of_a_step(null_gpu, tmp_path, model, more=batch_norm)
+    assert counts["host_stops"] == 2
 
 
 @pytest.mark.parametrize("name", ["to_host", "to_device"])
 def test_shared_statistics_cross_once_a_layer_and_exchange(null_gpu, tmp_path, name):
     layers, exchanges, inputs = 9, 2, 2 * 24 / 6
-    assert max(each_step(null_gpu, tmp_path, name, 2, "resnet", mode("exact"))) <= layers * exchanges + (inputs if name == "to_device" else 0) + 3
+    counts, _ = counts_of_a_step(null_gpu, tmp_path, "resnet", 2, more=mode("exact"))
+    assert max(rank[name] for rank in counts) <= layers * exchanges + (inputs if name == "to_device" else 0) + 3

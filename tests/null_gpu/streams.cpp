@@ -108,7 +108,7 @@ void synchronize(Stream& stream) {
   while (true) {
     {
       const std::scoped_lock lock(all().mutex);
-      if (advance(stream)) return;
+      if (advance(stream)) return host_waits_for(stream);
     }
     std::this_thread::sleep_for(k_pause);
   }

@@ -135,12 +135,6 @@ void host_waits_for(const Stream& stream) {
   host_waits(ended_with(stream));
 }
 
-void host_waits_for_device(int device) {
-  for (const Stream* stream : streams()) {
-    if (stream->device == device) host_waits_for(*stream);
-  }
-}
-
 void forget(const char* begin, std::size_t bytes) {
   const std::scoped_lock lock(mutex());
   split_at(begin);

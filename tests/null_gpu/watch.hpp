@@ -29,7 +29,6 @@ void stream_waits(Stream& stream, const Ended& ended);
 /// Whatever is asked of any stream from here on comes after it.
 void host_waits(const Ended& ended);
 void host_waits_for(const Stream& stream);
-void host_waits_for_device(int device);
 /// Memory that is given back: who gets it next owes nothing to who had it.
 void forget(const char* begin, std::size_t bytes);
 
