@@ -3,6 +3,7 @@
 #include "trainer/plan/svg.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 

@@ -3,6 +3,7 @@
 #include "comm/visible_text.hpp"
 
 #include <fmt/format.h>
+
 #include <cmath>
 
 namespace onebatch::svg {

@@ -163,18 +163,6 @@ class Examining {
   Examination result_;
 };
 
-// Bits of the process that a forward moves.
-class SavedGenerators {
- public:
-  SavedGenerators() = default;
-  ~SavedGenerators() { set_generator_states(c10::kCPU, states_); }
-  SavedGenerators(const SavedGenerators&) = delete;
-  SavedGenerators& operator=(const SavedGenerators&) = delete;
-
- private:
-  std::vector<NamedTensor> states_ = generator_states(c10::kCPU);
-};
-
 }  // namespace
 
 Examination examine(const Configuration& configuration, const Dataset& data) {

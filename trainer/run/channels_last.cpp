@@ -9,7 +9,6 @@
 #include "trainer/verify/difference.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +48,7 @@ bool is_convolution_over_images(const c10::OperatorHandle& op, const torch::jit:
 // What a few samples come to.
 struct Outcome {
   double loss = 0.0;
-  std::vector<at::Tensor> gradient;
+  Gradient gradient;
   bool convolves = false;  // over images
   std::string last_call;
 };
@@ -120,7 +119,9 @@ class Rehearsal {
     outcome.last_call = "the backward";
     made.loss.backward();
     outcome.loss = made.loss.item<double>();
-    for (const at::Tensor& view : replica.gradients.views()) outcome.gradient.push_back(as_numbers(view).clone());
+    const std::vector<at::Tensor>& views = replica.gradients.views();
+    for (std::size_t i = 0; i < views.size(); ++i)
+      outcome.gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(views[i])});
     const at::NoGradGuard no_grad;
     replica.model->set_phase(Phase::evaluation);
     watch([&] { replica.forward(batch, context); });
@@ -128,34 +129,16 @@ class Rehearsal {
 
   std::string difference(const Outcome& ours, const Outcome& expected) const {
     if (parts_.examination.has(Trait::draws_unkeyed)) return {};  // and so two losses in any order
-    double error = 0.0;
-    double norm = 0.0;
-    for (std::size_t i = 0; i < expected.gradient.size(); ++i) {
-      error += std::pow(at::linalg_vector_norm(ours.gradient[i].sub(expected.gradient[i])).item<double>(), 2);
-      norm += std::pow(at::linalg_vector_norm(expected.gradient[i]).item<double>(), 2);
-    }
-    const double relative = error == 0.0 ? 0.0 : std::sqrt(error / norm);
-    const bool same =
-        relative <= tolerance_.error && std::abs(ours.loss - expected.loss) <= tolerance_.error * std::max(1.0, std::abs(expected.loss));
-    if (same || !std::isfinite(expected.loss) || !std::isfinite(norm)) return {};
+    const double relative = difference_of(ours.gradient, expected.gradient).relative_l2;
+    const bool same = is_within(relative, tolerance_.error) &&
+                      is_within(std::abs(ours.loss - expected.loss), tolerance_.error * std::max(1.0, std::abs(expected.loss)));
+    if (same || !std::isfinite(expected.loss) || !std::isfinite(norm_of(expected.gradient))) return {};
     return fmt::format("the gradient of a few samples differs by {:.1e} (relative)", relative);
   }
 
   const ChannelsLastParts& parts_;
   Tolerance tolerance_;
   std::vector<std::int64_t> samples_;
-};
-
-// Bits of the process that making a model and its forward move.
-class SavedGenerators {
- public:
-  SavedGenerators() = default;
-  ~SavedGenerators() { set_generator_states(c10::kCPU, states_); }
-  SavedGenerators(const SavedGenerators&) = delete;
-  SavedGenerators& operator=(const SavedGenerators&) = delete;
-
- private:
-  std::vector<NamedTensor> states_ = generator_states(c10::kCPU);
 };
 
 Compared rehearse(const ChannelsLastParts& parts) {

@@ -4,6 +4,7 @@
 #include "trainer/plan/plan_cluster.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 

@@ -7,6 +7,7 @@
 #include "trainer/replica/replica_state.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {

@@ -8,6 +8,7 @@
 #include "trainer/verify/separation.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -108,12 +109,8 @@ double Judge::roundoff_of_numbers() const {
   return unit_roundoff(parts_.replica.autocast.value_or(parts_.replica.type)) / 128.0;
 }
 
-double Judge::error_by_order(const TrainedBatch& batch, const Gradient& exact) {
-  return apart_by_order(reference_, batch, exact);
-}
-
 Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
-  if (in_float64_on_host_) return {exact, error_by_order(batch, exact.gradient), copies_of(reference_.model().buffers())};
+  if (in_float64_on_host_) return {exact, apart_by_order(reference_, batch, exact.gradient), copies_of(reference_.model().buffers())};
   const c10::Device device = own_ ? own_->device() : parts_.replica.device.device();
   try {
     return own_answer_on(device, batch, exact);
@@ -185,7 +182,7 @@ void Judge::judge_float64(const TrainedBatch& batch, const Gradient& exact) {
     const double error = difference_of(host_->gradient_of(batch.samples, batch.plan, batch.step), exact).relative_l2;
     const double u = std::max(unit_roundoff(at::kDouble), inside_);
     double order = k_least_in_float64 / 2.0;
-    if (!is_within(error, k_least_in_float64)) order = std::max(order, std::min(k_most_by_order, error_by_order(batch, exact)));
+    if (!is_within(error, k_least_in_float64)) order = std::max(order, std::min(k_most_by_order, apart_by_order(reference_, batch, exact)));
     const Judgement judgement = onebatch::judge(error, order, u, [&] { return rounding(batch, u); });
     add("gradient in float64", batch.where, error, judgement);
     float64_error_ = error;

@@ -46,7 +46,6 @@ class Judge {
   };
   Own own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact);
   Own own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact);
-  double error_by_order(const TrainedBatch& batch, const Gradient& exact);
   void judge_separation(const TrainedBatch& batch);
   void judge_gradient(const TrainedBatch& batch, const Gradient& exact, const Own& own);
   void judge_float64(const TrainedBatch& batch, const Gradient& exact);
