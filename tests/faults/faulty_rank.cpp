@@ -1,8 +1,8 @@
 // The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file". A place is a fault point's, or an operation that the
 // watchdog guards (all_reduce, with _ for a space; the number says which of that name), where it fails inside. Kind is kill, stop, throw,
 // loop, overflow (of its stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations
-// as the last step took). It writes the moment of the fault (seconds since the epoch) to the file. ONEBATCH_SLOW_WRITE: so many
-// seconds pass before a checkpoint is written beside the steps.
+// as the last step took). It writes the moment of the fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE:
+// so many seconds pass before a checkpoint is copied, or written, beside the steps.
 #include "trainer/base/fault_point.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -60,8 +60,10 @@ Fault read_fault() {
 
 std::int64_t fault_point(const char* place, std::int64_t number) {
   static const Fault fault = read_fault();
-  if (const char* slow = std::getenv("ONEBATCH_SLOW_WRITE"); slow != nullptr && std::strcmp(place, "write") == 0)
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(slow)));
+  for (const auto& [slow_place, name] : {std::pair("copy", "ONEBATCH_SLOW_COPY"), std::pair("write", "ONEBATCH_SLOW_WRITE")}) {
+    if (const char* slow = std::getenv(name); slow != nullptr && std::strcmp(place, slow_place) == 0)
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(slow)));
+  }
   if (fault.place != place || number < fault.number) return 0;
   if (fault.kind == "ahead") return 1;
   if (fault.kind == "memory") {

@@ -90,7 +90,7 @@ def copies(faulty_onebatch, tmp_path_factory):
     files = []
     for background in ("true", "false"):
         run = Run(faulty_onebatch, tmp_path_factory.mktemp("run"), steps=9, every=1)
-        run.train(2, f"checkpoint.background={background}", "run.deterministic=bitwise")
+        run.train(2, f"checkpoint.background={background}", "run.deterministic=bitwise", environment={"ONEBATCH_SLOW_COPY": "0.2"})
         assert run.saved() == list(range(1, 10))
         files.append({step: read_json(run.folder / "checkpoints" / f"step-{step}" / "manifest.json")["files"] for step in range(1, 10)})
     return files

@@ -22,8 +22,9 @@ TEST(HostCopyTest, training_on_does_not_change_it) {
   HostCopy copy;
   RunState state;
   state.step = 9;
-  const CheckpointContents contents =
+  const auto [contents, pending] =
       copy.take(state, {.model = {{"weight", weight}}, .optimizer = {{"exp_avg.weight", moment}}, .buffers = {}, .generators = {}});
+  EXPECT_TRUE(pending.empty());
   weight.fill_(-1);
   moment.fill_(-1);
   EXPECT_EQ(contents.state.step, 9);
@@ -35,10 +36,29 @@ TEST(HostCopyTest, training_on_does_not_change_it) {
   EXPECT_EQ(values_of(contents.optimizer.at(0)), (std::vector<float>{0.5, 0.5, 0.5}));
 }
 
+TEST(HostCopyTest, what_only_updates_change_is_copied_later_and_all_else_at_once) {
+  const at::Tensor weight = at::full({2}, 1.0F);
+  const at::Tensor running_mean = at::full({2}, 1.0F);
+  HostCopy copy;
+  const auto [contents, pending] = copy.take({}, {.model = {{"weight", weight}, {"again", weight}, {"running_mean", running_mean}},
+                                                  .optimizer = {},
+                                                  .buffers = {},
+                                                  .generators = {},
+                                                  .still = {{"weight", weight}}});
+  ASSERT_EQ(pending.size(), 1U);
+  weight.fill_(2);
+  running_mean.fill_(2);
+  finish_copies(pending);
+  EXPECT_EQ(values_of(contents.model.at(0)), (std::vector<float>{2, 2}));
+  EXPECT_EQ(values_of(contents.model.at(1)), (std::vector<float>{2, 2}));
+  EXPECT_EQ(values_of(contents.model.at(2)), (std::vector<float>{1, 1}));
+}
+
 TEST(HostCopyTest, another_order_in_memory_is_written_in_the_order_of_the_shape) {
   const at::Tensor transposed = at::arange(6, at::kFloat).view({2, 3}).t();
   HostCopy copy;
-  const auto contents = copy.take({}, {.model = {{"t", transposed}}, .optimizer = {}, .buffers = {}, .generators = {}});
+  const CheckpointContents contents =
+      copy.take({}, {.model = {{"t", transposed}}, .optimizer = {}, .buffers = {}, .generators = {}}).contents;
   EXPECT_EQ(values_of(contents.model.at(0)), (std::vector<float>{0, 3, 1, 4, 2, 5}));
 }
 
@@ -47,7 +67,7 @@ TEST(HostCopyTest, a_tensor_of_two_names_is_copied_once) {
   const LiveState live{.model = {{"a", shared}, {"b", shared}}, .optimizer = {{"c", at::empty({0})}}, .buffers = {}, .generators = {}};
   EXPECT_EQ(HostCopy::bytes_needed(live), 64U);
   HostCopy copy;
-  const auto contents = copy.take({}, live);
+  const CheckpointContents contents = copy.take({}, live).contents;
   EXPECT_EQ(contents.model.at(0).bytes.data(), contents.model.at(1).bytes.data());
   EXPECT_EQ(contents.optimizer.at(0).bytes.size(), 0U);
 }
@@ -55,10 +75,10 @@ TEST(HostCopyTest, a_tensor_of_two_names_is_copied_once) {
 TEST(HostCopyTest, the_next_copy_takes_the_same_memory) {
   const LiveState live{.model = {{"a", at::arange(1000, at::kFloat)}}, .optimizer = {}, .buffers = {}, .generators = {}};
   HostCopy copy;
-  const auto first = copy.take({}, live);
+  const CheckpointContents first = copy.take({}, live).contents;
   const std::size_t capacity = copy.capacity_bytes();
   EXPECT_GE(capacity, 4000U);
-  const auto second = copy.take({}, live);
+  const CheckpointContents second = copy.take({}, live).contents;
   EXPECT_EQ(copy.capacity_bytes(), capacity);
   EXPECT_EQ(first.model.at(0).bytes.data(), second.model.at(0).bytes.data());
 }

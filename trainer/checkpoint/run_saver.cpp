@@ -12,6 +12,7 @@
 #include "trainer/io/tensor_file.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
@@ -74,6 +75,9 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
     if (control_.rank() != 0) return;
     live.model = replica.model->state_dict();
     live.optimizer = replica.optimizer.state();
+    live.still = replica.gradients.parameters();
+    live.still.insert(live.still.end(), live.optimizer.begin(), live.optimizer.end());
+    replica.device.synchronize();  // the copies are made on another stream
     write = prepare(state, live);
   });
   // All have come this far: it counts, whatever becomes of them. A rank that has lost another begins no checkpoint.
@@ -89,10 +93,29 @@ RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) 
   if (!configuration_.background || !has_room_for(HostCopy::bytes_needed(live)))
     return {false,
             [this, retention, &state, &live] { return write_checkpoint(checkpoints_, state.step, files_of(state, live), retention); }};
-  return {true, [copy = copy_, contents = copy_->take(state, live), checkpoints = checkpoints_, retention] {
+  auto [contents, pending] = copy_->take(state, live);
+  const auto copying = std::make_shared<std::packaged_task<void()>>([step = state.step, pending = std::move(pending)] {
+    fault_point("copy", step);
+    finish_copies(pending);
+  });
+  copied_ = copying->get_future().share();
+  return {true, [copy = copy_, copying, copied = copied_, contents = std::move(contents), checkpoints = checkpoints_, retention] {
+            (*copying)();
+            copied.get();
             fault_point("write", contents.state.step);
             return write_contents(checkpoints, contents, retention);
           }};
+}
+
+void RunSaver::wait_for_copy() {
+  if (!copied_.valid()) return;
+  if (copied_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    const comm::Stopwatch watch;
+    const comm::LongWork copying(control_, "copying what a checkpoint holds");
+    copied_.wait();
+    totals_.held_up_seconds += watch.seconds();
+  }
+  copied_ = {};
 }
 
 bool RunSaver::has_room_for(std::size_t bytes) const {

@@ -12,7 +12,7 @@ namespace onebatch {
 struct SaveTotals {
   std::int64_t saved = 0;
   std::int64_t waits = 0;      // saves that had to wait until the one before was written
-  double held_up_seconds = 0;  // for which training stood still because of all of them
+  double held_up_seconds = 0;  // for which training stood still because of all of them, waiting for their copies included
 };
 
 class RunSaver {
@@ -24,9 +24,11 @@ class RunSaver {
   RunSaver(const RunSaver&) = delete;
   RunSaver& operator=(const RunSaver&) = delete;
 
-  /// Copies on rank 0 what is trained, and begins to write it, as soon as the save before is done. `share` weighs this rank's running
-  /// statistics. Throws AgreedError. Collective.
+  /// Begins on rank 0 to copy what is trained, and then to write it, as soon as the save before is done. Until wait_for_copy() nothing may
+  /// write to parameters or optimizer. `share` weighs this rank's running statistics. Throws AgreedError. Collective.
   void save(const RunState& state, const Replica& replica, double share);
+  /// Until what is being saved has been copied. Not collective.
+  void wait_for_copy();
   /// Says what has been saved since. What a save has failed of since, which all ranks are to be told. Not collective.
   std::exception_ptr look();
   /// Waits for the save under way. Throws AgreedError. Collective.
@@ -49,6 +51,7 @@ class RunSaver {
   EventStream& events_;
   std::shared_ptr<HostCopy> copy_ = std::make_shared<HostCopy>();
   BackgroundSave background_;
+  std::shared_future<void> copied_;  // of the save under way; not valid where that is known
   std::exception_ptr failure_;
   SaveTotals totals_;
 };

@@ -17,6 +17,7 @@
 #include "trainer/verify/at_start.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -81,7 +82,8 @@ void TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
   std::vector<std::int64_t> batch = order_->next();
   const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
-  measuring([&] { parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())); });
+  const auto samples = static_cast<std::int64_t>(batch.size());
+  if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, lr);
@@ -141,10 +143,7 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                                        [this] {
                                                          if (survivors_) survivors_->keep_own();
                                                        },
-                                                   .before_update =
-                                                       [this] {
-                                                         if (survivors_) survivors_->begin_update();
-                                                       },
+                                                   .before_update = [this] { begin_to_change("its update was not done"); },
                                                    .on_failure =
                                                        [this](bool mine) {
                                                          if (survivors_) survivors_->failed(mine);
@@ -211,9 +210,8 @@ void TrainingLoop::after_step(bool last) {
 }
 
 void TrainingLoop::check_replicas() {
-  const auto difference = mend_replicas(parts_.replica, parts_.control, [this] {
-    if (survivors_) survivors_->begin_update("replicas that differed were being mended");
-  });
+  const auto difference =
+      mend_replicas(parts_.replica, parts_.control, [this] { begin_to_change("replicas that differed were being mended"); });
   if (!difference) return;
   if (survivors_) survivors_->end_of_use();
   ++mended_replicas_;

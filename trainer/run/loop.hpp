@@ -53,6 +53,7 @@ class TrainingLoop {
   [[nodiscard]] RunState progress() const;  // what of it a step changes
   void watch_for_losses();
   void measuring(const std::function<void()>& work);  // what may borrow the replica
+  void begin_to_change(const char* what);             // parameters, optimizer or loss scale: nobody needs them as they are any more
   [[nodiscard]] double share() const;
   [[nodiscard]] TrainResult result() const;
 

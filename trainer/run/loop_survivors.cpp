@@ -38,10 +38,15 @@ void TrainingLoop::watch_for_losses() {
 }
 
 void TrainingLoop::measuring(const std::function<void()>& work) {
-  if (!survivors_ || survivors_->in_use()) return work();  // of a step whose update is done already, and which ends later
-  survivors_->begin_update("the ranks were being measured anew");
+  if (survivors_ && survivors_->in_use()) return work();  // of a step whose update is done already, and which ends later
+  begin_to_change("the ranks were being measured anew");
   work();
-  survivors_->end_of_use();
+  if (survivors_) survivors_->end_of_use();
+}
+
+void TrainingLoop::begin_to_change(const char* what) {
+  saver_.wait_for_copy();
+  if (survivors_) survivors_->begin_update(what);
 }
 
 }  // namespace onebatch

@@ -34,6 +34,12 @@ const EpochPlan& PlanBook::epoch_plan() {
   return *plan_;
 }
 
+bool PlanBook::has_plan_of(std::int64_t batch_size) const {
+  if (!plan_) return false;
+  const bool last = plan_->last && plan_->last->global_batch_size == batch_size;
+  return last || plan_->full.global_batch_size == batch_size || other_plans_.contains(batch_size);
+}
+
 const Plan& PlanBook::plan_of(std::int64_t batch_size) {
   const EpochPlan& plans = epoch_plan();
   if (plans.full.global_batch_size == batch_size) return plans.full;

@@ -18,6 +18,8 @@ class PlanBook {
   const EpochPlan& epoch_plan();
   /// The plan for a batch of any size, as a resumed epoch may have.
   const Plan& plan_of(std::int64_t batch_size);
+  /// Made already: plan_of() measures nothing.
+  [[nodiscard]] bool has_plan_of(std::int64_t batch_size) const;
 
   /// Why this run cannot follow a plan that was made before; empty: it can.
   [[nodiscard]] std::string why_not(const EpochPlan& plan) const;
