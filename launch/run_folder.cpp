@@ -24,11 +24,14 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
-// But what a start leaves that measured nothing.
+// But what a start leaves that measured nothing, or that failed even before its configuration was written.
 bool holds_nothing(const fs::path& folder) {
   static const std::set<std::string> left_by_a_start = {RunLock::k_file, k_config, std::string(k_config) + ".partial"};
+  const bool has_begun = fs::exists(folder / k_config);
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (!left_by_a_start.contains(entry.path().filename().string())) return false;
+    const std::string name = entry.path().filename().string();
+    const bool early_incident = !has_begun && name.starts_with("incident-");
+    if (!early_incident && !left_by_a_start.contains(name)) return false;
   }
   return true;
 }

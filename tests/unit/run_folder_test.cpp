@@ -56,6 +56,8 @@ TEST(RunFolderTest, every_state_is_told) {
   write_bytes(scratch / "run/config.toml", "");
   EXPECT_EQ(state_of(scratch / "run"), FolderState::unused) << "what a killed start has left";
   fs::remove(scratch / "run/config.toml");
+  write_bytes(scratch / "run/incident-20261123T205021.204Z-rank0.txt", "stopped while it opened its data");
+  EXPECT_EQ(state_of(scratch / "run"), FolderState::unused) << "what a start has left that failed before it was a run";
   write_bytes(scratch / "run/thesis.tex", "years of work");
   EXPECT_EQ(state_of(scratch / "run"), FolderState::foreign);
   EXPECT_EQ(state_of(scratch / "run/thesis.tex"), FolderState::foreign);
