@@ -15,7 +15,7 @@ namespace onebatch {
 
 enum class DeviceChoice { automatic, cuda, cpu };
 enum class Determinism { off, on, bitwise };
-enum class CudaGraphs { automatic, on, off };
+enum class Switch { automatic, on, off };  // automatic: on where it is of use and nothing forbids it
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
 enum class ResNetStem { imagenet, cifar };
@@ -26,8 +26,6 @@ enum class Recompute { off, automatic, on };
 enum class Offload { automatic, never };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
-enum class Overlap { automatic, on, off };
-enum class ChannelsLast { automatic, on, off };
 enum class ReduceType { parameters, bfloat16 };
 enum class ResumeMode { automatic, never, path };
 
@@ -42,7 +40,7 @@ struct RunConfiguration {
   std::optional<std::int64_t> max_steps;
   DeviceChoice device = DeviceChoice::automatic;
   Determinism deterministic = Determinism::off;
-  CudaGraphs cuda_graphs = CudaGraphs::automatic;  // of micro-steps, on a GPU; automatic: where a model's can be recorded
+  Switch cuda_graphs = Switch::automatic;  // of micro-steps, on a GPU; automatic: where a model's can be recorded
 };
 
 struct BatchConfiguration {
@@ -138,8 +136,8 @@ struct PrecisionConfiguration {
   std::optional<double> loss_scale;             // float16: a fixed one; none = dynamic
   std::int64_t loss_scale_growth_steps = 2000;  // good steps in a row after which a dynamic one doubles
   bool allow_tf32 = false;
-  ChannelsLast channels_last = ChannelsLast::automatic;  // automatic: on where a GPU's convolutions compute in 16 bits or TF32
-  bool cudnn_benchmark = false;                          // cuDNN tries its algorithms for every shape and takes the quickest
+  Switch channels_last = Switch::automatic;  // automatic: on where a GPU's convolutions compute in 16 bits or TF32
+  bool cudnn_benchmark = false;              // cuDNN tries its algorithms for every shape and takes the quickest
 };
 
 struct BatchNormConfiguration {
@@ -171,7 +169,7 @@ struct ProbeConfiguration {
 struct CommConfiguration {
   CommBackend backend = CommBackend::automatic;
   double bucket_cap_mb = 25.0;
-  Overlap overlap = Overlap::automatic;              // reduce during the last backward; automatic: on for GPUs
+  Switch overlap = Switch::automatic;                // reduce during the last backward; automatic: on for GPUs
   ReduceType reduce_dtype = ReduceType::parameters;  // what travels: the gradient as it is, or rounded to bfloat16
   std::int64_t check_replicas_every_steps = 100;     // compare the ranks' parameters; 0 = never
   double timeout_seconds = 600.0;

@@ -37,7 +37,7 @@ std::unique_ptr<Model> make_model_for(const Configuration& configuration, const 
                            .returns_loss = targets_of(configuration.loss) == Targets::none,
                            .seed = configuration.run.seed});
   model->move_to(device, type, at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
-  if (configuration.precision.channels_last == ChannelsLast::on) put_in_channels_last(*model);
+  if (configuration.precision.channels_last == Switch::on) put_in_channels_last(*model);
   return model;
 }
 
@@ -59,7 +59,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       autocast(autocast_type(configuration.precision)),
       seed(configuration.run.seed),
       augment(configuration.data.augment),
-      channels_last(configuration.precision.channels_last == ChannelsLast::on),
+      channels_last(configuration.precision.channels_last == Switch::on),
       model(std::move(ready_model)),
       loss(configuration.loss, num_outputs(configuration, data)),
       gradients(model->parameters(), gradient_options(configuration, gradient_storage)),

@@ -67,13 +67,13 @@ class Rehearsal {
   /// Throws what the model throws whose images lie as they do.
   Compared compare() const {
     Outcome plain;
-    run(ChannelsLast::off, plain);
+    run(Switch::off, plain);
     Compared compared;
     compared.convolves = plain.convolves;
     if (!plain.convolves) return compared;
     Outcome placed;
     try {
-      run(ChannelsLast::on, placed);
+      run(Switch::on, placed);
       compared.why_not = difference(placed, plain);
     } catch (const std::exception& error) {
       compared.why_not = placed.last_call + ": " + first_line(error);
@@ -90,7 +90,7 @@ class Rehearsal {
     return text.substr(0, text.find('\n'));
   }
 
-  Configuration configuration(ChannelsLast order) const {
+  Configuration configuration(Switch order) const {
     Configuration configuration = in_precision(tolerance_.precision, parts_.configuration);
     configuration.precision.channels_last = order;
     configuration.run.deterministic = Determinism::off;
@@ -100,7 +100,7 @@ class Rehearsal {
   }
 
   // A step of training, and a forward of validation.
-  void run(ChannelsLast order, Outcome& outcome) const {
+  void run(Switch order, Outcome& outcome) const {
     Host host;
     Replica replica(configuration(order), parts_.data, host);
     const auto watch = [&](const std::function<void()>& forward) {
@@ -154,33 +154,33 @@ Compared rehearse(const ChannelsLastParts& parts) {
 }
 
 // Of rank 0, for all.
-ChannelsLast choose(const ChannelsLastParts& parts, EventStream& events) {
-  const bool asked = parts.configuration.precision.channels_last == ChannelsLast::on;
+Switch choose(const ChannelsLastParts& parts, EventStream& events) {
+  const bool asked = parts.configuration.precision.channels_last == Switch::on;
   Compared compared;
   try {
     compared = rehearse(parts);
   } catch (const std::exception& error) {
-    if (asked) return ChannelsLast::on;  // what it cannot do on the host is no matter of this order
+    if (asked) return Switch::on;  // what it cannot do on the host is no matter of this order
     events.info("precision.channels_last = \"auto\": off, since the model could not be tried on the host: " + words_of(error));
-    return ChannelsLast::off;
+    return Switch::off;
   }
-  if (compared.why_not.empty()) return compared.convolves ? ChannelsLast::on : ChannelsLast::off;
+  if (compared.why_not.empty()) return compared.convolves ? Switch::on : Switch::off;
   if (asked)
     throw UserError("precision.channels_last = true, but the model does not compute the same from images in that order (" +
                     compared.why_not + "): write .reshape for .view in its forward and save it again, or leave the key out");
   events.info("precision.channels_last = \"auto\": off, since the model does not compute the same from images in that order (" +
               compared.why_not + "); .reshape for .view in its forward may mend that");
-  return ChannelsLast::off;
+  return Switch::off;
 }
 
 }  // namespace
 
-ChannelsLast settle_channels_last(const ChannelsLastParts& parts, comm::Communicator& control, EventStream& events) {
+Switch settle_channels_last(const ChannelsLastParts& parts, comm::Communicator& control, EventStream& events) {
   const PrecisionConfiguration& precision = parts.configuration.precision;
-  const bool asked = precision.channels_last == ChannelsLast::on;
-  if (precision.channels_last == ChannelsLast::off || !has_images_weights(parts.model)) return ChannelsLast::off;
-  if (!asked && !is_worth_it(precision, parts.device)) return ChannelsLast::off;
-  auto chosen = ChannelsLast::off;
+  const bool asked = precision.channels_last == Switch::on;
+  if (precision.channels_last == Switch::off || !has_images_weights(parts.model)) return Switch::off;
+  if (!asked && !is_worth_it(precision, parts.device)) return Switch::off;
+  auto chosen = Switch::off;
   agree_on_rank_0(control, [&] { chosen = choose(parts, events); });
   control.broadcast(&chosen, sizeof(chosen), 0);
   return chosen;

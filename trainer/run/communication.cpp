@@ -26,8 +26,8 @@ bool choose_nccl(const Configuration& configuration, const ComputeDevice& device
 
 Communication::Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world, EventStream& events)
     : world_(world) {
-  const Overlap asked = configuration.comm.overlap;
-  const bool overlap = world.size() > 1 && (asked == Overlap::on || (asked == Overlap::automatic && device.device().is_cuda()));
+  const Switch asked = configuration.comm.overlap;
+  const bool overlap = world.size() > 1 && (asked == Switch::on || (asked == Switch::automatic && device.device().is_cuda()));
   queue_ = std::make_unique<comm::CollectiveQueue>(overlap ? comm::CollectiveQueue::Thread::own : comm::CollectiveQueue::Thread::callers);
   if (overlap) queued_ = std::make_unique<comm::QueuedCommunicator>(world.control(), *queue_);
   if (!choose_nccl(configuration, device, world, events)) return;

@@ -30,7 +30,7 @@ bool keeps_nothing(const Configuration& configuration) {
 
 // A graph repeats kernels: what else a forward does happens once.
 std::string not_for_the_model(const Configuration& configuration, const Examination& examination) {
-  if (configuration.run.cuda_graphs == CudaGraphs::automatic && !keeps_nothing(configuration))
+  if (configuration.run.cuda_graphs == Switch::automatic && !keeps_nothing(configuration))
     return "a kind of one's own may keep tensors between forwards: write run.cuda_graphs = true where it does not";
   if (!examination.examined) return "nothing is known of what its forward draws and keeps: " + examination.why_not;
   for (const Finding& finding : examination.findings) {
@@ -44,12 +44,12 @@ std::string not_for_the_model(const Configuration& configuration, const Examinat
 
 std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuration, const MicroBatchRunner& runner,
                                                const Examination& examination, comm::Communicator& control, EventStream& events) {
-  const CudaGraphs asked = configuration.run.cuda_graphs;
-  if (asked == CudaGraphs::off) return nullptr;
+  const Switch asked = configuration.run.cuda_graphs;
+  if (asked == Switch::off) return nullptr;
   std::string against = not_for_the_run(runner);
   const bool of_the_model = against.empty();
   if (of_the_model) against = not_for_the_model(configuration, examination);
-  if (asked == CudaGraphs::on) {
+  if (asked == Switch::on) {
     own_fallback(events, control, k_asked, against.empty() ? "" : "kernel by kernel, since " + against);
   } else if (of_the_model && !against.empty()) {
     events.info("micro-batches run kernel by kernel, not as CUDA graphs, since " + against);
@@ -58,7 +58,7 @@ std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuratio
   return std::make_unique<MicroStepGraphs>(runner.replica(), runner.replica().device.create_graphs());
 }
 
-void say_news(MicroStepGraphs* graphs, CudaGraphs asked, comm::Communicator& control, EventStream& events) {
+void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events) {
   const MicroStepGraphs::News mine = graphs != nullptr ? graphs->take_news() : MicroStepGraphs::News();
   for (const std::string& recorded : comm::all_gather_text(control, mine.recorded)) {
     if (recorded.empty()) continue;
@@ -66,7 +66,7 @@ void say_news(MicroStepGraphs* graphs, CudaGraphs asked, comm::Communicator& con
     if (graphs != nullptr) graphs->recorded_is_said();
     break;
   }
-  if (asked == CudaGraphs::on)
+  if (asked == Switch::on)
     return own_fallback(events, control, k_asked, mine.given_up.empty() ? "" : "kernel by kernel, since " + mine.given_up);
   const auto given_up = comm::all_gather_text(control, mine.given_up);
   for (std::size_t rank = 0; rank < given_up.size(); ++rank) {

@@ -13,6 +13,6 @@ std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuratio
                                                const Examination& examination, comm::Communicator& control, EventStream& events);
 
 /// Says what any rank's graphs have to tell; null: this rank has none. Collective.
-void say_news(MicroStepGraphs* graphs, CudaGraphs asked, comm::Communicator& control, EventStream& events);
+void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events);
 
 }  // namespace onebatch

@@ -41,7 +41,7 @@ struct Session::State {
     register_built_in_kinds();
     write_steps_where_kept();
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
-    const ChannelsLast order = std::exchange(configuration.precision.channels_last, ChannelsLast::off);
+    const Switch order = std::exchange(configuration.precision.channels_last, Switch::off);
     open();
     talk.emplace(configuration, *opened->device, world, events);
     world.set_activity("the first forward of the model, on the host");
@@ -139,11 +139,11 @@ struct Session::State {
   }
 
   // Until now the model has lain as it was made.
-  void settle_layout(ChannelsLast asked) {
+  void settle_layout(Switch asked) {
     configuration.precision.channels_last = asked;
     configuration.precision.channels_last =
         settle_channels_last({configuration, *opened->data, *opened->model, *opened->device, examination}, talk->control(), events);
-    if (configuration.precision.channels_last == ChannelsLast::on)
+    if (configuration.precision.channels_last == Switch::on)
       agree(talk->control(), [&] { opened->or_does_not_fit([&] { put_in_channels_last(*opened->model); }); });
   }
 

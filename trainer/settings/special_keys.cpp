@@ -3,11 +3,8 @@
 namespace onebatch {
 namespace {
 
-// Something that is on, off, or left to the run; `field` is of an enumeration { automatic, on, off }.
-template <typename Field>
-KeyOf<SectionOf<Field>> switch_key(KeyText about, Field field) {
-  using Section = SectionOf<Field>;
-  using Switch = TypeOf<Field>;
+template <typename Section>
+KeyOf<Section> switch_key(KeyText about, Switch Section::*field) {
   return {std::move(about), "\"auto\", true or false",
           [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto flag = value.boolean();

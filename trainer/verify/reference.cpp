@@ -18,7 +18,7 @@ namespace {
 // Another arithmetic shares nothing with the run's kernels, nor the order that they read memory in.
 Configuration with(Configuration configuration, const Arithmetic& in) {
   if (in.batch_norms == BatchNorms::frozen) configuration.batch_norm.frozen = true;
-  if (in.type) configuration.precision.channels_last = ChannelsLast::off;
+  if (in.type) configuration.precision.channels_last = Switch::off;
   return configuration;
 }
 
