@@ -69,6 +69,13 @@ def test_a_micro_step_is_one_graph_of_the_kernels_that_it_has_without(null_gpu, 
     assert words.count("run as CUDA graphs") == 1, words
 
 
+def test_class_weights_stay_on_the_device(null_gpu, tmp_path):
+    config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6", more="[loss]\nclass_weights = [1, 2, 1, 1, 1, 1, 1, 1, 1, 0.5]")
+    done = null_gpu.run(1, "train", config, *settings("model.dropout=0.0", "run.cuda_graphs=true"), "--strict")
+    expect_trained(done, 5, tmp_path)
+    assert done.total("graph_launches") > 0
+
+
 def test_where_buckets_are_sent_early_the_last_micro_step_is_none(null_gpu, tmp_path):
     for overlap, graphs in (("true", 8 - 2), ("false", 8)):
         folder = tmp_path / overlap

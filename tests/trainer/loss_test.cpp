@@ -42,6 +42,20 @@ TEST(LossTest, ignored_labels_weigh_nothing) {
   EXPECT_DOUBLE_EQ(loss.weight(labels({-100, -100})), 0.0);
 }
 
+TEST(LossTest, class_weights_that_are_placed_are_those_that_are_copied_each_time) {
+  LossConfiguration configuration;
+  configuration.class_weights = {1.0, 0.1, 4.0};
+  Loss loss(configuration, 3);
+  const auto in = [&](at::ScalarType type) { return loss.sum(outputs().to(type), labels({1, 2})).item<double>(); };
+  const double in_float64 = in(at::kDouble);
+  const double in_float32 = in(at::kFloat);
+  EXPECT_EQ(loss.constants().size(), 1U);
+  loss.place(c10::kCPU, at::kFloat);
+  EXPECT_EQ(loss.constants().size(), 2U);
+  EXPECT_EQ(in(at::kDouble), in_float64);
+  EXPECT_EQ(in(at::kFloat), in_float32);
+}
+
 TEST(LossTest, class_weights_weigh_loss_and_batch_alike) {
   LossConfiguration configuration;
   configuration.class_weights = {1.0, 0.5, 4.0};

@@ -84,9 +84,16 @@ Loss::ByLabel Loss::by_label(const at::Tensor& outputs, const at::Tensor& target
   return {rows, targets.dim() == 1 ? targets : targets.flatten()};
 }
 
+void Loss::place(c10::Device device, at::ScalarType type) {
+  if (!class_weights_.defined() || (device.is_cpu() && type == class_weights_.scalar_type())) return;
+  placed_class_weights_ = class_weights_.to(device, type);
+}
+
 std::vector<NamedTensor> Loss::constants() const {
-  if (!class_weights_.defined()) return {};
-  return {{"loss.class_weights", class_weights_}};
+  std::vector<NamedTensor> constants;
+  if (class_weights_.defined()) constants.push_back({"loss.class_weights", class_weights_});
+  if (placed_class_weights_.defined()) constants.push_back({"loss.class_weights as the outputs", placed_class_weights_});
+  return constants;
 }
 
 double Loss::weight(const at::Tensor& targets, const at::Tensor& weights) const {
@@ -128,9 +135,15 @@ at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets, const
     tensors.outputs = rows;
     tensors.targets = labels;
     if (weights.defined()) tensors.weights = weights.flatten();
-    if (class_weights_.defined()) tensors.class_weights = class_weights_.to(outputs.device(), outputs.scalar_type());
+    tensors.class_weights = class_weights_of(outputs);
   }
   return kind_->sum(tensors, configuration_);
+}
+
+at::Tensor Loss::class_weights_of(const at::Tensor& outputs) const {
+  const at::Tensor& placed = placed_class_weights_;
+  if (placed.defined() && placed.device() == outputs.device() && placed.scalar_type() == outputs.scalar_type()) return placed;
+  return class_weights_.defined() ? class_weights_.to(outputs.device(), outputs.scalar_type()) : class_weights_;
 }
 
 Loss::Correct Loss::count_correct(const at::Tensor& outputs, const at::Tensor& targets) const {

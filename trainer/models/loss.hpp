@@ -36,6 +36,9 @@ class Loss {
   /// than one layout. Where nothing was decided outputs that fit in two ways are refused.
   void settle(const std::vector<SeenShapes>& seen);
 
+  /// Outputs are going to be there, and of this type: what the sum is made with is copied there once, and not in every micro-batch.
+  void place(c10::Device device, at::ScalarType type);
+
   /// The weight of a micro-batch, by which its global batch is divided. By tokens: labels that are not ignored, each times its class's and
   /// its own weight (PyTorch's "mean"). By samples: those with a label that counts. Of squared errors: the labels' weights, or the samples.
   /// `targets` [N, ...] and `weights` (of the same shape, or undefined) on the CPU. Throws UserError on a label outside
@@ -63,13 +66,15 @@ class Loss {
     at::Tensor labels;  // [labels]
   };
   [[nodiscard]] ByLabel by_label(const at::Tensor& outputs, const at::Tensor& targets) const;
+  [[nodiscard]] at::Tensor class_weights_of(const at::Tensor& outputs) const;
   [[nodiscard]] double classification_weight(const at::Tensor& targets, const at::Tensor& weights) const;
 
   LossConfiguration configuration_;
   const LossKind* kind_;
   std::int64_t num_classes_;
   std::optional<ClassLayout> layout_;
-  at::Tensor class_weights_;  // float64, on the CPU; undefined where there are none
+  at::Tensor class_weights_;         // float64, on the CPU; undefined where there are none
+  at::Tensor placed_class_weights_;  // undefined until place()
 };
 
 }  // namespace onebatch
