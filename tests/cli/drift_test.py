@@ -85,3 +85,14 @@ def test_with_batch_norm_the_drift_is_said_and_the_plan_stays(onebatch, tmp_path
 def test_with_batch_norm_a_new_plan_is_made_when_asked_for(onebatch, tmp_path):
     norm = Drifted(onebatch, tmp_path, RESNET, SLOWER, 'batch.replan="always"')
     assert norm.replans > 0, norm.out
+
+
+# A plan that stays needs no tables: a run that was given its plan has none.
+def test_where_a_plan_is_never_made_anew_nothing_is_measured_anew(onebatch, tmp_path):
+    text = TEXT.replace("hidden = [1024, 1024]", "hidden = [32]").replace("max_steps = 120", "max_steps = 40").replace("{{slowdown = 2.0", "{{step_seconds = [[1, 0.001], [256, 0.03]]")
+    scratch = Scratch(tmp_path, text.format(changes=", changes = [{{step = 5, slowdown = 6.0}}]"))
+    pairs = settings('batch.replan="never"', "verify.at_start=false")
+    onebatch.run(2, "train", scratch.config, *pairs, *settings("run.max_steps=1", "run.name=planned"))
+    out = onebatch.run(2, "train", scratch.config, *pairs, "--plan", scratch.runs / "planned" / "plan.json", "--json", tmp_path / "r.json")
+    assert "probe of every rank's device" not in out
+    assert read_json(tmp_path / "r.json")["replans"] == 0

@@ -43,6 +43,8 @@ void DriftFollower::watch() {
 bool DriftFollower::answer(const StepTotals& totals, std::int64_t step) {
   look_at_edition();
   if (parts_.control.size() == 1 || book_.current() == nullptr || said_) return false;
+  const bool would_measure = !tables_.measured();  // which borrows the replica for a plan that would not be followed
+  if (would_measure && parts_.configuration.batch.replan == Replan::never) return false;
   if (!watch_.watches()) watch();
   watch_.add(totals.compute_seconds);
   for (const DriftSign& sign : watch_.signs(step)) {  // the same on every rank
