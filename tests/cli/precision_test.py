@@ -55,3 +55,9 @@ def test_a_resumed_run_has_the_loss_scales_of_the_uninterrupted_one(onebatch, en
 def test_short_parameters_without_masters_are_warned_of(onebatch, endless):
     out = onebatch.run(2, "train", endless.config, "--quiet", *HALF, *settings("run.max_steps=1", "precision.parameters=float16", "precision.master_weights=false"))
     assert "without master weights are likely to end in NaN" in out
+
+
+def test_an_order_of_images_that_the_model_has_no_use_for_is_said(onebatch, endless):
+    command = [1, "train", endless.config, *settings("run.max_steps=1", "precision.channels_last=true")]
+    assert "the model has no convolutions over images" in onebatch.run(*command)
+    onebatch.run(*command, "--strict", code=2)

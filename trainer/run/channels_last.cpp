@@ -178,11 +178,15 @@ Switch choose(const ChannelsLastParts& parts, EventStream& events) {
 Switch settle_channels_last(const ChannelsLastParts& parts, comm::Communicator& control, EventStream& events) {
   const PrecisionConfiguration& precision = parts.configuration.precision;
   const bool asked = precision.channels_last == Switch::on;
-  if (precision.channels_last == Switch::off || !has_images_weights(parts.model)) return Switch::off;
-  if (!asked && !is_worth_it(precision, parts.device)) return Switch::off;
+  if (precision.channels_last == Switch::off || (!asked && !is_worth_it(precision, parts.device))) return Switch::off;
   auto chosen = Switch::off;
-  agree_on_rank_0(control, [&] { chosen = choose(parts, events); });
-  control.broadcast(&chosen, sizeof(chosen), 0);
+  if (has_images_weights(parts.model)) {
+    agree_on_rank_0(control, [&] { chosen = choose(parts, events); });
+    control.broadcast(&chosen, sizeof(chosen), 0);
+  }
+  if (asked && chosen == Switch::off)
+    events.fallback("images in the order of precision.channels_last = true",
+                    "the ordinary order: the model has no convolutions over images");
   return chosen;
 }
 
