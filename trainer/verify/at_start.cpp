@@ -16,14 +16,8 @@ namespace {
 constexpr double k_most_seconds = 4.0;     // for all of it
 constexpr double k_float64_seconds = 1.0;  // in float64 only where that is quick
 constexpr double k_times_float32 = 6.0;    // what a forward and backward in float64 takes at most, in those of float32
+constexpr double k_least_passes = 20.0;    // over the weights that any answer takes, each as long as copying them
 constexpr std::size_t k_samples = 7;
-constexpr std::int64_t k_most_parameters = 400'000'000;
-
-std::int64_t num_parameters(const Model& model) {
-  std::int64_t count = 0;
-  for (const auto& [name, tensor] : model.parameters()) count += tensor.numel();
-  return count;
-}
 
 bool is_split(const Plan& plan) {
   std::int64_t micro_batches = 0;
@@ -40,12 +34,20 @@ bool is_split(const EpochPlan& plan) {
 class AtStart {
  public:
   AtStart(const AtStartParts& parts, std::int64_t step)
-      : parts_(parts), step_(step), weights_(weights_of(*parts.reference.replica.model)) {}
+      : parts_(parts), step_(step), weights_(weights_of(*parts.reference.replica.model)), copying_seconds_(since_begin_.seconds()) {}
 
   Separation run(const std::vector<std::int64_t>& batch) {
-    if (num_parameters(*parts_.reference.replica.model) > k_most_parameters) return not_judged("the model is too large for it");
+    if (copying_seconds_ * k_least_passes > k_most_seconds)
+      return not_judged(fmt::format("the model is too large for it: copying its weights alone takes {:.1f} s", copying_seconds_));
     const Group samples = weighing_samples(parts_.reference, batch, k_samples);
     if (samples.size() < 2) return not_judged("the batch has fewer than two samples with a label that counts");
+    Separation found = judge_or_say_why_not(samples);
+    if (weights_of(*parts_.reference.replica.model) != weights_) throw std::logic_error("the check at the start has changed the model");
+    return found;
+  }
+
+ private:
+  Separation judge_or_say_why_not(const Group& samples) const {
     try {
       return judge(samples);
     } catch (const std::exception& error) {
@@ -54,9 +56,8 @@ class AtStart {
     }
   }
 
- private:
   // As many samples as cost little; three, in parts of one and two, and then two are the least that show anything.
-  Separation judge(const Group& samples) {
+  Separation judge(const Group& samples) const {
     const auto [building, seconds] = seconds_of_one(samples.front());
     const double left = k_most_seconds - since_begin_.seconds();
     for (const std::size_t count : {k_samples, std::size_t{3}}) {
@@ -95,6 +96,7 @@ class AtStart {
   std::int64_t step_;
   comm::Stopwatch since_begin_;
   Weights weights_;
+  double copying_seconds_;
 };
 
 void answer(const AtStartParts& parts, const Separation& found) {
@@ -119,10 +121,8 @@ void check_at_start(const AtStartParts& parts, const std::vector<std::int64_t>& 
   agree_on_rank_0(parts.control, [&] {
     const UnlimitedMemory on_the_host(MemoryBudget::install());
     const GeneratorState generators(parts.reference.replica);
-    const Digest before = digest_of(parts.reference.replica);
     const Separation found = AtStart(parts, step).run(batch);
     generators.restore(parts.reference.replica);
-    if (digest_of(parts.reference.replica) != before) throw std::logic_error("the check at the start has changed the replica");
     answer(parts, found);
   });
 }
