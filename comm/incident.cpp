@@ -81,8 +81,12 @@ HandlerStack::~HandlerStack() {
   sigaltstack(&none, nullptr);
 }
 
-void note_crashes_and_requests() {
+void note_requests() {
   std::signal(SIGQUIT, onebatch_note_request);
+}
+
+void note_crashes_and_requests() {
+  note_requests();
   static const HandlerStack of_main;
   struct sigaction action {};
   action.sa_handler = onebatch_note_crash;

@@ -65,8 +65,10 @@ struct NotedSignal {
   long thread = 0;
 };
 
-/// From now on SIGQUIT is a request, noted for whoever asks next, and a thread that dies of SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT
-/// waits a moment for its crash to be told, then dies as it would have.
+/// From now on SIGQUIT is a request, noted for whoever asks next. May be called before any library has started.
+void note_requests();
+/// The same, and a thread that dies of SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT waits a moment for its crash to be told, then dies as it
+/// would have.
 void note_crashes_and_requests();
 /// The request since the last call.
 [[nodiscard]] bool take_request();

@@ -1,5 +1,7 @@
 #include "launch/signals.hpp"
 
+#include "comm/incident.hpp"
+
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -39,6 +41,7 @@ void listen_from_the_start(int /*argc*/, char** /*argv*/, char** environment) {
       one_of_several = one_of_several || std::strncmp(*entry, name, std::strlen(name)) == 0;
   }
   listen_for_stop_signals(one_of_several ? SignalScope::ranks : SignalScope::alone);
+  comm::note_requests();
 }
 
 __attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = listen_from_the_start;
@@ -61,9 +64,10 @@ void listen_for_stop_signals(SignalScope scope) {
 }
 
 void stop_listening_for_signals() {
-  for (const int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) std::signal(number, SIG_DFL);
+  for (const int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGQUIT}) std::signal(number, SIG_DFL);
   if (std::signal(SIGHUP, SIG_DFL) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   if (const int noted = stop_signal; noted != 0) std::raise(noted);
+  if (comm::take_request()) std::raise(SIGQUIT);
 }
 
 }  // namespace onebatch::launch

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from faults.random_faults import holds
 from faults.short_deadline import ALLOWED, ENVIRONMENT, TIMEOUT, mpirun, running, write_config
 
 # The guilty rank stops before its first instruction; the shell itself has no rank of its own to lose.
@@ -58,6 +59,15 @@ def test_a_signal_is_heard_while_libtorch_registers_its_operators(onebatch, tmp_
     run.send_signal(number)
     said = run.communicate(timeout=60)[0]
     assert run.returncode == 75, said
+
+
+def test_who_is_asked_where_it_is_that_early_goes_on(onebatch, tmp_path):
+    run = subprocess.Popen([onebatch.path, "train", write_config(tmp_path, 5), "--quiet"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not holds(run.pid, "USR1"):
+        assert run.poll() is None
+    run.send_signal(signal.SIGQUIT)
+    said = run.communicate(timeout=60)[0]
+    assert run.returncode == 0, said
 
 
 def test_a_second_ctrl_c_ends_at_once(onebatch, tmp_path):
