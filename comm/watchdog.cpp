@@ -186,7 +186,7 @@ void Watchdog::check_progress() {
   const double seconds = still_.update(said, StatusBoard::now_nanoseconds());
   if (seconds < timeout_seconds_) return;
   end(fmt::format("has got no further for {:.1f} s, more than comm.timeout_seconds, in: {}", seconds, board().own_activity()),
-      board().read());
+      board().read(), Questions::may_come);
 }
 
 void Watchdog::check() {
@@ -200,13 +200,18 @@ void Watchdog::check() {
   const auto reports = read_all_nodes();
   const double patience = places_.empty() ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
                                           : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
-  if (patience <= 0.0)
-    end(fmt::format("waited {:.1f} s, more than comm.timeout_seconds, in {}", seconds, describe_missing(reports)), reports);
+  if (patience <= 0.0) {
+    const auto node_of = [&](int rank) { return places_.at(static_cast<std::size_t>(rank)).node; };
+    const bool others_live =
+        !places_.empty() && std::ranges::any_of(reports, [&](const RankReport& report) { return node_of(report.rank) != node_of(rank_); });
+    end(fmt::format("waited {:.1f} s, more than comm.timeout_seconds, in {}", seconds, describe_missing(reports)), reports,
+        others_live ? Questions::may_come : Questions::none);
+  }
   patient_until_ = seconds + std::min(patience, std::max(1.0, timeout / 10.0));  // it may stop meanwhile
 }
 
-// One rank of a node tells; the others give it time to, and go on answering, then end with the same code.
-void Watchdog::end(const std::string& what, const std::vector<RankReport>& reports) {
+// One rank of a node tells; the others give it time to, and go on answering while there is anyone to ask, then end with the same code.
+void Watchdog::end(const std::string& what, const std::vector<RankReport>& reports, Questions questions) {
   const auto until = std::chrono::steady_clock::now() + k_time_to_tell;
   // Without a board in common the first rank that still lives is told from the others by its number.
   if (places_.empty()) std::this_thread::sleep_for(k_head_start * std::min(rank_, k_most_waited_for));
@@ -219,11 +224,12 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   const auto latest =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
   const auto is_busy = [&] { return is_busy_ && std::chrono::steady_clock::now() < latest && is_busy_(); };
+  const auto is_saving = [&] { return loss_.answering && loss_.answering(); };
   while (std::chrono::steady_clock::now() < until || is_busy()) {
+    const bool is_asked = channel_ && questions == Questions::may_come;
+    if (first && !is_asked && !is_busy() && !is_saving()) break;
     if (channel_)
       channel_->serve(k_poll);
-    else if (first && !is_busy())
-      break;
     else
       std::this_thread::sleep_for(k_poll);
   }

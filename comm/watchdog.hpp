@@ -46,6 +46,7 @@ struct LossCall {
 struct LossWatch {
   std::function<bool()> called;                 // by another rank of this node
   std::function<void(const LossCall&)> answer;  // told once of each kind
+  std::function<bool()> answering;              // what it has begun is not done yet
 };
 
 /// How long a call has lasted, without the time in which this process was suspended.
@@ -112,7 +113,9 @@ class Watchdog {
   void check_progress();
   void check_loss();
   void tell_of_loss(Loss loss);
-  [[noreturn]] void end(const std::string& what, const std::vector<RankReport>& reports);
+  // Whether ranks of other nodes may still ask this one where its node's are.
+  enum class Questions { may_come, none };
+  [[noreturn]] void end(const std::string& what, const std::vector<RankReport>& reports, Questions questions);
   void tell(Incident::Kind kind, const std::string& reason, const std::vector<RankReport>& reports,
             const std::vector<StatusBoard::Process>& stopped = {});
   // Who has entered the operation that this rank is in, who has not, and what those were doing.

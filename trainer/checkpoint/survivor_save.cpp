@@ -68,8 +68,9 @@ SurvivorSave::SurvivorSave(Parts parts)
     why_never_ = "weights on a GPU are not copied once a rank is lost";
   else if ((board_ = parts_.world.make_survivor_board(files_.own_bytes())) == nullptr)
     why_never_ = "there is no room in shared memory for what the ranks keep for that";
-  parts_.world.watchdog().on_loss(
-      {.called = [this] { return board_ != nullptr && board_->called(); }, .answer = [this](const comm::LossCall& call) { answer(call); }});
+  parts_.world.watchdog().on_loss({.called = [this] { return board_ != nullptr && board_->called(); },
+                                   .answer = [this](const comm::LossCall& call) { answer(call); },
+                                   .answering = [this] { return child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0; }});
 }
 
 SurvivorSave::~SurvivorSave() {
