@@ -159,8 +159,11 @@ def check_message(said, path):
 
 
 def check_steps(bench, name):
+    """All of them, once; but of a step that another rank has saved when rank 0 was killed, rank 0 may not have come to its line."""
     steps = [json.loads(line)["step"] for line in (bench.run_folder / name).read_text().splitlines()]
-    if steps != list(range(1, STEPS + 1)):
+    losses = "".join(path.read_text() for path in bench.run_folder.glob("incident-*.txt"))
+    saved_by_others = {int(step) for step in re.findall(r"saved step (\d+) by rank [1-9]", losses)}
+    if steps != [step for step in range(1, STEPS + 1) if step in steps or step not in saved_by_others]:
         raise Failed(f"{name} has the steps {steps}")
 
 
