@@ -34,7 +34,8 @@ std::int64_t moved_bytes() {
 
 }  // namespace
 
-LongWork::LongWork(Communicator& ranks, std::string what) : ranks_(ranks), what_(std::move(what)) {
+LongWork::LongWork(Communicator& ranks, std::string what, std::chrono::seconds may_sleep)
+    : ranks_(ranks), what_(std::move(what)), may_sleep_until_(std::chrono::steady_clock::now() + may_sleep) {
   ranks_.set_activity(what_);
   if (ranks_.watchdog() != nullptr) thread_ = std::thread([this] { say(); });
 }
@@ -56,7 +57,8 @@ void LongWork::say() {
   while (!ended_.wait_for(lock, std::chrono::duration<double>(every_seconds), [this] { return over_; })) {
     const double now = processor_seconds();
     const std::int64_t moved = moved_bytes();
-    if (now - before >= k_busy_share * every_seconds || moved != moved_before) ranks_.set_activity(what_);
+    const bool works = now - before >= k_busy_share * every_seconds || moved != moved_before;
+    if (works || std::chrono::steady_clock::now() < may_sleep_until_) ranks_.set_activity(what_);
     before = now;
     moved_before = moved;
   }

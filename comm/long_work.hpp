@@ -3,6 +3,7 @@
 
 #include "comm/communicator.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -14,7 +15,8 @@ namespace onebatch::comm {
 /// a collective stay patient. A process that is stopped, dead or waits itself says nothing.
 class LongWork {
  public:
-  LongWork(Communicator& ranks, std::string what);
+  /// `may_sleep`: for so long from now on it goes on also where it neither computes nor reads nor writes, as who waits for a lock.
+  LongWork(Communicator& ranks, std::string what, std::chrono::seconds may_sleep = std::chrono::seconds(0));
   ~LongWork();
   LongWork(const LongWork&) = delete;
   LongWork& operator=(const LongWork&) = delete;
@@ -24,6 +26,7 @@ class LongWork {
 
   Communicator& ranks_;
   std::string what_;
+  std::chrono::steady_clock::time_point may_sleep_until_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool over_ = false;

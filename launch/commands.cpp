@@ -35,6 +35,9 @@
 namespace onebatch::launch {
 namespace {
 
+// Of several runs of one name, each may be looked at for as long as its holder has to show a sign of life.
+constexpr std::chrono::seconds k_longest_wait_for_a_lock = 3 * RunLock::k_patience;
+
 namespace fs = std::filesystem;
 
 int code(ExitCode exit_code) {
@@ -144,7 +147,7 @@ class Program {
   std::optional<RunFolder> claim_run_folder() const {
     std::optional<RunFolder> folder;
     std::optional<comm::LongWork> waiting;  // another machine's lock is watched for a while
-    if (first()) waiting.emplace(world_.control(), "looking for the run's folder");
+    if (first()) waiting.emplace(world_.control(), "looking for the run's folder", k_longest_wait_for_a_lock);
     agree_on_rank_0(world_.control(), [&] { folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string())); });
     if (folder && !folder->said().empty() && !arguments_.quiet) print_out(fmt::format("{}\n", folder->said()));
     return folder;

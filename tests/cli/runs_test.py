@@ -121,6 +121,16 @@ def test_what_a_killed_start_has_left_is_no_obstacle(runs):
     assert not (runs.runs / "run" / "run.lock").exists(), "the lock goes with its run"
 
 
+# Whose holder it is cannot be read: whoever it was is given 20 seconds to show a sign of life, and the other ranks are told of the wait.
+def test_half_a_lock_is_waited_for_longer_than_ranks_wait_for_each_other(onebatch, runs):
+    runs.train(*settings("run.max_steps=2", "checkpoint.every_steps=1"))
+    (runs.runs / "run" / "result.json").unlink()
+    (runs.runs / "run" / "run.lock").write_text('{"host": "no')
+    onebatch.run(2, "train", runs.config, "--resume", *settings("comm.timeout_seconds=3"))
+    assert runs.steps("run")[-1] == 6
+    assert runs.folders() == ["run"]
+
+
 # Nothing to go on with; killed before the first checkpoint; stopped; interrupted again and again: one folder.
 def test_a_run_that_is_interrupted_again_and_again_has_one_folder(onebatch, runs):
     process = runs.begun("run", "--resume")
