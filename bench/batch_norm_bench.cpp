@@ -1,5 +1,6 @@
-// What exact BatchNorm costs on one rank: the time of a share of samples against plain accumulation (local BatchNorm) and against its floor
-// (accumulation and one more forward), interleaved, and the memory that it needs beside what stays on the device anyway.
+// What exact BatchNorm costs on one rank: the time of a share of samples against plain accumulation (local BatchNorm)
+// and against its floor (accumulation and one more forward), interleaved, and the memory that it needs beside what
+// stays on the device anyway.
 //   batch_norm_bench [ROUNDS] prints medians for ResNet-18 at 3x32x32 and 3x64x64.
 #include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
@@ -65,7 +66,8 @@ class Trainee {
     for (std::size_t begin = 0; begin < samples_.size(); begin += k_micro_batch) {
       const auto part = std::span<const std::int64_t>(samples_).subspan(begin, k_micro_batch);
       const Batch batch = data_->gather(part, at::kFloat);
-      const at::Tensor loss = replica_->loss.sum(replica_->model->forward(batch.inputs[0], {1, 0, part}), batch.targets);
+      const at::Tensor loss =
+          replica_->loss.sum(replica_->model->forward(batch.inputs[0], {1, 0, part}), batch.targets);
     }
     return watch.seconds();
   }
@@ -92,8 +94,8 @@ class Trainee {
 };
 
 void print_title(const Share& share) {
-  std::printf("ResNet-18, 3x%ldx%ld, %ld samples in micro-batches of %ld\n", static_cast<long>(share.size), static_cast<long>(share.size),
-              static_cast<long>(share.samples), static_cast<long>(k_micro_batch));
+  std::printf("ResNet-18, 3x%ldx%ld, %ld samples in micro-batches of %ld\n", static_cast<long>(share.size),
+              static_cast<long>(share.size), static_cast<long>(share.samples), static_cast<long>(k_micro_batch));
 }
 
 void compare_times(const Share& share, int rounds) {
@@ -124,7 +126,8 @@ void compare_memory(const Share& share) {
   const double in_host = exact.peak_bytes(share.accumulated());
   print_title(share);
   std::printf(
-      "  peak memory over one batch of the same share %.2f; over plain accumulation's %.2f, with what it keeps in host memory %.2f\n",
+      "  peak memory over one batch of the same share %.2f; over plain accumulation's %.2f, with what it keeps in host "
+      "memory %.2f\n",
       kept / one_batch, kept / plain_peak, in_host / plain_peak);
 }
 

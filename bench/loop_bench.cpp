@@ -1,4 +1,5 @@
-// One rank: this trainer's step against the same step written by hand in LibTorch, interleaved, on the same weights and samples.
+// One rank: this trainer's step against the same step written by hand in LibTorch, interleaved, on the same weights and
+// samples.
 //   loop_bench [STEPS] prints the median ratio of the two for an MLP and a ResNet.
 #include "comm/local_communicator.hpp"
 #include "comm/statistics.hpp"
@@ -46,7 +47,8 @@ class ByHand {
   void step(const std::vector<std::int64_t>& samples) {
     const Batch batch = data_.gather(samples, at::kFloat);
     optimizer_.zero_grad();
-    const at::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(batch.inputs[0], {1, 0, samples}), batch.targets);
+    const at::Tensor loss =
+        torch::nn::functional::cross_entropy(model_->forward(batch.inputs[0], {1, 0, samples}), batch.targets);
     loss.backward();
     optimizer_.step();
     last_loss_ = loss.item<double>();
@@ -105,8 +107,8 @@ void compare(const char* name, const std::string& kind, int steps) {
     ratios.push_back(a / b);
   }
   std::filesystem::remove(metrics);
-  std::printf("%s, %zu steps: ours %.3f ms, by hand %.3f ms (medians); median ratio %.3f\n", name, ratios.size(), comm::median(ours) * 1e3,
-              comm::median(theirs) * 1e3, comm::median(ratios));
+  std::printf("%s, %zu steps: ours %.3f ms, by hand %.3f ms (medians); median ratio %.3f\n", name, ratios.size(),
+              comm::median(ours) * 1e3, comm::median(theirs) * 1e3, comm::median(ratios));
 }
 
 }  // namespace

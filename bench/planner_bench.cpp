@@ -1,4 +1,5 @@
-// How long planning takes: 8 ranks of two kinds as in the published cluster, and many ranks whose measured tables all differ.
+// How long planning takes: 8 ranks of two kinds as in the published cluster, and many ranks whose measured tables all
+// differ.
 #include "trainer/plan/planner.hpp"
 
 #include <benchmark/benchmark.h>

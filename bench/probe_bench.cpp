@@ -1,6 +1,6 @@
-// The search for the largest micro-batch against trying sizes, over random models and budgets: the size found has run, and one that is
-// larger by 1 / 0.98 must not. Of every so many cases the true largest size is sought, and beside it what tutorials and Lightning do is
-// run.
+// The search for the largest micro-batch against trying sizes, over random models and budgets: the size found has run,
+// and one that is larger by 1 / 0.98 must not. Of every so many cases the true largest size is sought, and beside it
+// what tutorials and Lightning do is run.
 //   probe_bench [CASES [BUDGET_SCALE [STEPS_AFTER [SEED [COMPARE_EVERY]]]]]
 #include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
@@ -73,7 +73,8 @@ struct GptImpl : nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-// Every sample attends to every other of the micro-batch, as contrastive losses do: memory grows with the square of its size.
+// Every sample attends to every other of the micro-batch, as contrastive losses do: memory grows with the square of its
+// size.
 struct PairwiseImpl : nn::Module {
   PairwiseImpl(std::int64_t width, std::int64_t num_layers) : layers(register_module("layers", nn::ModuleList())) {
     for (std::int64_t i = 0; i < num_layers; ++i) layers->push_back(nn::Linear(width, width));
@@ -127,11 +128,12 @@ class Cases {
     }
     made.bfloat16 = integer(0, 1) == 1;
     if (made.bfloat16) made.forward = autocast(made.forward);
-    made.budget = static_cast<std::int64_t>(scale_ * 96.0 * 1048576.0 *
-                                            std::pow(2048.0 / 96.0, std::uniform_real_distribution<double>(0, 1)(generator_)));
+    made.budget = static_cast<std::int64_t>(
+        scale_ * 96.0 * 1048576.0 * std::pow(2048.0 / 96.0, std::uniform_real_distribution<double>(0, 1)(generator_)));
     std::int64_t parameters = 0;
     for (const auto& p : made.module->parameters()) parameters += p.numel() * 4;
-    made.budget = std::max(made.budget, 5 * parameters);  // parameters, gradients and Adam's moments, and something for samples
+    // Parameters, gradients and Adam's moments, and something for samples.
+    made.budget = std::max(made.budget, 5 * parameters);
     return made;
   }
 
@@ -152,7 +154,8 @@ class Cases {
       width = next;
     }
     layers->push_back(nn::Linear(width, outputs));
-    made = {"mlp", layers.ptr(), [layers](const at::Tensor& x) mutable { return layers->forward(x); }, {inputs}, {outputs}};
+    made = {
+        "mlp", layers.ptr(), [layers](const at::Tensor& x) mutable { return layers->forward(x); }, {inputs}, {outputs}};
   }
   void resnet(Case& made) {
     ModelConfiguration configuration;
@@ -161,18 +164,24 @@ class Cases {
     configuration.stem = ResNetStem::cifar;
     const auto module = make_resnet(configuration, 3, 10);
     const std::int64_t side = 8 * integer(1, 4);
-    made = {"resnet18", module, [module](const at::Tensor& x) { return module->forward(x, {}); }, {3, side, side}, {10}};
+    made = {
+        "resnet18", module, [module](const at::Tensor& x) { return module->forward(x, {}); }, {3, side, side}, {10}};
   }
   void gpt(Case& made) {
     const std::int64_t heads = integer(2, 4);
     const std::int64_t length = integer(16, 128);
     Gpt model(integer(100, 1000), heads * 32, integer(1, 4), heads);
-    made = {"gpt", model.ptr(), [model](const at::Tensor& x) mutable { return model->forward(x); }, {length}, {length, model->vocabulary}};
+    made = {"gpt",
+            model.ptr(),
+            [model](const at::Tensor& x) mutable { return model->forward(x); },
+            {length},
+            {length, model->vocabulary}};
   }
   void pairwise(Case& made) {
     const std::int64_t width = integer(16, 256);
     Pairwise model(width, integer(1, 4));
-    made = {"quadratic", model.ptr(), [model](const at::Tensor& x) mutable { return model->forward(x); }, {width}, {width}};
+    made = {
+        "quadratic", model.ptr(), [model](const at::Tensor& x) mutable { return model->forward(x); }, {width}, {width}};
   }
 
   std::mt19937 generator_;
@@ -189,8 +198,8 @@ struct Found {
 
 Found search(const Case& c, ComputeDevice& device, ProbeMode mode, std::int64_t most = k_most) {
   const comm::Stopwatch watch;
-  const SearchResult result =
-      search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, k_most, most, /*num_iterations=*/1, mode}, device);
+  const SearchResult result = search_batch_size(
+      {*c.module, c.forward, c.input_shape, c.output_shape, k_most, most, /*num_iterations=*/1, mode}, device);
   Found found{result.largest_micro_batch, result.trials.size(), 0, 0.0, {}};
   for (const Trial& trial : result.trials) {
     found.failures += trial.out_of_memory ? 1 : 0;
@@ -203,8 +212,8 @@ Found search(const Case& c, ComputeDevice& device, ProbeMode mode, std::int64_t 
 // Doubling that begins and ends at one size.
 bool fits(const Case& c, ComputeDevice& device, std::int64_t size) {
   try {
-    const SearchResult result =
-        search_batch_size({*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, ProbeMode::power, size}, device);
+    const SearchResult result = search_batch_size(
+        {*c.module, c.forward, c.input_shape, c.output_shape, size, size, 1, ProbeMode::power, size}, device);
     return result.largest_micro_batch == size;
   } catch (const DoesNotFitError&) {
     return false;
@@ -274,10 +283,11 @@ std::string compared(const Case& c, ComputeDevice& device, const Found& found, T
   tally.above += found.size > largest ? 1 : 0;
   tally.of_power.push_back(power.seconds / found.seconds);
   tally.of_binsearch.push_back(binsearch.seconds / found.seconds);
-  return fmt::format("true {}, ours {:.4f} of it; doubling {} in {} trials ({} out of memory), and bisection {} in {} ({})",
-                     static_cast<long>(largest), static_cast<double>(found.size) / static_cast<double>(largest),
-                     static_cast<long>(power.size), power.trials, static_cast<long>(power.failures), static_cast<long>(binsearch.size),
-                     binsearch.trials, static_cast<long>(binsearch.failures));
+  return fmt::format(
+      "true {}, ours {:.4f} of it; doubling {} in {} trials ({} out of memory), and bisection {} in {} ({})",
+      static_cast<long>(largest), static_cast<double>(found.size) / static_cast<double>(largest),
+      static_cast<long>(power.size), power.trials, static_cast<long>(power.failures), static_cast<long>(binsearch.size),
+      binsearch.trials, static_cast<long>(binsearch.failures));
 }
 
 int run(int argc, char** argv) {
@@ -300,17 +310,21 @@ int run(int argc, char** argv) {
     const std::string beside = i % compare_every == 0 ? compared(c, *device, found, tally) : "";
     const std::int64_t after = train(c, apply_margin(found.size, 1, 0.05), steps);
     tally.failures_after += after;
-    std::printf("%-10s %s %4ld MiB: %5ld found, %s, in %zu trials (%ld out of memory): %s %s; then %ld of %ld steps out of memory\n",
-                c.name.c_str(), c.bfloat16 ? "bf16" : "fp32", static_cast<long>(c.budget >> 20), static_cast<long>(found.size),
-                is_near ? "at least 0.98" : "less than 0.98", found.trials, static_cast<long>(found.failures), found.tried.c_str(),
-                beside.c_str(), static_cast<long>(after), static_cast<long>(steps));
+    std::printf(
+        "%-10s %s %4ld MiB: %5ld found, %s, in %zu trials (%ld out of memory): %s %s; then %ld of %ld steps out of "
+        "memory\n",
+        c.name.c_str(), c.bfloat16 ? "bf16" : "fp32", static_cast<long>(c.budget >> 20), static_cast<long>(found.size),
+        is_near ? "at least 0.98" : "less than 0.98", found.trials, static_cast<long>(found.failures),
+        found.tried.c_str(), beside.c_str(), static_cast<long>(after), static_cast<long>(steps));
     std::fflush(stdout);
   }
   std::printf(
-      "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %ld of %zu compared; at most 6 trials and 1 out of memory in %.1f %%; %ld out "
-      "of memory in %ld steps after each at margin 0.05\ntime of doubling over ours %.2f, of doubling and bisection %.2f (medians)\n",
-      tally.cases, part(tally.near, tally.cases), static_cast<long>(tally.above), tally.of_power.size(), part(tally.quick, tally.cases),
-      static_cast<long>(tally.failures_after), static_cast<long>(steps), comm::median(tally.of_power), comm::median(tally.of_binsearch));
+      "%zu cases: found/true >= 0.98 in %.1f %%, above 1 in %ld of %zu compared; at most 6 trials and 1 out of memory "
+      "in %.1f %%; %ld out of memory in %ld steps after each at margin 0.05\ntime of doubling over ours %.2f, of "
+      "doubling and bisection %.2f (medians)\n",
+      tally.cases, part(tally.near, tally.cases), static_cast<long>(tally.above), tally.of_power.size(),
+      part(tally.quick, tally.cases), static_cast<long>(tally.failures_after), static_cast<long>(steps),
+      comm::median(tally.of_power), comm::median(tally.of_binsearch));
   budget.set_limit_bytes(MemoryBudget::k_no_limit);
   return tally.above == 0 ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// What recomputation costs and saves on a TorchScript model: against the same micro-batch with its activations kept, interleaved.
+// What recomputation costs and saves on a TorchScript model: against the same micro-batch with its activations kept,
+// interleaved.
 //   recompute_bench MODEL.pt SAMPLES ROUNDS SHAPE... ; bench/recompute.py makes the models and calls it.
 #include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
@@ -85,7 +86,8 @@ int main(int argc, char** argv) {
     same = same && kept.replica().gradients.flat().equal(again.replica().gradients.flat());
     if (round >= 0) ratios.push_back(ours / plain);  // the first captures
   }
-  std::printf("%s: gradients %s, peak memory %.2f of %.0f MiB, time %.2f (median of %d)\n", argv[1], same ? "bit-identical" : "DIFFERENT",
-              again_peak / kept_peak, kept_peak / 1048576.0, comm::median(ratios), rounds);
+  std::printf("%s: gradients %s, peak memory %.2f of %.0f MiB, time %.2f (median of %d)\n", argv[1],
+              same ? "bit-identical" : "DIFFERENT", again_peak / kept_peak, kept_peak / 1048576.0, comm::median(ratios),
+              rounds);
   return same ? 0 : 1;
 }

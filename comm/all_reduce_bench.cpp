@@ -21,7 +21,8 @@ void in_buckets(Communicator& communicator, float* data, std::size_t count, std:
 
 class Bench {
  public:
-  Bench(World& world, std::size_t most_bytes) : world_(world), data_(reinterpret_cast<float*>(world.control().allocate(most_bytes))) {}
+  Bench(World& world, std::size_t most_bytes)
+      : world_(world), data_(reinterpret_cast<float*>(world.control().allocate(most_bytes))) {}
 
   AllReduceTiming run(std::size_t bytes) {
     const std::size_t count = bytes / sizeof(float);
@@ -70,7 +71,8 @@ class Bench {
   }
 
   World& world_;
-  float* data_;  // where the trainer keeps its gradient; the same for both, so that neither finds it colder than the other
+  // Where the trainer keeps its gradient; the same for both, so that neither finds it colder than the other.
+  float* data_;
 };
 
 }  // namespace

@@ -25,8 +25,9 @@ void ask_other_nodes(const LossCall& call, Votes& votes) {
   for (const RankPlace& place : call.places) {
     if (asked.contains(place.node)) continue;
     const auto neighbours = std::ranges::count(call.places, place.node, &RankPlace::node);
-    const auto answer = call.channel->ask(place.side_channel,
-                                          static_cast<std::size_t>(neighbours) * (RankReport::k_most_line_bytes + Vote::k_most_line_bytes));
+    const auto answer =
+        call.channel->ask(place.side_channel, static_cast<std::size_t>(neighbours) *
+                                                  (RankReport::k_most_line_bytes + Vote::k_most_line_bytes));
     if (!answer) continue;
     asked.insert(place.node);
     for (const Vote& vote : Vote::from_lines(*answer)) votes.emplace(vote.rank, vote);

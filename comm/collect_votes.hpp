@@ -8,8 +8,9 @@
 
 namespace onebatch::comm {
 
-/// What has been voted until every rank that can be expected to has, at most until `patience` is over. Where there are other nodes their
-/// questions are answered all that time. Uses no MPI and no other thread.
-[[nodiscard]] std::vector<Vote> collect_votes(const SurvivorBoard& board, const LossCall& call, std::chrono::milliseconds patience);
+/// What has been voted until every rank that can be expected to has, at most until `patience` is over. Where there are
+/// other nodes their questions are answered all that time. Uses no MPI and no other thread.
+[[nodiscard]] std::vector<Vote> collect_votes(const SurvivorBoard& board, const LossCall& call,
+                                              std::chrono::milliseconds patience);
 
 }  // namespace onebatch::comm

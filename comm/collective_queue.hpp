@@ -12,8 +12,8 @@
 
 namespace onebatch::comm {
 
-/// Runs collectives in the order in which they were posted: on a thread of its own, or, without one, at once on the caller's. MPI is then
-/// called by one thread at a time, and every rank calls the same things in the same order.
+/// Runs collectives in the order in which they were posted: on a thread of its own, or, without one, at once on the
+/// caller's. MPI is then called by one thread at a time, and every rank calls the same things in the same order.
 class CollectiveQueue {
  public:
   enum class Thread { own, callers };

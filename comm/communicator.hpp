@@ -20,8 +20,9 @@ std::size_t size_of(ScalarType type);
 
 /// A fixed group of ranks that call the same collectives in the same order.
 ///
-/// Every member function but `rank`, `size`, `backend` and `abort` is collective. Buffers belong to the caller and are host memory for the
-/// local and MPI implementations, memory of the bound GPU for NCCL. Every failure is a CommError that names rank, host, call and place.
+/// Every member function but `rank`, `size`, `backend` and `abort` is collective. Buffers belong to the caller and are
+/// host memory for the local and MPI implementations, memory of the bound GPU for NCCL. Every failure is a CommError
+/// that names rank, host, call and place.
 class Communicator {
  public:
   Communicator() = default;
@@ -36,9 +37,9 @@ class Communicator {
 
   /// In place; `count` elements. Every rank gets the same bits.
   virtual void all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op) = 0;
-  /// All-reduces that do not hold up the caller, for GPU memory: `stream` is the cudaStream_t whose work so far fills the buffer. What is
-  /// put on it after finish_on() sees the sums. On host memory these are all_reduce and nothing. start() and finish() belong to one thread;
-  /// mark_ready() to the one that fills the buffer.
+  /// All-reduces that do not hold up the caller, for GPU memory: `stream` is the cudaStream_t whose work so far fills
+  /// the buffer. What is put on it after finish_on() sees the sums. On host memory these are all_reduce and nothing.
+  /// start() and finish() belong to one thread; mark_ready() to the one that fills the buffer.
   [[nodiscard]] virtual int mark_ready(void* /*stream*/) { return 0; }
   virtual void start_all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op, int /*ready_mark*/) {
     all_reduce(buffer, count, type, op);
@@ -49,8 +50,8 @@ class Communicator {
   virtual void broadcast(void* buffer, std::size_t bytes, int root) = 0;
   virtual void barrier() = 0;
 
-  /// Host memory, zeroed and aligned to 64 bytes, that all_reduce works on best: it stays the communicator's and is valid until close(). A
-  /// later call ends what an earlier one gave. Every rank asks for the same. Collective.
+  /// Host memory, zeroed and aligned to 64 bytes, that all_reduce works on best: it stays the communicator's and is
+  /// valid until close(). A later call ends what an earlier one gave. Every rank asks for the same. Collective.
   virtual std::byte* allocate(std::size_t bytes);
 
   /// What stands guard over this rank; none: nobody does.
@@ -62,7 +63,8 @@ class Communicator {
 
   /// Releases what the group holds. Idempotent; nothing may be called after it.
   virtual void close() = 0;
-  /// Ends every rank of the group: says `reason` once with this rank and host, and makes `exit_code` this process's code.
+  /// Ends every rank of the group: says `reason` once with this rank and host, and makes `exit_code` this process's
+  /// code.
   [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 
  private:

@@ -31,10 +31,12 @@ void CrossNodeReducer::all_reduce(void* buffer, std::size_t count, ScalarType ty
 void CrossNodeReducer::all_reduce_small(std::byte* data, std::size_t count, ScalarType type, ReduceOp op) {
   const std::size_t bytes = count * size_of(type);
   received_.resize(bytes * static_cast<std::size_t>(size_));
-  check_mpi(MPI_Allgather(data, static_cast<int>(bytes), MPI_BYTE, received_.data(), static_cast<int>(bytes), MPI_BYTE, members_), rank_,
-            "MPI_Allgather");
+  check_mpi(MPI_Allgather(data, static_cast<int>(bytes), MPI_BYTE, received_.data(), static_cast<int>(bytes), MPI_BYTE,
+                          members_),
+            rank_, "MPI_Allgather");
   std::vector<const void*> inputs;
-  for (int member = 0; member < size_; ++member) inputs.push_back(received_.data() + static_cast<std::size_t>(member) * bytes);
+  for (int member = 0; member < size_; ++member)
+    inputs.push_back(received_.data() + static_cast<std::size_t>(member) * bytes);
   reduce_in_order(data, inputs, count, type, op);
 }
 
@@ -56,14 +58,15 @@ void CrossNodeReducer::all_reduce_block(std::byte* data, std::size_t count, Scal
   for (std::size_t member = 0; member < members; ++member) own_offsets_.push_back(static_cast<int>(member * own_bytes));
   received_.resize(members * own_bytes);
   sum_.resize(own_bytes);
-  check_mpi(MPI_Alltoallv(data, counts_.data(), offsets_.data(), MPI_BYTE, received_.data(), own_counts_.data(), own_offsets_.data(),
-                          MPI_BYTE, members_),
+  check_mpi(MPI_Alltoallv(data, counts_.data(), offsets_.data(), MPI_BYTE, received_.data(), own_counts_.data(),
+                          own_offsets_.data(), MPI_BYTE, members_),
             rank_, "MPI_Alltoallv");
   std::vector<const void*> inputs;
   for (std::size_t member = 0; member < members; ++member) inputs.push_back(received_.data() + member * own_bytes);
   reduce_in_order(sum_.data(), inputs, own_bytes / element, type, op);
-  check_mpi(MPI_Allgatherv(sum_.data(), counts_[own], MPI_BYTE, data, counts_.data(), offsets_.data(), MPI_BYTE, members_), rank_,
-            "MPI_Allgatherv");
+  check_mpi(
+      MPI_Allgatherv(sum_.data(), counts_[own], MPI_BYTE, data, counts_.data(), offsets_.data(), MPI_BYTE, members_),
+      rank_, "MPI_Allgatherv");
 }
 
 }  // namespace onebatch::comm

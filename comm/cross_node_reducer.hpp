@@ -1,4 +1,5 @@
-// All-reduce over MPI between nodes, with an order of its own: MPI's algorithm, and with it the sum's last bits, changes with the size.
+// All-reduce over MPI between nodes, with an order of its own: MPI's algorithm, and with it the sum's last bits,
+// changes with the size.
 #pragma once
 
 #include "comm/communicator.hpp"
@@ -9,8 +10,8 @@
 
 namespace onebatch::comm {
 
-/// Each member sums one piece, in the order of the members, and all gather the sums: 2 (m - 1) / m of the buffer leaves each member, which
-/// is the least possible. Small buffers are gathered whole, and everyone sums.
+/// Each member sums one piece, in the order of the members, and all gather the sums: 2 (m - 1) / m of the buffer leaves
+/// each member, which is the least possible. Small buffers are gathered whole, and everyone sums.
 class CrossNodeReducer {
  public:
   /// `members` stays the caller's.

@@ -40,7 +40,8 @@ std::optional<sockaddr_in> parse_address(const std::string& text) {
   const std::size_t colon = text.find(':');
   sockaddr_in target{};
   target.sin_family = AF_INET;
-  if (colon == std::string::npos || inet_pton(AF_INET, text.substr(0, colon).c_str(), &target.sin_addr) != 1) return std::nullopt;
+  if (colon == std::string::npos || inet_pton(AF_INET, text.substr(0, colon).c_str(), &target.sin_addr) != 1)
+    return std::nullopt;
   std::uint16_t port = 0;
   const char* end = text.data() + text.size();
   const auto read = std::from_chars(text.data() + colon + 1, end, port);

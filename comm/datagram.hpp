@@ -14,8 +14,8 @@ namespace onebatch::comm {
 
 enum class DatagramKind : char { question = '?', answer = '!' };
 
-/// A signature of all that follows it, a kind, a number that an answer shares with its question, and a text. Numbers are hexadecimal
-/// digits.
+/// A signature of all that follows it, a kind, a number that an answer shares with its question, and a text. Numbers
+/// are hexadecimal digits.
 struct Datagram {
   DatagramKind kind = DatagramKind::question;
   std::uint32_t number = 0;

@@ -13,8 +13,8 @@ namespace {
 
 using Gpus = std::vector<std::string>;
 
-// A GPU for each rank, none twice, for as many ranks as can be: a rank that finds its own taken asks who has it to take another (Kuhn,
-// 1955).
+// A GPU for each rank, none twice, for as many ranks as can be: a rank that finds its own taken asks who has it to take
+// another (Kuhn, 1955).
 class Assignment {
  public:
   explicit Assignment(const std::vector<Gpus>& visible) : visible_(visible) {
@@ -66,8 +66,8 @@ std::string too_many(std::size_t rank, const std::vector<Gpus>& visible) {
     gpus.insert(seen.begin(), seen.end());
   }
   return fmt::format(
-      "{} ranks on {}, which has {} visible GPU(s): two ranks would share one. Start at most {} ranks per node (mpirun -np {}), make more "
-      "GPUs "
+      "{} ranks on {}, which has {} visible GPU(s): two ranks would share one. Start at most {} ranks per node (mpirun "
+      "-np {}), make more GPUs "
       "visible (CUDA_VISIBLE_DEVICES), or write comm.allow_shared_device = true",
       ranks, host_name(), gpus.size(), gpus.size(), gpus.size());
 }
@@ -80,7 +80,9 @@ GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::st
     throw LaunchError("no CUDA GPU is visible on " + host_name() +
                       ": see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");
   std::map<std::size_t, std::string> chosen = Assignment(visible).by_rank();
-  const auto users = [&](const std::string& gpu) { return std::ranges::count(chosen, gpu, [](const auto& one) { return one.second; }); };
+  const auto users = [&](const std::string& gpu) {
+    return std::ranges::count(chosen, gpu, [](const auto& one) { return one.second; });
+  };
   for (std::size_t rank = 0; rank < visible.size(); ++rank) {
     if (chosen.contains(rank) || visible[rank].empty()) continue;
     if (!allow_shared && share_any(visible[rank], visible[own])) throw LaunchError(too_many(own, visible));

@@ -13,7 +13,7 @@ std::string host_name() {
 }
 
 CommError::CommError(int rank, std::string_view call, std::string_view text, std::source_location where)
-    : std::runtime_error(
-          fmt::format("rank {} ({}): {} failed at {}:{}: {}", rank, host_name(), call, where.file_name(), where.line(), text)) {}
+    : std::runtime_error(fmt::format("rank {} ({}): {} failed at {}:{}: {}", rank, host_name(), call, where.file_name(),
+                                     where.line(), text)) {}
 
 }  // namespace onebatch::comm

@@ -6,8 +6,8 @@
 
 namespace onebatch::comm {
 
-// In the header and without branches, since loops over them are to be vectorised. (F16C has instructions for it, but not every machine has
-// F16C; without it a compiler's _Float16 calls a function for each.)
+// In the header and without branches, since loops over them are to be vectorised. (F16C has instructions for it, but
+// not every machine has F16C; without it a compiler's _Float16 calls a function for each.)
 inline float half_to_float(std::uint16_t bits) {
   constexpr std::uint32_t k_bias = (127U - 15U) << 23;
   const std::uint32_t magnitude = (bits & 0x7fffU) << 13;
@@ -21,13 +21,15 @@ inline float half_to_float(std::uint16_t bits) {
 
 inline std::uint16_t float_to_half(float value) {
   constexpr std::uint32_t k_infinity = 0x7f800000U;
-  constexpr auto k_too_large = std::bit_cast<std::uint32_t>(65520.0F);  // halfway to the next power of two: rounds up to infinity
+  // Halfway to the next power of two: rounds up to infinity.
+  constexpr auto k_too_large = std::bit_cast<std::uint32_t>(65520.0F);
   constexpr auto k_least_normal = std::bit_cast<std::uint32_t>(0x1p-14F);
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   const std::uint32_t normal = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - ((127U - 15U) << 23)) >> 13;
   // A multiple of 2^-24, which is what lies between two floats above 0.5.
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
   const std::uint32_t finite = magnitude < k_least_normal ? subnormal : normal;
   const std::uint32_t beyond = magnitude > k_infinity ? 0x7e00U : 0x7c00U;
   return static_cast<std::uint16_t>((magnitude < k_too_large ? finite : beyond) | ((bits >> 16) & 0x8000U));

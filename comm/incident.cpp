@@ -33,7 +33,8 @@ extern "C" void onebatch_note_request(int /*number*/) {
 
 extern "C" void onebatch_note_crash(int number) {
   long none = 0;
-  if (crash_thread.compare_exchange_strong(none, this_thread())) crash_number = number;  // last: it is what is looked at
+  if (crash_thread.compare_exchange_strong(none, this_thread()))
+    crash_number = number;  // last: it is what is looked at
   const timespec pause{0, 10'000'000};
   for (int i = 0; i < k_most_waits && !told; ++i) nanosleep(&pause, nullptr);
   std::signal(number, SIG_DFL);
@@ -65,8 +66,8 @@ std::vector<PastOperation> OperationLog::read() const {
   for (std::size_t i = begun_ - std::min(begun_, k_kept); i < begun_; ++i) {
     const Entry& entry = entries_[i % k_kept];
     const bool ended = entry.ended != Clock::time_point();
-    operations.push_back(
-        {entry.sequence, entry.name, entry.bytes, seconds(now - entry.begun), seconds((ended ? entry.ended : now) - entry.begun), ended});
+    operations.push_back({entry.sequence, entry.name, entry.bytes, seconds(now - entry.begun),
+                          seconds((ended ? entry.ended : now) - entry.begun), ended});
   }
   return operations;
 }

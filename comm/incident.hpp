@@ -67,8 +67,8 @@ struct NotedSignal {
 
 /// From now on SIGQUIT is a request, noted for whoever asks next. May be called before any library has started.
 void note_requests();
-/// The same, and a thread that dies of SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT waits a moment for its crash to be told, then dies as it
-/// would have.
+/// The same, and a thread that dies of SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT waits a moment for its crash to be
+/// told, then dies as it would have.
 void note_crashes_and_requests();
 /// The request since the last call.
 [[nodiscard]] bool take_request();
@@ -77,8 +77,8 @@ void note_crashes_and_requests();
 /// Lets it go on.
 void crash_is_told();
 
-/// From now on SIGTERM, with which launchers end the ranks that are left, is noted instead of ending this process. False, and nothing is
-/// changed, where it has another meaning already (a run that saves and stops at it).
+/// From now on SIGTERM, with which launchers end the ranks that are left, is noted instead of ending this process.
+/// False, and nothing is changed, where it has another meaning already (a run that saves and stops at it).
 bool begin_to_note_the_end();
 /// It ends the process again, also the one that was noted.
 void stop_noting_the_end();

@@ -32,22 +32,27 @@ std::string text_of(in_addr address) {
 std::optional<Interface> parse_network(const std::string& text) {
   const std::size_t slash = text.find('/');
   Interface read;
-  if (slash == std::string::npos || inet_pton(AF_INET, text.substr(0, slash).c_str(), &read.address) != 1) return std::nullopt;
+  if (slash == std::string::npos || inet_pton(AF_INET, text.substr(0, slash).c_str(), &read.address) != 1)
+    return std::nullopt;
   const char* end = text.data() + text.size();
   const auto number = std::from_chars(text.data() + slash + 1, end, read.prefix_bits);
-  if (number.ec != std::errc() || number.ptr != end || read.prefix_bits < 0 || read.prefix_bits > 32) return std::nullopt;
+  if (number.ec != std::errc() || number.ptr != end || read.prefix_bits < 0 || read.prefix_bits > 32)
+    return std::nullopt;
   return read;
 }
 
 bool are_in_one_network(const Interface& own, const Interface& other, bool same_host) {
   if (own.is_loopback() || other.is_loopback()) return own.is_loopback() && other.is_loopback() && same_host;
-  return own.address.s_addr != other.address.s_addr && own.prefix_bits < 32 && is_within(other.address, own.address, own.prefix_bits);
+  return own.address.s_addr != other.address.s_addr && own.prefix_bits < 32 &&
+         is_within(other.address, own.address, own.prefix_bits);
 }
 
 std::vector<in_addr> shared_with(const HostInterfaces& own, const HostInterfaces& other) {
   std::vector<in_addr> found;
   for (const Interface& mine : own.all) {
-    const auto reaches = [&](const Interface& theirs) { return are_in_one_network(mine, theirs, own.host == other.host); };
+    const auto reaches = [&](const Interface& theirs) {
+      return are_in_one_network(mine, theirs, own.host == other.host);
+    };
     if (std::ranges::any_of(other.all, reaches)) found.push_back(mine.address);
   }
   return found;
@@ -114,7 +119,8 @@ std::vector<Interface> chosen_by(const std::string& list, const std::vector<Inte
     std::istringstream words(list);
     for (std::string word; std::getline(words, word, ',');) {
       const auto network = parse_network(word);
-      is_named = is_named || word == one.name || (network && is_within(one.address, network->address, network->prefix_bits));
+      is_named =
+          is_named || word == one.name || (network && is_within(one.address, network->address, network->prefix_bits));
     }
     if (is_named) chosen.push_back(one);
   }

@@ -32,15 +32,17 @@ struct HostInterfaces {
 /// Those of this machine that are up and have an IPv4 address.
 std::vector<Interface> interfaces_of_this_machine();
 
-/// Those that "eth0,10.1.0.0/16" (as Open MPI's btl_tcp_if_include has it) names, and the loopback. An empty text names all.
+/// Those that "eth0,10.1.0.0/16" (as Open MPI's btl_tcp_if_include has it) names, and the loopback. An empty text names
+/// all.
 std::vector<Interface> chosen_by(const std::string& list, const std::vector<Interface>& all);
 
 /// The address that the kernel would send from to get there.
 using SourceToward = std::function<std::optional<in_addr>(in_addr)>;
 std::optional<in_addr> source_toward(in_addr target);
 
-/// The addresses of this host in one network with another host; toward one that shares none, what `source` says: routers connect those. An
-/// address that both have is no way there (docker0 has the same on every host), and the loopback leads to a host of one's own name alone.
+/// The addresses of this host in one network with another host; toward one that shares none, what `source` says:
+/// routers connect those. An address that both have is no way there (docker0 has the same on every host), and the
+/// loopback leads to a host of one's own name alone.
 std::vector<std::string> addresses_that_reach(const HostInterfaces& own, const std::vector<HostInterfaces>& others,
                                               const SourceToward& source = source_toward);
 

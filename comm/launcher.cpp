@@ -29,7 +29,8 @@ constexpr Names k_open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD
                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names k_pmi = {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 // A step's own number of tasks; a batch script's processes have none and are no step.
-constexpr Names k_slurm_step = {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+constexpr Names k_slurm_step = {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                                "SLURM_STEP_TASKS_PER_NODE"};
 constexpr Names k_slurm = {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
 
 std::optional<LauncherView> read_view(const EnvironmentLookup& lookup, const Names& names) {
@@ -65,7 +66,8 @@ bool launcher_has_mpi(const EnvironmentLookup& lookup) {
 
 std::string mending_command(const LauncherView& view, int mpi_size) {
   return fmt::format(
-      "{0} says that this is one of {1} processes, but MPI sees {2}: they would train {1} separate models. Start them with\n"
+      "{0} says that this is one of {1} processes, but MPI sees {2}: they would train {1} separate models. Start them "
+      "with\n"
       "  srun --mpi=pmix -n {1} onebatch …\nor, inside the allocation,\n  mpirun -np {1} --bind-to none onebatch …\n"
       "or run alone on purpose with\n  env -u SLURM_PROCID -u PMI_RANK onebatch …",
       view.launcher, view.size, mpi_size);

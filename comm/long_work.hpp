@@ -11,11 +11,12 @@
 
 namespace onebatch::comm {
 
-/// While it lives this rank says again and again what it does, as long as the process computes, reads or writes: those that wait for it in
-/// a collective stay patient. A process that is stopped, dead or waits itself says nothing.
+/// While it lives this rank says again and again what it does, as long as the process computes, reads or writes: those
+/// that wait for it in a collective stay patient. A process that is stopped, dead or waits itself says nothing.
 class LongWork {
  public:
-  /// `may_sleep`: for so long from now on it goes on also where it neither computes nor reads nor writes, as who waits for a lock.
+  /// `may_sleep`: for so long from now on it goes on also where it neither computes nor reads nor writes, as who waits
+  /// for a lock.
   LongWork(Communicator& ranks, std::string what, std::chrono::seconds may_sleep = std::chrono::seconds(0));
   ~LongWork();
   LongWork(const LongWork&) = delete;

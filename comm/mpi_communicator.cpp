@@ -74,16 +74,19 @@ void MpiCommunicator::all_reduce(void* buffer, std::size_t count, ScalarType typ
   const Watchdog::Guard guard(watchdog_, "all_reduce", count * size_of(type));
   auto* bytes = static_cast<std::byte*>(buffer);
   for_each_piece(count, [&](std::size_t begin, int piece) {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, bytes + begin * size_of(type), piece, mpi_type(type), mpi_op(op), communicator_), rank_,
-              "MPI_Allreduce");
+    check_mpi(
+        MPI_Allreduce(MPI_IN_PLACE, bytes + begin * size_of(type), piece, mpi_type(type), mpi_op(op), communicator_),
+        rank_, "MPI_Allreduce");
   });
 }
 
 void MpiCommunicator::all_reduce_half(std::uint16_t* values, std::size_t count, ScalarType type, ReduceOp op) {
   std::vector<float> wide(count);
-  for (std::size_t i = 0; i < count; ++i) wide[i] = type == ScalarType::float16 ? half_to_float(values[i]) : bfloat16_to_float(values[i]);
+  for (std::size_t i = 0; i < count; ++i)
+    wide[i] = type == ScalarType::float16 ? half_to_float(values[i]) : bfloat16_to_float(values[i]);
   all_reduce(wide.data(), count, ScalarType::float32, op);
-  for (std::size_t i = 0; i < count; ++i) values[i] = type == ScalarType::float16 ? float_to_half(wide[i]) : float_to_bfloat16(wide[i]);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = type == ScalarType::float16 ? float_to_half(wide[i]) : float_to_bfloat16(wide[i]);
 }
 
 void MpiCommunicator::all_gather(const void* send, void* receive, std::size_t bytes_per_rank) {
@@ -96,7 +99,8 @@ void MpiCommunicator::all_gather(const void* send, void* receive, std::size_t by
   auto* received = static_cast<std::byte*>(receive);
   const auto* own = static_cast<const std::byte*>(send);
   std::copy(own, own + bytes_per_rank, received + static_cast<std::size_t>(rank_) * bytes_per_rank);
-  for (int root = 0; root < size_; ++root) broadcast(received + static_cast<std::size_t>(root) * bytes_per_rank, bytes_per_rank, root);
+  for (int root = 0; root < size_; ++root)
+    broadcast(received + static_cast<std::size_t>(root) * bytes_per_rank, bytes_per_rank, root);
 }
 
 void MpiCommunicator::broadcast(void* buffer, std::size_t bytes, int root) {

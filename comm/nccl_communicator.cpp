@@ -1,5 +1,5 @@
-// Collectives on GPU memory over NCCL: bootstrapped over the control communicator, on a stream of its own, with asynchronous errors and a
-// deadline polled.
+// Collectives on GPU memory over NCCL: bootstrapped over the control communicator, on a stream of its own, with
+// asynchronous errors and a deadline polled.
 #include "comm/error.hpp"
 #include "comm/local_communicator.hpp"
 #include "comm/stopwatch.hpp"
@@ -27,8 +27,8 @@ constexpr auto k_poll = std::chrono::microseconds(50);
 constexpr double k_meeting_seconds = 60.0;  // which the first sums may take
 constexpr std::size_t k_large_meeting_bytes = std::size_t{32} << 20;
 constexpr const char* k_hints =
-    "try NCCL_P2P_DISABLE=1, NCCL_SOCKET_IFNAME=INTERFACE of the network between the nodes, a larger /dev/shm (docker run --shm-size=1g), "
-    "or comm.backend = \"mpi\"; NCCL_DEBUG=INFO says more";
+    "try NCCL_P2P_DISABLE=1, NCCL_SOCKET_IFNAME=INTERFACE of the network between the nodes, a larger /dev/shm (docker "
+    "run --shm-size=1g), or comm.backend = \"mpi\"; NCCL_DEBUG=INFO says more";
 
 ncclDataType_t nccl_type(ScalarType type) {
   switch (type) {
@@ -90,7 +90,8 @@ class NcclCommunicator final : public Communicator {
     run("ncclAllReduce", count * size_of(type),
         [&] { return ncclAllReduce(buffer, buffer, count, nccl_type(type), nccl_op(op), communicator_, stream_); });
   }
-  // One event for each buffer under way: a mark must not move before the stream of communication has been told to wait for it.
+  // One event for each buffer under way: a mark must not move before the stream of communication has been told to wait
+  // for it.
   int mark_ready(void* stream) override {
     const std::scoped_lock lock(marks_mutex_);
     if (next_mark_ == marks_.size()) {
@@ -122,10 +123,12 @@ class NcclCommunicator final : public Communicator {
   }
 
   void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) override {
-    run("ncclAllGather", bytes_per_rank, [&] { return ncclAllGather(send, receive, bytes_per_rank, ncclUint8, communicator_, stream_); });
+    run("ncclAllGather", bytes_per_rank,
+        [&] { return ncclAllGather(send, receive, bytes_per_rank, ncclUint8, communicator_, stream_); });
   }
   void broadcast(void* buffer, std::size_t bytes, int root) override {
-    run("ncclBroadcast", bytes, [&] { return ncclBroadcast(buffer, buffer, bytes, ncclUint8, root, communicator_, stream_); });
+    run("ncclBroadcast", bytes,
+        [&] { return ncclBroadcast(buffer, buffer, bytes, ncclUint8, root, communicator_, stream_); });
   }
   void barrier() override { control_.barrier(); }
 
@@ -160,8 +163,8 @@ class NcclCommunicator final : public Communicator {
     poll("ncclCommInitRankConfig", ncclCommInitRankConfig(&communicator_, size_, id, rank_, &config));
   }
 
-  // Paths that do not work show in the first collectives, as wrong sums or none at all: here and soon, not in a step. A small sum and one
-  // that is cut into pieces take unlike paths.
+  // Paths that do not work show in the first collectives, as wrong sums or none at all: here and soon, not in a step. A
+  // small sum and one that is cut into pieces take unlike paths.
   void meet_early() {
     const double whole_deadline = std::exchange(deadline_seconds_, std::min(deadline_seconds_, k_meeting_seconds));
     void* memory = nullptr;
@@ -173,9 +176,9 @@ class NcclCommunicator final : public Communicator {
     check_cuda(cudaMemcpy(&sum, memory, sizeof(sum), cudaMemcpyDeviceToHost), "cudaMemcpy");
     check_cuda(cudaFree(memory), "cudaFree");
     if (sum != static_cast<float>(size_))
-      throw CommError(
-          rank_, "ncclAllReduce",
-          fmt::format("the GPUs do not reach each other: a sum of ones over {} ranks came out as {:f}; {}", size_, sum, k_hints));
+      throw CommError(rank_, "ncclAllReduce",
+                      fmt::format("the GPUs do not reach each other: a sum of ones over {} ranks came out as {:f}; {}",
+                                  size_, sum, k_hints));
     check_cuda(cudaMalloc(&memory, k_large_meeting_bytes), "cudaMalloc");
     check_cuda(cudaMemset(memory, 0, k_large_meeting_bytes), "cudaMemset");
     meet(memory, k_large_meeting_bytes / sizeof(float));
@@ -187,13 +190,15 @@ class NcclCommunicator final : public Communicator {
     try {
       all_reduce(memory, count, ScalarType::float32, ReduceOp::sum);
     } catch (const CommError& error) {
-      throw CommError(rank_, "ncclAllReduce",
-                      fmt::format("the GPUs do not reach each other: the first sum of {} bytes did not come about ({}); {}",
-                                  count * sizeof(float), error.what(), k_hints));
+      throw CommError(
+          rank_, "ncclAllReduce",
+          fmt::format("the GPUs do not reach each other: the first sum of {} bytes did not come about ({}); {}",
+                      count * sizeof(float), error.what(), k_hints));
     }
   }
 
-  // Starts an operation after all work that the caller has put on the default stream, and waits for it under the deadline.
+  // Starts an operation after all work that the caller has put on the default stream, and waits for it under the
+  // deadline.
   template <typename Start>
   void run(const char* call, std::size_t bytes, const Start& start) {
     const Watchdog::Guard guard(watchdog_, call, bytes);
@@ -238,12 +243,15 @@ class NcclCommunicator final : public Communicator {
       throw CommError(rank_, call, fmt::format("the other ranks did not arrive within {:f} s", deadline_seconds_));
   }
 
-  void check_nccl(ncclResult_t result, const char* call, std::source_location where = std::source_location::current()) const {
+  void check_nccl(ncclResult_t result, const char* call,
+                  std::source_location where = std::source_location::current()) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    throw CommError(rank_, call, std::string(ncclGetErrorString(result)) + " (" + ncclGetLastError(communicator_) + ")", where);
+    throw CommError(rank_, call, std::string(ncclGetErrorString(result)) + " (" + ncclGetLastError(communicator_) + ")",
+                    where);
   }
 
-  void check_cuda(cudaError_t result, const char* call, std::source_location where = std::source_location::current()) const {
+  void check_cuda(cudaError_t result, const char* call,
+                  std::source_location where = std::source_location::current()) const {
     if (result != cudaSuccess) throw CommError(rank_, call, cudaGetErrorString(result), where);
   }
 

@@ -6,7 +6,8 @@ namespace onebatch::comm {
 
 std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclOptions& /*options*/) {
   throw CommError(world.rank(), "create_nccl_communicator",
-                  "this program was built without CUDA and NCCL: build it with ./dev build --cuda, or write comm.backend = \"mpi\"");
+                  "this program was built without CUDA and NCCL: build it with ./dev build --cuda, or write "
+                  "comm.backend = \"mpi\"");
 }
 
 bool built_with_nccl() {

@@ -13,7 +13,8 @@
 namespace onebatch::comm {
 namespace {
 
-constexpr std::size_t k_small_bytes = 8192;  // up to here everyone sums everything: one meeting of the ranks instead of two
+// Up to here everyone sums everything: one meeting of the ranks instead of two.
+constexpr std::size_t k_small_bytes = 8192;
 constexpr std::size_t k_piece_alignment = 64;
 constexpr int k_spins = 2000;
 constexpr int k_yields = 200000;  // some tenth of a second
@@ -27,8 +28,8 @@ void pause_processor() {
 #endif
 }
 
-// Spins, then lets others run, then sleeps: a rank that waits for a slow one must not take its core. Not soon, since a core that was put to
-// sleep, the more so a virtual one, computes slower for a while.
+// Spins, then lets others run, then sleeps: a rank that waits for a slow one must not take its core. Not soon, since a
+// core that was put to sleep, the more so a virtual one, computes slower for a while.
 void wait_until(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   for (int i = 0; counter.load(std::memory_order_acquire) < value; ++i) {
     if (i < k_spins) {
@@ -46,8 +47,8 @@ void wait_until(const std::atomic<std::uint64_t>& counter, std::uint64_t value) 
 enum class Kind : std::uint64_t { all_reduce, all_reduce_in_place, broadcast };
 
 std::uint64_t request_of(Kind kind, std::size_t count, ScalarType type, ReduceOp op) {
-  return (static_cast<std::uint64_t>(count) << 12) | (static_cast<std::uint64_t>(kind) << 8) | (static_cast<std::uint64_t>(type) << 4) |
-         static_cast<std::uint64_t>(op);
+  return (static_cast<std::uint64_t>(count) << 12) | (static_cast<std::uint64_t>(kind) << 8) |
+         (static_cast<std::uint64_t>(type) << 4) | static_cast<std::uint64_t>(op);
 }
 
 std::string words_of(std::uint64_t request) {
@@ -56,8 +57,9 @@ std::string words_of(std::uint64_t request) {
   const bool broadcast = kind == Kind::broadcast;
   const std::size_t bytes = (request >> 12) * size_of(type);
   if (broadcast) return fmt::format("broadcast of {} bytes", bytes);
-  return fmt::format("{} of {} bytes (type {}, operation {})", kind == Kind::all_reduce ? "all_reduce" : "all_reduce in place", bytes,
-                     static_cast<int>(type), request & 0xf);
+  return fmt::format("{} of {} bytes (type {}, operation {})",
+                     kind == Kind::all_reduce ? "all_reduce" : "all_reduce in place", bytes, static_cast<int>(type),
+                     request & 0xf);
 }
 
 }  // namespace
@@ -109,8 +111,8 @@ void NodeReducer::wait_for_all(std::uint64_t stage) {
     const std::uint64_t other_offset = state(rank).offset[stage % 3].load(std::memory_order_relaxed);
     if (other == request && other_offset == offset) continue;
     throw CommError(rank_, "all_reduce",
-                    fmt::format("the ranks do not do the same: the node's rank {} is in {} at {}, this one in {} at {}", rank,
-                                words_of(other), other_offset, words_of(request), offset));
+                    fmt::format("the ranks do not do the same: the node's rank {} is in {} at {}, this one in {} at {}",
+                                rank, words_of(other), other_offset, words_of(request), offset));
   }
 }
 
@@ -120,7 +122,8 @@ void NodeReducer::all_reduce(void* buffer, std::size_t count, ScalarType type, R
   const std::size_t element = size_of(type);
   if (count * element <= std::min(k_small_bytes, chunk_bytes_)) return all_reduce_small(data, count, type, op);
   if (is_shared(data, count * element))
-    return all_reduce_shared(static_cast<std::size_t>(data - shared_[static_cast<std::size_t>(rank_)]), count, type, op);
+    return all_reduce_shared(static_cast<std::size_t>(data - shared_[static_cast<std::size_t>(rank_)]), count, type,
+                             op);
   const std::uint64_t request = request_of(Kind::all_reduce, count, type, op);
   const std::size_t chunk = chunk_bytes_ / element;
   const std::uint64_t num_stages = (count + chunk - 1) / chunk;
@@ -197,7 +200,8 @@ void NodeReducer::take(const Stage& stage) {
     const int rank = (rank_ + i) % size_;
     const Piece piece = piece_of(rank, stage.count);
     wait_until(state(rank).done, stage.number + 1);
-    std::memcpy(stage.data + piece.begin * element, slot(rank, stage.number) + piece.begin * element, piece.count * element);
+    std::memcpy(stage.data + piece.begin * element, slot(rank, stage.number) + piece.begin * element,
+                piece.count * element);
   }
 }
 

@@ -1,4 +1,5 @@
-// All-reduce and broadcast among the ranks of one node through memory that they share. Knows no MPI: ranks may as well be threads.
+// All-reduce and broadcast among the ranks of one node through memory that they share. Knows no MPI: ranks may as well
+// be threads.
 #pragma once
 
 #include "comm/communicator.hpp"
@@ -9,23 +10,25 @@
 
 namespace onebatch::comm {
 
-/// A buffer goes through the shared memory in stages of at most `chunk_bytes`. In a stage every rank lays down the pieces that others are
-/// to sum, sums the piece that is its own, always in the order of the ranks, and takes the others' sums. An element is summed by one rank,
-/// so all have the same bits, and those bits do not depend on how a buffer is cut into stages or buckets.
+/// A buffer goes through the shared memory in stages of at most `chunk_bytes`. In a stage every rank lays down the
+/// pieces that others are to sum, sums the piece that is its own, always in the order of the ranks, and takes the
+/// others' sums. An element is summed by one rank, so all have the same bits, and those bits do not depend on how a
+/// buffer is cut into stages or buckets.
 ///
 /// Each rank has three slots, used in turn. Rank r lays down stage k + 3 only after it has seen everyone lay down stage
-/// k + 2, and a rank lays down stage k + 2 only after it has taken all of stage k. So nothing is overwritten before it is read, and a rank
-/// may lay down the next stage while others still sum this one.
+/// k + 2, and a rank lays down stage k + 2 only after it has taken all of stage k. So nothing is overwritten before it
+/// is read, and a rank may lay down the next stage while others still sum this one.
 class NodeReducer {
  public:
   /// Shared memory that a node of `size` ranks needs.
   static std::size_t bytes_needed(int size, std::size_t chunk_bytes);
 
-  /// `memory` is the same on all ranks, aligned to 64 bytes, zero when the first rank is made, and outlives the reducer.
+  /// `memory` is the same on all ranks, aligned to 64 bytes, zero when the first rank is made, and outlives the
+  /// reducer.
   NodeReducer(std::byte* memory, std::size_t chunk_bytes, int rank, int size);
 
-  /// Memory of each rank, in their order, that all can read and write: `bytes` from each address. A buffer inside the own one, at the same
-  /// offset on all ranks, is summed where it lies.
+  /// Memory of each rank, in their order, that all can read and write: `bytes` from each address. A buffer inside the
+  /// own one, at the same offset on all ranks, is summed where it lies.
   void share_buffers(std::vector<std::byte*> addresses, std::size_t bytes);
 
   /// In place. Throws CommError where the ranks of the node do not all ask for the same operation. Collective.

@@ -19,7 +19,8 @@ std::string mpi_setting(const char* name) {
   int index = 0;
   int count = 0;
   MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;
-  if (MPI_T_cvar_get_index(name, &index) == MPI_SUCCESS && MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+  if (MPI_T_cvar_get_index(name, &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
     if (count >= 0 && static_cast<std::size_t>(count) < text.size()) MPI_T_cvar_read(handle, text.data());
     MPI_T_cvar_handle_free(&handle);
   }
@@ -52,7 +53,8 @@ std::vector<std::string> find_addresses(MpiCommunicator& mpi, const std::vector<
 
 Introduction introduce(MpiCommunicator& mpi, int node, std::function<std::string()> answer) {
   Introduction made{gather_places(mpi, node), nullptr};
-  if (std::ranges::all_of(made.places, [&](const RankPlace& place) { return place.node == made.places.front().node; })) return made;
+  if (std::ranges::all_of(made.places, [&](const RankPlace& place) { return place.node == made.places.front().node; }))
+    return made;
   SipKey key = SideChannel::make_key();
   mpi.broadcast(key.data(), sizeof(key), 0);
   made.channel = std::make_unique<SideChannel>(key, find_addresses(mpi, made.places), std::move(answer));

@@ -16,7 +16,8 @@ struct Introduction {
   std::unique_ptr<SideChannel> channel;  // none where there is one node
 };
 
-/// Collective. `node` is the same number on all ranks that share a status board, and on no others; `answer` is what other nodes are told.
+/// Collective. `node` is the same number on all ranks that share a status board, and on no others; `answer` is what
+/// other nodes are told.
 Introduction introduce(MpiCommunicator& mpi, int node, std::function<std::string()> answer);
 
 }  // namespace onebatch::comm

@@ -32,7 +32,8 @@ std::string first_line_of(const fs::path& file) {
 
 std::string demangled(const char* name) {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                                         &std::free);
   return status == 0 ? text.get() : name;
 }
 
@@ -74,9 +75,11 @@ std::string frame_at(pid_t process, unw_cursor_t& cursor) {
 void unwind(pid_t process, long thread, std::vector<std::string>& frames) {
   const std::unique_ptr<std::remove_pointer_t<unw_addr_space_t>, decltype(&unw_destroy_addr_space)> space(
       unw_create_addr_space(&_UPT_accessors, 0), &unw_destroy_addr_space);
-  const std::unique_ptr<void, decltype(&_UPT_destroy)> of_thread(_UPT_create(static_cast<pid_t>(thread)), &_UPT_destroy);
+  const std::unique_ptr<void, decltype(&_UPT_destroy)> of_thread(_UPT_create(static_cast<pid_t>(thread)),
+                                                                 &_UPT_destroy);
   unw_cursor_t cursor;
-  if (unw_init_remote(&cursor, space.get(), of_thread.get()) != 0) return frames.emplace_back("(its registers cannot be read)"), void();
+  if (unw_init_remote(&cursor, space.get(), of_thread.get()) != 0)
+    return frames.emplace_back("(its registers cannot be read)"), void();
   do {
     frames.push_back(frame_at(process, cursor));
   } while (static_cast<int>(frames.size()) < k_most_frames && unw_step(&cursor) > 0);
@@ -87,7 +90,8 @@ class Stopped {
  public:
   explicit Stopped(long thread) : thread_(static_cast<pid_t>(thread)) {
     if (ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr) != 0) {
-      error_ = std::string("ptrace: ") + std::strerror(errno) + (errno == EPERM ? " (a container or system that forbids it)" : "");
+      error_ = std::string("ptrace: ") + std::strerror(errno) +
+               (errno == EPERM ? " (a container or system that forbids it)" : "");
       return;
     }
     seized_ = true;
@@ -113,7 +117,8 @@ class Stopped {
 std::vector<ThreadStack> read_thread_stacks(pid_t process) {
   const fs::path folder = "/proc/" + std::to_string(process);
   std::vector<long> threads;
-  for (const auto& entry : fs::directory_iterator(folder / "task")) threads.push_back(std::stol(entry.path().filename().string()));
+  for (const auto& entry : fs::directory_iterator(folder / "task"))
+    threads.push_back(std::stol(entry.path().filename().string()));
   std::ranges::sort(threads);
   std::vector<ThreadStack> stacks;
   for (const long thread : threads) {

@@ -31,8 +31,8 @@ void add_to(T* __restrict out, const T* __restrict a, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = combine<op>(out[i], a[i]);
 }
 
-// Two float32 buffers into both of them: what a node of two ranks does with its gradient, so it has a loop of its own, for whole cache
-// lines.
+// Two float32 buffers into both of them: what a node of two ranks does with its gradient, so it has a loop of its own,
+// for whole cache lines.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
@@ -84,7 +84,8 @@ void reduce_type(void* out, std::span<const void* const> inputs, std::size_t cou
     case ScalarType::float64: return reduce<op, double>(out, inputs, count);
     case ScalarType::float16:
       return reduce_half<op>(
-          out, inputs, count, [](std::uint16_t bits) { return half_to_float(bits); }, [](float value) { return float_to_half(value); });
+          out, inputs, count, [](std::uint16_t bits) { return half_to_float(bits); },
+          [](float value) { return float_to_half(value); });
     case ScalarType::bfloat16:
       return reduce_half<op>(
           out, inputs, count, [](std::uint16_t bits) { return bfloat16_to_float(bits); },
@@ -110,9 +111,11 @@ void reduce_in_place(std::span<void* const> buffers, std::size_t count, ScalarTy
   std::vector<const void*> inputs(buffers.size());
   for (std::size_t begin = 0; begin < count; begin += k_block) {
     const std::size_t length = std::min(k_block, count - begin);
-    for (std::size_t i = 0; i < buffers.size(); ++i) inputs[i] = static_cast<const std::byte*>(buffers[i]) + begin * element;
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      inputs[i] = static_cast<const std::byte*>(buffers[i]) + begin * element;
     reduce_in_order(sum.data(), inputs, length, type, op);
-    for (void* buffer : buffers) std::memcpy(static_cast<std::byte*>(buffer) + begin * element, sum.data(), length * element);
+    for (void* buffer : buffers)
+      std::memcpy(static_cast<std::byte*>(buffer) + begin * element, sum.data(), length * element);
   }
 }
 

@@ -11,13 +11,14 @@ constexpr std::size_t k_largest_chunk = std::size_t{1} << 19;
 constexpr std::size_t k_smallest_chunk = std::size_t{1} << 16;
 
 std::string no_room(std::size_t needed) {
-  return fmt::format("{} on some node has no room for {} KiB (on this one: {} KiB; in a container: --shm-size 1g)", shared_memory_folder(),
-                     needed >> 10, free_shared_memory_bytes() >> 10);
+  return fmt::format("{} on some node has no room for {} KiB (on this one: {} KiB; in a container: --shm-size 1g)",
+                     shared_memory_folder(), needed >> 10, free_shared_memory_bytes() >> 10);
 }
 
 }  // namespace
 
-SharedMemoryCommunicator::SharedMemoryCommunicator(std::unique_ptr<MpiCommunicator> world, MPI_Comm node, Watchdog& watchdog)
+SharedMemoryCommunicator::SharedMemoryCommunicator(std::unique_ptr<MpiCommunicator> world, MPI_Comm node,
+                                                   Watchdog& watchdog)
     : world_(std::move(world)), watchdog_(watchdog), node_ranks_(node) {
   const Watchdog::Guard guard(watchdog_, "setting up shared memory", 0);
   MPI_Comm_rank(node, &node_rank_);

@@ -10,12 +10,12 @@
 
 namespace onebatch::comm {
 
-/// All-reduce goes node, across nodes, node; gathers and broadcasts are MPI's. The bits of a sum depend on the ranks and their nodes, and
-/// on nothing else: not on the size of the buffer, nor on how it is cut into buckets.
+/// All-reduce goes node, across nodes, node; gathers and broadcasts are MPI's. The bits of a sum depend on the ranks
+/// and their nodes, and on nothing else: not on the size of the buffer, nor on how it is cut into buckets.
 class SharedMemoryCommunicator final : public Communicator {
  public:
-  /// Collective over the world's ranks. `node` holds this node's ranks and stays the caller's. Where any node has not enough room for its
-  /// window, every rank is a node of its own.
+  /// Collective over the world's ranks. `node` holds this node's ranks and stays the caller's. Where any node has not
+  /// enough room for its window, every rank is a node of its own.
   SharedMemoryCommunicator(std::unique_ptr<MpiCommunicator> world, MPI_Comm node, Watchdog& watchdog);
   ~SharedMemoryCommunicator() override = default;  // does not communicate: close() frees
 
@@ -26,7 +26,8 @@ class SharedMemoryCommunicator final : public Communicator {
   void all_gather(const void* send, void* receive, std::size_t bytes_per_rank) override;
   void broadcast(void* buffer, std::size_t bytes, int root) override;
   void barrier() override;
-  /// In a window of the node where there is room for all ranks' buffers, else ordinary memory, and why_not_in_place() says so.
+  /// In a window of the node where there is room for all ranks' buffers, else ordinary memory, and why_not_in_place()
+  /// says so.
   std::byte* allocate(std::size_t bytes) override;
   [[nodiscard]] Watchdog* watchdog() override { return &watchdog_; }
   void close() override;

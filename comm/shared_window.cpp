@@ -21,7 +21,8 @@ std::unique_ptr<SharedWindow> SharedWindow::create(MPI_Comm node, std::size_t by
   void* own = nullptr;
   // All of it belongs to the first rank; the others ask where it begins.
   const auto mine = static_cast<MPI_Aint>(rank == 0 ? bytes + k_page_bytes : 0);
-  check_mpi(MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, node, static_cast<void*>(&own), &window), rank, "MPI_Win_allocate_shared");
+  check_mpi(MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, node, static_cast<void*>(&own), &window), rank,
+            "MPI_Win_allocate_shared");
   MPI_Aint size = 0;
   int unit = 0;
   void* first = nullptr;
@@ -29,8 +30,8 @@ std::unique_ptr<SharedWindow> SharedWindow::create(MPI_Comm node, std::size_t by
   // MPI keeps words of its own in front. Within a page all ranks see the same address, so all align alike.
   std::size_t room = bytes + k_page_bytes;
   std::align(k_page_bytes, bytes, first, room);
-  // Touched at once, since what is promised by a file system that fills up later ends in SIGBUS; each rank its own part, for its memory
-  // node.
+  // Touched at once, since what is promised by a file system that fills up later ends in SIGBUS; each rank its own
+  // part, for its memory node.
   int ranks = 1;
   MPI_Comm_size(node, &ranks);
   const std::size_t each = bytes / static_cast<std::size_t>(ranks);

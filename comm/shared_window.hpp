@@ -14,8 +14,9 @@ constexpr std::size_t k_page_bytes = 4096;
 /// Owns a window of MPI_Win_allocate_shared.
 class SharedWindow {
  public:
-  /// Zeroed memory, the same on all ranks of `node`, aligned to a page. Collective over `node`; every rank must ask for the same. The room
-  /// in /dev/shm must have been asked for and agreed before: an allocation that fails on one rank hangs the others.
+  /// Zeroed memory, the same on all ranks of `node`, aligned to a page. Collective over `node`; every rank must ask for
+  /// the same. The room in /dev/shm must have been asked for and agreed before: an allocation that fails on one rank
+  /// hangs the others.
   static std::unique_ptr<SharedWindow> create(MPI_Comm node, std::size_t bytes);
   ~SharedWindow() = default;  // does not communicate: close() frees
   SharedWindow(const SharedWindow&) = delete;

@@ -20,8 +20,9 @@ struct Names {
   const char* job;
   const char* rank;
 };
-constexpr Names k_names[] = {
-    {"PMIX_NAMESPACE", "PMIX_RANK"}, {"OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_RANK"}, {"SLURM_STEP_ID", "SLURM_PROCID"}};
+constexpr Names k_names[] = {{"PMIX_NAMESPACE", "PMIX_RANK"},
+                             {"OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_RANK"},
+                             {"SLURM_STEP_ID", "SLURM_PROCID"}};
 
 std::optional<std::string> variable(std::string_view environment, std::string_view name) {
   while (!environment.empty()) {
@@ -73,8 +74,8 @@ std::vector<StatusBoard::Process> stopped_siblings() {
 std::string to_text(const std::vector<StatusBoard::Process>& stopped) {
   std::string text;
   for (const StatusBoard::Process& process : stopped)
-    text += fmt::format("\n  rank {} (process {}): its process is stopped", process.rank < 0 ? "?" : std::to_string(process.rank),
-                        process.number);
+    text += fmt::format("\n  rank {} (process {}): its process is stopped",
+                        process.rank < 0 ? "?" : std::to_string(process.rank), process.number);
   return text;
 }
 

@@ -1,5 +1,5 @@
-// What the operating system knows of the other processes that the launcher started on this node: all there is to ask before ranks have met
-// and after they have parted.
+// What the operating system knows of the other processes that the launcher started on this node: all there is to ask
+// before ranks have met and after they have parted.
 #pragma once
 
 #include "comm/status_board.hpp"

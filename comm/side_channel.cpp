@@ -32,7 +32,8 @@ SipKey SideChannel::make_key() {
   return random_bits<SipKey>();
 }
 
-SideChannel::SideChannel(const SipKey& key, const std::vector<std::string>& addresses, std::function<std::string()> answer)
+SideChannel::SideChannel(const SipKey& key, const std::vector<std::string>& addresses,
+                         std::function<std::string()> answer)
     : key_(key), answer_(std::move(answer)), asked_(random_bits<std::uint32_t>()) {
   if (key_ == SipKey{}) return;  // without a secret nobody is listened to, and reports say that nobody answered
   for (const std::string& address : addresses) listen_on(address);
@@ -104,8 +105,8 @@ std::optional<std::string> SideChannel::ask(const std::string& address, std::siz
     const auto target = parse_address(word);
     if (!target) continue;
     for (const Socket& one : sockets_)
-      [[maybe_unused]] const auto sent =
-          ::sendto(one.descriptor, question.data(), question.size(), 0, reinterpret_cast<const sockaddr*>(&*target), sizeof(*target));
+      [[maybe_unused]] const auto sent = ::sendto(one.descriptor, question.data(), question.size(), 0,
+                                                  reinterpret_cast<const sockaddr*>(&*target), sizeof(*target));
   }
   const auto until = std::chrono::steady_clock::now() + k_patience;
   while (std::chrono::steady_clock::now() < until) {

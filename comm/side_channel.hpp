@@ -1,4 +1,5 @@
-// A way to ask another node's ranks what they are doing that does not go through MPI: UDP, answered by each process's watchdog.
+// A way to ask another node's ranks what they are doing that does not go through MPI: UDP, answered by each process's
+// watchdog.
 #pragma once
 
 #include "comm/siphash.hpp"
@@ -12,9 +13,10 @@
 
 namespace onebatch::comm {
 
-/// Owns the sockets, one for each address that it is given: it listens nowhere else. Questions and answers are one datagram each; a lost
-/// one is asked for again. A datagram that is not signed with the run's key is dropped; the key itself is never sent. An answer is never
-/// longer than its question, so that nobody can use this process to flood another.
+/// Owns the sockets, one for each address that it is given: it listens nowhere else. Questions and answers are one
+/// datagram each; a lost one is asked for again. A datagram that is not signed with the run's key is dropped; the key
+/// itself is never sent. An answer is never longer than its question, so that nobody can use this process to flood
+/// another.
 class SideChannel {
  public:
   /// `answer` makes what is told to whoever asks. `key` is the run's, from make_key() of one rank.
@@ -31,7 +33,8 @@ class SideChannel {
 
   /// Answers what has come in, waiting up to `wait` for something to come.
   void serve(std::chrono::milliseconds wait);
-  /// What the process at `address` answers within a moment, at most so many bytes, or nothing. Goes on answering others meanwhile.
+  /// What the process at `address` answers within a moment, at most so many bytes, or nothing. Goes on answering others
+  /// meanwhile.
   [[nodiscard]] std::optional<std::string> ask(const std::string& address, std::size_t most_bytes);
 
  private:
@@ -47,7 +50,8 @@ class SideChannel {
   std::vector<Socket> sockets_;
   SipKey key_;
   std::function<std::string()> answer_;
-  std::uint32_t asked_;  // the number of the last question: what comes late answers an earlier one, what is sent again another rank's
+  std::uint32_t asked_;  // the number of the last question: what comes late answers an earlier one, what is sent again
+                         // another rank's
 };
 
 }  // namespace onebatch::comm

@@ -37,7 +37,8 @@ struct State {
 }  // namespace
 
 std::uint64_t siphash(const SipKey& key, std::string_view bytes) {
-  State state{{key[0] ^ 0x736f6d6570736575U, key[1] ^ 0x646f72616e646f6dU, key[0] ^ 0x6c7967656e657261U, key[1] ^ 0x7465646279746573U}};
+  State state{{key[0] ^ 0x736f6d6570736575U, key[1] ^ 0x646f72616e646f6dU, key[0] ^ 0x6c7967656e657261U,
+               key[1] ^ 0x7465646279746573U}};
   const std::uint64_t length = bytes.size();
   for (; bytes.size() >= k_word; bytes.remove_prefix(k_word)) {
     std::uint64_t word = 0;

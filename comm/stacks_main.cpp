@@ -1,4 +1,5 @@
-// onebatch-stacks PID: where the threads of a process are. A program of its own: the one that is stuck or dying cannot read itself.
+// onebatch-stacks PID: where the threads of a process are. A program of its own: the one that is stuck or dying cannot
+// read itself.
 #include "comm/thread_stacks.hpp"
 
 #include <cstdio>
@@ -12,7 +13,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::fputs(onebatch::comm::to_text(onebatch::comm::read_thread_stacks(static_cast<pid_t>(process))).c_str(), stdout);
+    std::fputs(onebatch::comm::to_text(onebatch::comm::read_thread_stacks(static_cast<pid_t>(process))).c_str(),
+               stdout);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "onebatch-stacks: %s\n", error.what());
     return 1;

@@ -28,8 +28,8 @@ std::string printable(std::string text) {
 
 std::string RankReport::to_line() const {
   std::ostringstream out;
-  out << rank << '\t' << sequence << '\t' << (inside ? 1 : 0) << '\t' << bytes << '\t' << operation_seconds << '\t' << activity_seconds
-      << '\t' << process << '\t' << printable(operation) << '\t' << printable(activity) << '\n';
+  out << rank << '\t' << sequence << '\t' << (inside ? 1 : 0) << '\t' << bytes << '\t' << operation_seconds << '\t'
+      << activity_seconds << '\t' << process << '\t' << printable(operation) << '\t' << printable(activity) << '\n';
   return out.str();
 }
 
@@ -40,8 +40,8 @@ std::vector<RankReport> RankReport::from_lines(std::string_view lines) {
     std::istringstream fields(line);
     RankReport report;
     int inside = 0;
-    if (!(fields >> report.rank >> report.sequence >> inside >> report.bytes >> report.operation_seconds >> report.activity_seconds >>
-          report.process))
+    if (!(fields >> report.rank >> report.sequence >> inside >> report.bytes >> report.operation_seconds >>
+          report.activity_seconds >> report.process))
       continue;
     report.inside = inside != 0;
     fields.ignore(1);
@@ -152,7 +152,8 @@ std::vector<StatusBoard::Process> StatusBoard::stopped() const {
 
 // The monotonic clock is the same for all processes of a node.
 std::int64_t StatusBoard::now_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace onebatch::comm

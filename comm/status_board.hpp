@@ -23,7 +23,8 @@ struct RankReport {
   double activity_seconds = 0.0;
   std::string process;  // "running", "stopped", "gone", as the operating system says
 
-  /// One line of at most so many bytes, for the side channel; what is no report's line makes none. Control characters become '?'.
+  /// One line of at most so many bytes, for the side channel; what is no report's line makes none. Control characters
+  /// become '?'.
   static constexpr std::size_t k_most_line_bytes = 320;
   [[nodiscard]] std::string to_line() const;
   static std::vector<RankReport> from_lines(std::string_view lines);
@@ -32,7 +33,8 @@ struct RankReport {
 class StatusBoard {
  public:
   static std::size_t bytes_needed(int size);
-  /// `memory` is zero when the first rank is made, and outlives the board. `ranks` are the world ranks on this node, `own` is an index.
+  /// `memory` is zero when the first rank is made, and outlives the board. `ranks` are the world ranks on this node,
+  /// `own` is an index.
   StatusBoard(std::byte* memory, std::vector<int> ranks, int own);
 
   void enter(const char* operation, std::size_t bytes);

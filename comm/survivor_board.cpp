@@ -84,7 +84,8 @@ std::vector<Vote> SurvivorBoard::votes() const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const RankState& from = state(i);
     if (from.state.load() != voted) continue;
-    votes.push_back({ranks_[i], from.step.load(), {from.digest[0].load(), from.digest[1].load()}, from.can_write.load() != 0});
+    votes.push_back(
+        {ranks_[i], from.step.load(), {from.digest[0].load(), from.digest[1].load()}, from.can_write.load() != 0});
   }
   return votes;
 }

@@ -1,5 +1,5 @@
-// What must outlive a rank, in memory that the ranks of a node share: what each alone has (local BatchNorm's running statistics, random
-// generators), and the vote of those that are left.
+// What must outlive a rank, in memory that the ranks of a node share: what each alone has (local BatchNorm's running
+// statistics, random generators), and the vote of those that are left.
 #pragma once
 
 #include "comm/survivor_vote.hpp"
@@ -10,13 +10,14 @@
 
 namespace onebatch::comm {
 
-/// Each rank keeps its own of three steps. It writes that of step s before it enters the last sum of s, so whoever has finished s finds
-/// everybody's; it comes to s + 2 only after all have finished s, so what a rank that is a step behind needs is still there.
+/// Each rank keeps its own of three steps. It writes that of step s before it enters the last sum of s, so whoever has
+/// finished s finds everybody's; it comes to s + 2 only after all have finished s, so what a rank that is a step behind
+/// needs is still there.
 class SurvivorBoard {
  public:
   static std::size_t bytes_needed(int ranks, std::size_t own_bytes);
-  /// `memory` is zero when the first rank is made, aligned to 64 bytes, and outlives the board. `ranks` are the world ranks on this node,
-  /// `own` is an index.
+  /// `memory` is zero when the first rank is made, aligned to 64 bytes, and outlives the board. `ranks` are the world
+  /// ranks on this node, `own` is an index.
   SurvivorBoard(std::byte* memory, std::vector<int> ranks, int own, std::size_t own_bytes);
 
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }

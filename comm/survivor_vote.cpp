@@ -26,15 +26,18 @@ Decision decide_among(const std::vector<Vote>& finished, Replicas replicas) {
   const std::string step = "step " + std::to_string(decision.step);
   const auto writer = std::ranges::find_if(finished, &Vote::can_write);
   decision.speaker = writer == finished.end() ? finished.front().rank : writer->rank;
-  const bool same = std::ranges::all_of(finished, [&](const Vote& vote) { return vote.digest == finished.front().digest; });
+  const bool same =
+      std::ranges::all_of(finished, [&](const Vote& vote) { return vote.digest == finished.front().digest; });
   if (!same)
     decision.why_not = "the states of rank " + ranks_text(decision.agreeing) + " after " + step + " differ";
   else if (writer == finished.end())
-    decision.why_not = "rank " + ranks_text(decision.agreeing) + ", which finished " + step + ", cannot see the run's folder";
-  else if (finished.size() == 1 && finished.front().rank != 0 && replicas == Replicas::never_compared)
     decision.why_not =
-        fmt::format("rank {} alone finished {}, and nothing has compared its weights with rank 0's (comm.check_replicas_every_steps)",
-                    finished.front().rank, step);
+        "rank " + ranks_text(decision.agreeing) + ", which finished " + step + ", cannot see the run's folder";
+  else if (finished.size() == 1 && finished.front().rank != 0 && replicas == Replicas::never_compared)
+    decision.why_not = fmt::format(
+        "rank {} alone finished {}, and nothing has compared its weights with rank 0's "
+        "(comm.check_replicas_every_steps)",
+        finished.front().rank, step);
   return decision;
 }
 
@@ -53,7 +56,9 @@ std::vector<Vote> Vote::from_lines(std::string_view lines) {
     std::string digits;
     Vote vote;
     int can_write = 0;
-    if (!(fields >> word >> vote.rank >> vote.step >> digits >> can_write) || word != "vote" || digits.size() != k_digest_digits) continue;
+    if (!(fields >> word >> vote.rank >> vote.step >> digits >> can_write) || word != "vote" ||
+        digits.size() != k_digest_digits)
+      continue;
     const auto high = hexadecimal(std::string_view(digits).substr(0, k_digest_digits / 2));
     const auto low = hexadecimal(std::string_view(digits).substr(k_digest_digits / 2));
     if (!high || !low || vote.rank < 0 || vote.step < k_not_whole) continue;

@@ -26,7 +26,8 @@ struct Vote {
   static std::vector<Vote> from_lines(std::string_view lines);
 };
 
-/// What a lone survivor's state rests on: rank 0's is the run's by definition, another's only where replicas are compared.
+/// What a lone survivor's state rests on: rank 0's is the run's by definition, another's only where replicas are
+/// compared.
 enum class Replicas { compared, never_compared };
 
 struct Decision {
@@ -36,9 +37,9 @@ struct Decision {
   std::string why_not;
 };
 
-/// The newest step that a voter has finished: all who have must have the same state, and the lowest that sees the folder writes. A rank
-/// that is a step behind proves nothing against it: a step ends only where every rank has taken part in its sums. None where nobody has
-/// voted.
+/// The newest step that a voter has finished: all who have must have the same state, and the lowest that sees the
+/// folder writes. A rank that is a step behind proves nothing against it: a step ends only where every rank has taken
+/// part in its sums. None where nobody has voted.
 [[nodiscard]] std::optional<Decision> decide(std::vector<Vote> votes, Replicas replicas);
 
 /// "0, 2 and 3".

@@ -67,7 +67,9 @@ std::vector<ThreadStack> parse_thread_stacks(std::string_view text) {
     if (line.starts_with(k_thread)) {
       const std::string rest(line.substr(k_thread.size()));
       const std::size_t name = rest.find(" (");
-      stacks.push_back({std::atol(rest.c_str()), name == std::string::npos ? "" : rest.substr(name + 2, rest.size() - name - 3), {}});
+      stacks.push_back({std::atol(rest.c_str()),
+                        name == std::string::npos ? "" : rest.substr(name + 2, rest.size() - name - 3),
+                        {}});
     } else if (line.starts_with(k_frame) && !stacks.empty()) {
       stacks.back().frames.emplace_back(line.substr(k_frame.size()));
     }
@@ -76,7 +78,8 @@ std::vector<ThreadStack> parse_thread_stacks(std::string_view text) {
 }
 
 std::vector<ThreadStack> ask_for_thread_stacks(pid_t process, double seconds) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return without(std::strerror(errno));
   posix_spawn_file_actions_t actions;

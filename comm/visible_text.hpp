@@ -1,5 +1,5 @@
-// Text from outside (keys, names, files, other hosts), made fit for a terminal or a picture: no name can move the cursor or hide what
-// stands beside it. Used by every storey, so a header alone.
+// Text from outside (keys, names, files, other hosts), made fit for a terminal or a picture: no name can move the
+// cursor or hide what stands beside it. Used by every storey, so a header alone.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace onebatch::comm {
 
-/// How many bytes the printable character takes that `text` begins with: 0 where it begins with a control character (C0, DEL, C1), with
-/// what is no UTF-8, or with what XML forbids. `text` is not empty.
+/// How many bytes the printable character takes that `text` begins with: 0 where it begins with a control character
+/// (C0, DEL, C1), with what is no UTF-8, or with what XML forbids. `text` is not empty.
 inline std::size_t printable_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const std::uint32_t first = byte(0);

@@ -20,8 +20,9 @@ constexpr auto k_poll = std::chrono::milliseconds(50);
 constexpr auto k_turn = std::chrono::milliseconds(1);
 constexpr auto k_time_to_tell = std::chrono::milliseconds(2500);
 constexpr auto k_time_to_ask = std::chrono::seconds(2);
-constexpr double k_fresh_seconds = 1.5;        // an operation is looked at several times before it is that old
-constexpr double k_slow_start_seconds = 60.0;  // libraries load slowly on a busy machine, and nobody is known to be stuck
+constexpr double k_fresh_seconds = 1.5;  // an operation is looked at several times before it is that old
+// Libraries load slowly on a busy machine, and nobody is known to be stuck.
+constexpr double k_slow_start_seconds = 60.0;
 constexpr double k_seconds_for_stacks = 2.0;
 constexpr auto k_head_start = std::chrono::milliseconds(150);
 constexpr int k_most_waited_for = 10;
@@ -32,8 +33,9 @@ std::string describe(const RankReport& report, const RankPlace& place, std::uint
   std::string text = fmt::format("rank {} ({}): ", report.rank, place.host);
   if (report.process != "running") text += fmt::format("its process is {}; ", report.process);
   if (report.inside)
-    return text + fmt::format("{}{} (number {}) since {:.1f} s", report.sequence < sequence ? "in an earlier operation, " : "in ",
-                              report.operation, report.sequence, report.operation_seconds);
+    return text + fmt::format("{}{} (number {}) since {:.1f} s",
+                              report.sequence < sequence ? "in an earlier operation, " : "in ", report.operation,
+                              report.sequence, report.operation_seconds);
   if (report.activity.empty()) return text + "has said nothing of what it does";
   return text + fmt::format("last seen in: {}, since {:.1f} s", report.activity, report.activity_seconds);
 }
@@ -41,7 +43,8 @@ std::string describe(const RankReport& report, const RankPlace& place, std::uint
 // Where nobody has asked to write incidents down: until the ranks have met.
 void say_in_short(const Incident& incident) {
   std::string text = incident.reason;
-  if (!incident.operations.empty() && !incident.operations.back().ended) text += ", in " + incident.operations.back().name;
+  if (!incident.operations.empty() && !incident.operations.back().ended)
+    text += ", in " + incident.operations.back().name;
   for (const Incident::Process& process : incident.processes)
     text += fmt::format("\nthreads of rank {}\n{}", process.rank, to_text(process.threads));
   say_failure(incident.rank, text);
@@ -49,11 +52,13 @@ void say_in_short(const Incident& incident) {
 
 }  // namespace
 
-std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places, std::uint64_t sequence) {
+std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places,
+                         std::uint64_t sequence) {
   std::string entered;
   std::string missing;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    const auto found = std::find_if(reports.begin(), reports.end(), [&](const RankReport& r) { return r.rank == static_cast<int>(rank); });
+    const auto found = std::find_if(reports.begin(), reports.end(),
+                                    [&](const RankReport& r) { return r.rank == static_cast<int>(rank); });
     if (found == reports.end()) {
       missing += fmt::format("\n  rank {} ({}): no answer from its host", rank, places[rank].host);
     } else if (found->sequence >= sequence && found->process == "running") {
@@ -66,7 +71,8 @@ std::string missing_text(const std::vector<RankReport>& reports, const std::vect
   return fmt::format("entered by rank {}; missing:{}", entered, missing);
 }
 
-double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks, std::uint64_t sequence, double timeout_seconds) {
+double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks, std::uint64_t sequence,
+                           double timeout_seconds) {
   if (reports.size() < num_ranks) return 0.0;
   double patience = 0.0;
   for (const RankReport& report : reports) {
@@ -176,7 +182,8 @@ void Watchdog::check_signals() {
   if (crash.number == 0 || crash_told_) return;
   crash_told_ = true;
   const char* name = sigabbrev_np(crash.number);
-  tell(Incident::Kind::crash, fmt::format("thread {} dies of SIG{}", crash.thread, name == nullptr ? "?" : name), board().read());
+  tell(Incident::Kind::crash, fmt::format("thread {} dies of SIG{}", crash.thread, name == nullptr ? "?" : name),
+       board().read());
   crash_is_told();
 }
 
@@ -185,7 +192,8 @@ void Watchdog::check_progress() {
   const std::int64_t said = board().own_entered_nanoseconds() != 0 ? 0 : board().own_progress_nanoseconds();
   const double seconds = still_.update(said, StatusBoard::now_nanoseconds());
   if (seconds < timeout_seconds_) return;
-  end(fmt::format("has got no further for {:.1f} s, more than comm.timeout_seconds, in: {}", seconds, board().own_activity()),
+  end(fmt::format("has got no further for {:.1f} s, more than comm.timeout_seconds, in: {}", seconds,
+                  board().own_activity()),
       board().read(), Questions::may_come);
 }
 
@@ -198,19 +206,22 @@ void Watchdog::check() {
   const double timeout = timeout_seconds_;
   if (seconds < std::max(timeout, patient_until_)) return;
   const auto reports = read_all_nodes();
-  const double patience = places_.empty() ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
-                                          : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
+  const double patience = places_.empty()
+                              ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
+                              : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
   if (patience <= 0.0) {
     const auto node_of = [&](int rank) { return places_.at(static_cast<std::size_t>(rank)).node; };
-    const bool others_live =
-        !places_.empty() && std::ranges::any_of(reports, [&](const RankReport& report) { return node_of(report.rank) != node_of(rank_); });
-    end(fmt::format("waited {:.1f} s, more than comm.timeout_seconds, in {}", seconds, describe_missing(reports)), reports,
-        others_live ? Questions::may_come : Questions::none);
+    const bool others_live = !places_.empty() && std::ranges::any_of(reports, [&](const RankReport& report) {
+      return node_of(report.rank) != node_of(rank_);
+    });
+    end(fmt::format("waited {:.1f} s, more than comm.timeout_seconds, in {}", seconds, describe_missing(reports)),
+        reports, others_live ? Questions::may_come : Questions::none);
   }
   patient_until_ = seconds + std::min(patience, std::max(1.0, timeout / 10.0));  // it may stop meanwhile
 }
 
-// One rank of a node tells; the others give it time to, and go on answering while there is anyone to ask, then end with the same code.
+// One rank of a node tells; the others give it time to, and go on answering while there is anyone to ask, then end with
+// the same code.
 void Watchdog::end(const std::string& what, const std::vector<RankReport>& reports, Questions questions) {
   const auto until = std::chrono::steady_clock::now() + k_time_to_tell;
   // Without a board in common the first rank that still lives is told from the others by its number.
@@ -221,8 +232,8 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   if (first) stopped = places_.empty() ? stopped_siblings() : board().stopped();
   tell_of_loss(Loss::timeout);
   tell(Incident::Kind::timeout, what, reports, stopped);
-  const auto latest =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
+  const auto latest = std::chrono::steady_clock::now() +
+                      std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
   const auto is_busy = [&] { return is_busy_ && std::chrono::steady_clock::now() < latest && is_busy_(); };
   const auto is_saving = [&] { return loss_.answering && loss_.answering(); };
   while (std::chrono::steady_clock::now() < until || is_busy()) {
@@ -242,7 +253,8 @@ void Watchdog::tell(Incident::Kind kind, const std::string& reason, const std::v
   Incident incident{kind, reason, rank_, host_name(), reports, log_.read(), {}};
   incident.processes.push_back({rank_, ask_for_thread_stacks(getpid(), k_seconds_for_stacks)});
   for (const StatusBoard::Process& process : stopped)
-    incident.processes.push_back({process.rank, ask_for_thread_stacks(static_cast<pid_t>(process.number), k_seconds_for_stacks)});
+    incident.processes.push_back(
+        {process.rank, ask_for_thread_stacks(static_cast<pid_t>(process.number), k_seconds_for_stacks)});
   try {
     if (tell_) {
       tell_(incident);
@@ -258,7 +270,8 @@ std::string Watchdog::describe_missing(const std::vector<RankReport>& reports) c
   const std::uint64_t sequence = board().own_sequence();
   std::string what;
   for (const RankReport& report : reports)
-    if (report.rank == rank_) what = fmt::format("{} (operation {}, {} bytes), ", report.operation, sequence, report.bytes);
+    if (report.rank == rank_)
+      what = fmt::format("{} (operation {}, {} bytes), ", report.operation, sequence, report.bytes);
   if (!places_.empty()) return what + missing_text(reports, places_, sequence);
   const std::string stopped = to_text(stopped_siblings());
   return what + (stopped.empty() ? "not all ranks have come to it; those of this node run" : "missing:" + stopped);
@@ -273,8 +286,10 @@ std::vector<RankReport> Watchdog::read_all_nodes() {
   for (std::size_t i = 0; std::chrono::steady_clock::now() < until && i < 3 * places_.size(); ++i) {
     const RankPlace& place = places_[i % places_.size()];
     if (std::find(asked.begin(), asked.end(), place.node) != asked.end()) continue;
-    const auto neighbours = std::count_if(places_.begin(), places_.end(), [&](const RankPlace& other) { return other.node == place.node; });
-    const auto answer = channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
+    const auto neighbours =
+        std::count_if(places_.begin(), places_.end(), [&](const RankPlace& other) { return other.node == place.node; });
+    const auto answer =
+        channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
     if (!answer) continue;
     asked.push_back(place.node);
     for (RankReport& report : RankReport::from_lines(*answer)) reports.push_back(std::move(report));

@@ -1,5 +1,5 @@
-// Notices that a blocking call has gone on for too long, says who is missing and ends the process: MPI gives no way to leave it. Watches
-// from before MPI's start to after its end. See Note [Nobody waits for the dead].
+// Notices that a blocking call has gone on for too long, says who is missing and ends the process: MPI gives no way to
+// leave it. Watches from before MPI's start to after its end. See Note [Nobody waits for the dead].
 #pragma once
 
 #include "comm/aligned_memory.hpp"
@@ -52,8 +52,9 @@ struct LossWatch {
 /// How long a call has lasted, without the time in which this process was suspended.
 class RunningTime {
  public:
-  /// Seconds of the call that was entered at `entered`, 0 for none; negative for none. Both are nanoseconds of one clock. To be asked many
-  /// times a second: a longer gap between two questions is a suspension, of which a second counts.
+  /// Seconds of the call that was entered at `entered`, 0 for none; negative for none. Both are nanoseconds of one
+  /// clock. To be asked many times a second: a longer gap between two questions is a suspension, of which a second
+  /// counts.
   double update(std::int64_t entered_nanoseconds, std::int64_t now_nanoseconds);
 
  private:
@@ -64,33 +65,35 @@ class RunningTime {
 
 class Watchdog {
  public:
-  /// Watches from now on, by itself: other ranks are not known yet. `exit_code` is the process's when a deadline passes.
+  /// Watches from now on, by itself: other ranks are not known yet. `exit_code` is the process's when a deadline
+  /// passes.
   Watchdog(int rank, int exit_code, double timeout_seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// From now on with the node's board, which has to live until leave_board(). `places` has one entry per rank. `channel` may be none: then
-  /// all ranks are on the board. Not inside a guard.
+  /// From now on with the node's board, which has to live until leave_board(). `places` has one entry per rank.
+  /// `channel` may be none: then all ranks are on the board. Not inside a guard.
   void join_board(StatusBoard& board, std::vector<RankPlace> places, std::unique_ptr<SideChannel> channel);
   /// By itself again. Not inside a guard.
   void leave_board();
   void set_timeout_seconds(double seconds) { timeout_seconds_ = seconds; }
   [[nodiscard]] double timeout_seconds() const { return timeout_seconds_; }
-  /// What this rank does outside of collectives, for the others to read where it never comes. Said again and again by long work, it keeps
-  /// those that wait for it patient.
+  /// What this rank does outside of collectives, for the others to read where it never comes. Said again and again by
+  /// long work, it keeps those that wait for it patient.
   void set_activity(std::string_view text) { board().set_activity(text); }
-  /// A rank that has said what it does, and is in no operation, is stuck where it has said nothing more for the timeout: it is ended too.
+  /// A rank that has said what it does, and is in no operation, is stuck where it has said nothing more for the
+  /// timeout: it is ended too.
   void note_progress() { board().note_progress(); }
-  /// Who writes down what is known when a deadline passes, a thread crashes or a person asks (note_crashes_and_requests). Called by the
-  /// watching thread. Not inside a guard.
+  /// Who writes down what is known when a deadline passes, a thread crashes or a person asks
+  /// (note_crashes_and_requests). Called by the watching thread. Not inside a guard.
   void on_incident(std::function<void(const Incident&)> tell);
 
-  /// From now on a rank that the launcher ends, that has waited in vain or is called tells `watch` before it ends; an empty one: no longer.
-  /// Not inside a guard.
+  /// From now on a rank that the launcher ends, that has waited in vain or is called tells `watch` before it ends; an
+  /// empty one: no longer. Not inside a guard.
   void on_loss(LossWatch watch);
-  /// As long as it is true, a process that this watchdog ends goes on for a while, for its deadline once more at most: a file that is being
-  /// written is written to its end. Called by the watching thread. Not inside a guard.
+  /// As long as it is true, a process that this watchdog ends goes on for a while, for its deadline once more at most:
+  /// a file that is being written is written to its end. Called by the watching thread. Not inside a guard.
   void put_off_end_while(std::function<bool()> is_busy);
 
   /// Stands guard over one operation while it lives. Inside another guard it does nothing.
@@ -146,10 +149,11 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// How much longer to wait, in seconds, for the ranks that have not entered the operation `sequence`: while one of them is at work and has
-/// said so within `timeout_seconds`. 0 where a process is stopped or gone, or a rank could not be asked.
-[[nodiscard]] double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks, std::uint64_t sequence,
-                                         double timeout_seconds);
+/// How much longer to wait, in seconds, for the ranks that have not entered the operation `sequence`: while one of them
+/// is at work and has said so within `timeout_seconds`. 0 where a process is stopped or gone, or a rank could not be
+/// asked.
+[[nodiscard]] double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks,
+                                         std::uint64_t sequence, double timeout_seconds);
 
 /// The text for a report from every rank that could be asked: `sequence` is the operation that the asking rank is in.
 [[nodiscard]] std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places,

@@ -42,7 +42,8 @@ void start_mpi(Watchdog& watchdog) {
   const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   check_mpi(code, 0, "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED)
-    throw CommError(0, "MPI_Init_thread", "this MPI offers no MPI_THREAD_SERIALIZED; install one that does (Open MPI 4.1 or 5)");
+    throw CommError(0, "MPI_Init_thread",
+                    "this MPI offers no MPI_THREAD_SERIALIZED; install one that does (Open MPI 4.1 or 5)");
 }
 
 }  // namespace
@@ -68,7 +69,8 @@ struct World::State {
 
   void find_neighbours() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), rank, "MPI_Comm_split_type");
+    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), rank,
+              "MPI_Comm_split_type");
     MPI_Comm_rank(node, &node_local_rank);
     MPI_Comm_size(node, &node_local_size);
   }
@@ -102,8 +104,10 @@ struct World::State {
     const std::vector<int> ranks = ranks_of_node();
     if (!board_window) {
       private_survivors = memory_shared_with_children(SurvivorBoard::bytes_needed(1, own_bytes));
-      if (private_survivors) survivors = std::make_unique<SurvivorBoard>(private_survivors.get(), std::vector<int>{rank}, 0, own_bytes);
-    } else if ((survivor_window = window_where_there_is_room(SurvivorBoard::bytes_needed(node_local_size, own_bytes)))) {
+      if (private_survivors)
+        survivors = std::make_unique<SurvivorBoard>(private_survivors.get(), std::vector<int>{rank}, 0, own_bytes);
+    } else if ((survivor_window =
+                    window_where_there_is_room(SurvivorBoard::bytes_needed(node_local_size, own_bytes)))) {
       survivors = std::make_unique<SurvivorBoard>(survivor_window->data(), ranks, node_local_rank, own_bytes);
     }
     told_survivors = survivors.get();

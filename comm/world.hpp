@@ -26,8 +26,8 @@ constexpr double k_default_timeout_seconds = 600.0;
 /// Owns MPI's start and end. One per process; must outlive every communicator made from it.
 class World {
  public:
-  /// A world of one does not start MPI. The deadline counts from here on, MPI's own start included. Throws LaunchError where the launcher's
-  /// size and MPI's differ.
+  /// A world of one does not start MPI. The deadline counts from here on, MPI's own start included. Throws LaunchError
+  /// where the launcher's size and MPI's differ.
   static std::unique_ptr<World> create(double timeout_seconds = k_default_timeout_seconds);
   ~World();
   World(const World&) = delete;
@@ -42,8 +42,8 @@ class World {
   /// Hosts of the ranks, in their order.
   [[nodiscard]] std::vector<std::string> hosts() const;
 
-  /// Host-memory collectives over all ranks: local in a world of one, else shared memory within a node and MPI between nodes. Owned by the
-  /// world.
+  /// Host-memory collectives over all ranks: local in a world of one, else shared memory within a node and MPI between
+  /// nodes. Owned by the world.
   [[nodiscard]] Communicator& control();
   /// MPI's own collectives on the same ranks, to compare with; none in a world of one.
   [[nodiscard]] Communicator* plain_mpi();
@@ -52,11 +52,12 @@ class World {
 
   /// Seconds after which a collective that has not ended is reported and the run ended with exit code 4.
   void set_timeout_seconds(double seconds);
-  /// What this rank does now, told to those who wait for it in vain. Said again during long work, it keeps them waiting.
+  /// What this rank does now, told to those who wait for it in vain. Said again during long work, it keeps them
+  /// waiting.
   void set_activity(std::string_view text);
 
-  /// Where ranks of a node leave what must outlive them, `own_bytes` each and step, the same on every rank. Valid until close(). Null where
-  /// there is no room for it in shared memory. Collective, once.
+  /// Where ranks of a node leave what must outlive them, `own_bytes` each and step, the same on every rank. Valid until
+  /// close(). Null where there is no room for it in shared memory. Collective, once.
   SurvivorBoard* make_survivor_board(std::size_t own_bytes);
 
   /// Leaves MPI in order. Collective; idempotent. Without it the destructor does not communicate.
@@ -77,7 +78,8 @@ struct NcclOptions {
   bool deterministic = false;  // one algorithm for all sizes: slower, and the same bits run after run
 };
 
-/// NCCL over all ranks (two or more), bootstrapped over the world's MPI. Throws CommError; in builds without NCCL it says why.
+/// NCCL over all ranks (two or more), bootstrapped over the world's MPI. Throws CommError; in builds without NCCL it
+/// says why.
 std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclOptions& options);
 [[nodiscard]] bool built_with_nccl();
 /// "2.28.9", or why there is none.
@@ -89,9 +91,10 @@ struct GpuChoice {
   int sharing = 1;  // ranks that take it
 };
 
-/// Which GPU a rank takes. `visible`: for every rank the identifiers of those that it sees, so that ranks which see one each (a scheduler's
-/// doing) are told from ranks that would share. Rank by rank the first that is free, another where that leaves one for everybody.
-/// Throws LaunchError (no GPU, more ranks than GPUs) unless `allow_shared`.
-[[nodiscard]] GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::string>>& visible, bool allow_shared);
+/// Which GPU a rank takes. `visible`: for every rank the identifiers of those that it sees, so that ranks which see one
+/// each (a scheduler's doing) are told from ranks that would share. Rank by rank the first that is free, another where
+/// that leaves one for everybody. Throws LaunchError (no GPU, more ranks than GPUs) unless `allow_shared`.
+[[nodiscard]] GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::string>>& visible,
+                                           bool allow_shared);
 
 }  // namespace onebatch::comm

@@ -16,27 +16,35 @@ const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify",
 const std::vector<std::string> k_later_commands = {"doctor", "export"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
-CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description, bool takes_config) {
+CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description,
+                      bool takes_config) {
   CLI::App* command = app.add_subcommand(name, description);
   if (takes_config) command->add_option("CONFIG", arguments.config_file, "configuration file (TOML)")->required();
   if (takes_config)
-    command->add_option("--set", arguments.assignments, "section.key=value, over the file's; may be repeated")->allow_extra_args(false);
+    command->add_option("--set", arguments.assignments, "section.key=value, over the file's; may be repeated")
+        ->allow_extra_args(false);
   command->add_option("--json", arguments.json_file, "write the result as one document to this file");
   command->add_flag("--strict", arguments.strict, "an error where something else than asked would be done");
   command->add_flag("--quiet", arguments.quiet, "print only errors and the result");
-  command->add_option("--log-dir", arguments.log_folder, "add what each rank says, with the time, to rank-N.log in this folder");
+  command->add_option("--log-dir", arguments.log_folder,
+                      "add what each rank says, with the time, to rank-N.log in this folder");
   command->callback([&arguments, name] { arguments.command = name; });
   return command;
 }
 
 void add_plan(CLI::App& app, Arguments& arguments) {
-  CLI::App* plan = add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true);
-  CLI::Option* profile = plan->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
-  CLI::Option* devices = plan->add_option("--devices", arguments.devices,
-                                          "a cluster that need not be here, as in 4xV100-16GB,4xP100-16GB; repeat it to compare");
+  CLI::App* plan =
+      add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true);
+  CLI::Option* profile =
+      plan->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
+  CLI::Option* devices =
+      plan->add_option("--devices", arguments.devices,
+                       "a cluster that need not be here, as in 4xV100-16GB,4xP100-16GB; repeat it to compare");
   devices->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->delimiter('\0')->excludes(profile);
-  plan->add_option("--profiles", arguments.profiles_folder, "the folder with profiles of those devices")->capture_default_str();
-  plan->add_option("--global-batches", arguments.global_batches, "several global batches to compare, as in 256,512,1024")
+  plan->add_option("--profiles", arguments.profiles_folder, "the folder with profiles of those devices")
+      ->capture_default_str();
+  plan->add_option("--global-batches", arguments.global_batches,
+                   "several global batches to compare, as in 256,512,1024")
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   plan->add_option("--prices", arguments.prices, "of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
@@ -58,12 +66,14 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train = add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true);
   train->add_flag("--resume", arguments.resume, "go on with the run of this name instead of beginning a new one");
   add_plan_file(*train, arguments);
-  train->add_option("--timeline", arguments.timeline_file, "write what every rank did when, as a Chrome trace (opens in Perfetto)");
+  train->add_option("--timeline", arguments.timeline_file,
+                    "write what every rank did when, as a Chrome trace (opens in Perfetto)");
   add_command(app, arguments, "probe", "measure every rank's device and print the profile", true);
   add_plan(app, arguments);
   CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch", true);
   add_plan_file(*verify, arguments);
-  verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")->check(CLI::NonNegativeNumber);
+  verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")
+      ->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
   verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
   add_command(app, arguments, "eval", "metrics on the validation data", true)
@@ -73,7 +83,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
   bench->add_option("--max-bytes", arguments.most_bytes, "largest buffer")->check(CLI::Range(4.0, 17179869184.0));
   add_command(app, arguments, "info", "what was built and what is here", false)
-      ->add_flag("--keys", arguments.keys, "print every key of a configuration instead, with its default and what it means");
+      ->add_flag("--keys", arguments.keys,
+                 "print every key of a configuration instead, with its default and what it means");
 }
 
 std::string quoted_for_shell(const std::string& word) {
@@ -94,14 +105,18 @@ std::string as_typed(int argc, const char* const* argv) {
 std::optional<ParsedArguments> explain_command(int argc, const char* const* argv) {
   if (argc < 2 || argv[1][0] == '-') return std::nullopt;
   const std::string word = argv[1];
-  const auto is = [&](const std::vector<std::string>& words) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const auto is = [&](const std::vector<std::string>& words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
   if (is(k_commands)) return std::nullopt;
   const int code = static_cast<int>(ExitCode::user_error);
-  if (is(k_later_commands)) return ParsedArguments{std::nullopt, "onebatch: \"" + word + "\" is not in this version\n", code};
+  if (is(k_later_commands))
+    return ParsedArguments{std::nullopt, "onebatch: \"" + word + "\" is not in this version\n", code};
   const auto meant = nearest(word, k_commands);
-  return ParsedArguments{
-      std::nullopt,
-      "onebatch: no command \"" + word + "\"" + (meant ? "; did you mean " + *meant + "?" : "") + "\nonebatch --help lists them\n", code};
+  return ParsedArguments{std::nullopt,
+                         "onebatch: no command \"" + word + "\"" + (meant ? "; did you mean " + *meant + "?" : "") +
+                             "\nonebatch --help lists them\n",
+                         code};
 }
 
 }  // namespace
@@ -109,12 +124,13 @@ std::optional<ParsedArguments> explain_command(int argc, const char* const* argv
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
   if (auto explained = explain_command(argc, argv)) return *explained;
   Arguments arguments;
-  CLI::App app("onebatch: any mix of GPUs behaves like one big GPU: one command, one global batch, one gradient", "onebatch");
+  CLI::App app("onebatch: any mix of GPUs behaves like one big GPU: one command, one global batch, one gradient",
+               "onebatch");
   app.set_version_flag("--version", std::string("onebatch ") + k_version);
   app.require_subcommand(1);
   app.footer(
-      "Several ranks: mpirun -np 3 --bind-to none onebatch train CONFIG\nExit codes: 0 done, 1 failed, 2 user's mistake, 3 does not fit, 4 "
-      "another rank failed, 5 verification failed, 75 stopped after saving");
+      "Several ranks: mpirun -np 3 --bind-to none onebatch train CONFIG\nExit codes: 0 done, 1 failed, 2 user's "
+      "mistake, 3 does not fit, 4 another rank failed, 5 verification failed, 75 stopped after saving");
   add_commands(app, arguments);
   try {
     app.parse(argc, argv);

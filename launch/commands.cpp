@@ -63,7 +63,9 @@ class Program {
 
  private:
   bool first() const { return world_.rank() == 0; }
-  bool needs_devices() const { return arguments_.profile_file.empty() && arguments_.devices.empty() && arguments_.global_batches.empty(); }
+  bool needs_devices() const {
+    return arguments_.profile_file.empty() && arguments_.devices.empty() && arguments_.global_batches.empty();
+  }
 
   // Rank 0 reads, everyone parses the same text: all find the same mistakes and leave together.
   bool load() {
@@ -78,14 +80,17 @@ class Program {
     }
     problem = comm::broadcast_text(world_.control(), problem, 0);
     if (!problem.empty()) throw AgreedError(ExitCode::user_error, problem);
-    loaded_ = load_config(comm::broadcast_text(world_.control(), text, 0), arguments_.config_file, arguments_.assignments);
+    loaded_ =
+        load_config(comm::broadcast_text(world_.control(), text, 0), arguments_.config_file, arguments_.assignments);
     if (arguments_.resume) go_on_with_the_last();
     const int ranks = needs_devices() ? world_.size() : 0;
     auto mistakes = loaded_.mistakes;
-    for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks)) mistakes.push_back(std::move(mistake));
-    const std::string mine = mistakes.empty() ? ""
-                                              : fmt::format("{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes),
-                                                            mistakes.size(), mistakes.size() == 1 ? "" : "s");
+    for (auto& mistake : check_contradictions(loaded_, arguments_.config_file, ranks))
+      mistakes.push_back(std::move(mistake));
+    const std::string mine =
+        mistakes.empty() ? ""
+                         : fmt::format("{}onebatch: {} mistake{} in the configuration\n", mistakes_text(mistakes),
+                                       mistakes.size(), mistakes.size() == 1 ? "" : "s");
     return agree_on_configuration(comm::all_gather_text(world_.control(), mine));
   }
 
@@ -101,7 +106,9 @@ class Program {
   bool agree_on_configuration(const std::vector<std::string>& mistakes) const {
     for (std::size_t rank = 0; rank < mistakes.size(); ++rank) {
       if (mistakes[rank].empty()) continue;
-      if (first()) print_error(fmt::format("{}{}", mistakes[0].empty() ? fmt::format("on rank {} alone:\n", rank) : "", mistakes[rank]));
+      if (first())
+        print_error(
+            fmt::format("{}{}", mistakes[0].empty() ? fmt::format("on rank {} alone:\n", rank) : "", mistakes[rank]));
       return false;
     }
     std::vector<AgreedItem> items = {{"the command", arguments_.command}};
@@ -116,23 +123,29 @@ class Program {
   // mpirun binds one or two ranks to one core each unless told otherwise.
   void warn_of_binding() const {
     cpu_set_t cores;
-    if (!first() || world_.size() > 2 || world_.launcher().launcher != "mpirun" || sched_getaffinity(0, sizeof(cores), &cores) != 0) return;
+    if (!first() || world_.size() > 2 || world_.launcher().launcher != "mpirun" ||
+        sched_getaffinity(0, sizeof(cores), &cores) != 0)
+      return;
     const auto all = static_cast<int>(std::thread::hardware_concurrency());
     if (CPU_COUNT(&cores) == 1 && all > world_.size()) {
-      print_error(
-          fmt::format("onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n", all));
+      print_error(fmt::format(
+          "onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n",
+          all));
     }
   }
 
   std::vector<Listener> listeners(const fs::path& run_dir = {}) const {
-    return make_sinks({.quiet = arguments_.quiet, .every_steps = loaded_.configuration.log.every_steps, .run_dir = run_dir});
+    return make_sinks(
+        {.quiet = arguments_.quiet, .every_steps = loaded_.configuration.log.every_steps, .run_dir = run_dir});
   }
 
   // Of a command that measures, without a folder.
   Session make_session() const { return {loaded_.configuration, world_, listeners(), {.strict = arguments_.strict}}; }
 
   // What is said beside a session.
-  EventStream make_events() const { return {world_.rank(), listeners(), arguments_.strict ? Fallbacks::refused : Fallbacks::said}; }
+  EventStream make_events() const {
+    return {world_.rank(), listeners(), arguments_.strict ? Fallbacks::refused : Fallbacks::said};
+  }
 
   void write_json(const std::string& document) const {
     if (first() && !arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, document + "\n");
@@ -148,7 +161,9 @@ class Program {
     std::optional<RunFolder> folder;
     std::optional<comm::LongWork> waiting;  // another machine's lock is watched for a while
     if (first()) waiting.emplace(world_.control(), "looking for the run's folder", k_longest_wait_for_a_lock);
-    agree_on_rank_0(world_.control(), [&] { folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string())); });
+    agree_on_rank_0(world_.control(), [&] {
+      folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string()));
+    });
     if (folder && !folder->said().empty() && !arguments_.quiet) print_out(fmt::format("{}\n", folder->said()));
     return folder;
   }
@@ -192,17 +207,20 @@ class Program {
     if (result.stopped_by_signal) {
       const bool goes_on = loaded_.configuration.checkpoint.resume == ResumeMode::automatic;
       print_out(fmt::format("stopped after step {}, saved in {}; to go on{}: {}{}\n", result.steps, result.run_dir,
-                            world_.size() > 1 ? ", started as before" : "", arguments_.as_typed, goes_on ? "" : " --resume"));
+                            world_.size() > 1 ? ", started as before" : "", arguments_.as_typed,
+                            goes_on ? "" : " --resume"));
       return;
     }
-    std::string text =
-        fmt::format("done: {} steps, {} samples, train loss {:.4f}", result.steps, result.consumed_samples, result.train_loss);
+    std::string text = fmt::format("done: {} steps, {} samples, train loss {:.4f}", result.steps,
+                                   result.consumed_samples, result.train_loss);
     if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
-    if (result.validation_accuracy) text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
+    if (result.validation_accuracy)
+      text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
     if (result.samples_per_second > 0.0) {
-      text += fmt::format("\n{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms",
-                          result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
-                          result.predicted_step_seconds * 1e3);
+      text +=
+          fmt::format("\n{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms",
+                      result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
+                      result.predicted_step_seconds * 1e3);
     }
     print_out(fmt::format("{}\neverything about the run is in {}\n", text, result.run_dir));
   }
@@ -220,7 +238,9 @@ class Program {
     const ClusterProfile& profile = session.probe();
     const BatchConfiguration& batch = loaded_.configuration.batch;
     EventStream events = make_events();
-    if (first()) write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration), events);
+    if (first())
+      write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration),
+                     events);
     return code(ExitCode::done);
   }
 
@@ -229,7 +249,8 @@ class Program {
     EventStream events = make_events();
     std::string document;
     agree_on_rank_0(world_.control(), [&] {
-      document = plan_without_devices(arguments_, loaded_.configuration, count_samples(loaded_.configuration.data.train), events);
+      document = plan_without_devices(arguments_, loaded_.configuration,
+                                      count_samples(loaded_.configuration.data.train), events);
     });
     write_json(document);
     return code(ExitCode::done);
@@ -267,7 +288,8 @@ std::string first_words(const std::exception& error) {
   return text.substr(0, text.find("\nException raised from"));
 }
 
-// A launcher ends the other ranks as soon as one has ended with another code than 0: each writes its log's end before any can have.
+// A launcher ends the other ranks as soon as one has ended with another code than 0: each writes its log's end before
+// any can have.
 int leave(comm::World& world, int exit_code) {
   end_log(exit_code);
   world.close();
@@ -287,7 +309,8 @@ int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int
   }
 }
 
-// Before ranks have met, each finds out for itself how long they may wait for each other. Mistakes are told later, by all together.
+// Before ranks have met, each finds out for itself how long they may wait for each other. Mistakes are told later, by
+// all together.
 double timeout_seconds_of(const Arguments& arguments) {
   if (arguments.config_file.empty()) return comm::k_default_timeout_seconds;
   try {

@@ -44,7 +44,8 @@ class Checker {
   void complain(const std::string& key, const std::string& message) {
     const auto origin = loaded_.origins.find(key);
     mistakes_.push_back(
-        {origin == loaded_.origins.end() ? name_ : (origin->second == "command line" ? "--set" : origin->second), key + ": " + message, 0});
+        {origin == loaded_.origins.end() ? name_ : (origin->second == "command line" ? "--set" : origin->second),
+         key + ": " + message, 0});
   }
 
   void check_required() {
@@ -61,13 +62,16 @@ class Checker {
   void check_kind(const std::string& prefix, const Section& section) {
     const Kind<Section>* kind = find_kind<Section>(section.kind);
     if (kind == nullptr || !kind->check || is_missing(prefix + "kind")) return;
-    kind->check(section, {.configuration = c_,
-                          .chosen = [&](const std::string& key) { return chosen(prefix + key); },
-                          .complain = [&](const std::string& key, const std::string& words) { complain(prefix + key, words); }});
+    kind->check(section,
+                {.configuration = c_,
+                 .chosen = [&](const std::string& key) { return chosen(prefix + key); },
+                 .complain = [&](const std::string& key, const std::string& words) { complain(prefix + key, words); }});
   }
 
   // A kind that has to be named and is not.
-  bool is_missing(const std::string& kind) const { return (kind == "data.kind" || kind == "model.kind") && !given(kind); }
+  bool is_missing(const std::string& kind) const {
+    return (kind == "data.kind" || kind == "model.kind") && !given(kind);
+  }
 
   // Keys of other kinds than those that are chosen.
   void check_belongs() {
@@ -89,9 +93,11 @@ class Checker {
   void check_bitwise() {
     if (c_.run.deterministic != Determinism::bitwise) return;
     if (c_.batch.micro_batch_size.size() != 1)
-      complain("run.deterministic", "\"bitwise\" needs batch.micro_batch_size = n: the samples of every kernel call, on every rank");
+      complain("run.deterministic",
+               "\"bitwise\" needs batch.micro_batch_size = n: the samples of every kernel call, on every rank");
     if (c_.batch.gradient_accumulation_steps)
-      complain("batch.gradient_accumulation_steps", "stands beside run.deterministic = \"bitwise\", which plans by the call: leave it out");
+      complain("batch.gradient_accumulation_steps",
+               "stands beside run.deterministic = \"bitwise\", which plans by the call: leave it out");
     if (c_.comm.reduce_dtype != ReduceType::parameters)
       complain("comm.reduce_dtype", "run.deterministic = \"bitwise\" reduces exact sums; leave it out");
   }
@@ -102,14 +108,17 @@ class Checker {
     const bool autocast = is_short(precision.compute) && precision.parameters == Precision::float32;
     if (precision.compute != precision.parameters && !autocast)
       complain("precision.compute",
-               "must be the same as precision.parameters, or \"bfloat16\" or \"float16\" with parameters in \"float32\" (autocast)");
+               "must be the same as precision.parameters, or \"bfloat16\" or \"float16\" with parameters in "
+               "\"float32\" (autocast)");
     if (chosen("precision.master_weights") && !is_short(precision.parameters))
-      complain("precision.master_weights", "belongs to precision.parameters = \"float16\" or \"bfloat16\"; leave it out");
+      complain("precision.master_weights",
+               "belongs to precision.parameters = \"float16\" or \"bfloat16\"; leave it out");
     for (const char* key : {"precision.loss_scale", "precision.loss_scale_growth_steps"}) {
       if (chosen(key) && !uses_float16(precision)) complain(key, "belongs to \"float16\"; leave it out");
     }
     if (precision.cudnn_benchmark && c_.run.deterministic != Determinism::off)
-      complain("precision.cudnn_benchmark", "stands beside run.deterministic, which needs the same algorithms every time: leave it out");
+      complain("precision.cudnn_benchmark",
+               "stands beside run.deterministic, which needs the same algorithms every time: leave it out");
     const bool narrows = is_short(precision.parameters) && !precision.master_weights;
     if (narrows && c_.comm.reduce_dtype != ReduceType::parameters)
       complain("comm.reduce_dtype", "gradients without master weights are summed over ranks in float32; leave it out");
@@ -119,17 +128,18 @@ class Checker {
     const auto& batch = c_.batch;
     const auto listed = static_cast<int>(batch.micro_batch_size.size());
     if (listed > 1 && world_size_ > 0 && listed != world_size_) {
-      complain("batch.micro_batch_size", "lists " + std::to_string(listed) + " sizes, but " + std::to_string(world_size_) +
-                                             " rank(s) were started: write one per rank");
+      complain("batch.micro_batch_size", "lists " + std::to_string(listed) + " sizes, but " +
+                                             std::to_string(world_size_) + " rank(s) were started: write one per rank");
     }
     if (batch.micro_batch_size.empty() || !batch.gradient_accumulation_steps || world_size_ == 0) return;
     std::int64_t product = 0;
     for (int rank = 0; rank < world_size_; ++rank)
-      product += batch.micro_batch_size[listed == 1 ? 0 : static_cast<std::size_t>(rank % listed)] * *batch.gradient_accumulation_steps;
+      product += batch.micro_batch_size[listed == 1 ? 0 : static_cast<std::size_t>(rank % listed)] *
+                 *batch.gradient_accumulation_steps;
     if (product != batch.global_batch_size && (listed == 1 || listed == world_size_)) {
       complain("batch.global_batch_size", "is " + std::to_string(batch.global_batch_size) +
-                                              ", but micro_batch_size x gradient_accumulation_steps over " + std::to_string(world_size_) +
-                                              " rank(s) is " + std::to_string(product) +
+                                              ", but micro_batch_size x gradient_accumulation_steps over " +
+                                              std::to_string(world_size_) + " rank(s) is " + std::to_string(product) +
                                               ": write that, or leave one of the three to \"auto\"");
     }
   }
@@ -138,7 +148,8 @@ class Checker {
     if (c_.batch_norm.frozen && c_.batch_norm.mode != BatchNormMode::local)
       complain("batch_norm.mode", "has no meaning beside batch_norm.frozen = true: leave one of the two out");
     if (c_.memory.recompute != Recompute::off && c_.batch_norm.mode == BatchNormMode::sync)
-      complain("memory.recompute", "does not go with batch_norm.mode = \"sync\" in this version: write \"off\", or mode = \"exact\"");
+      complain("memory.recompute",
+               "does not go with batch_norm.mode = \"sync\" in this version: write \"off\", or mode = \"exact\"");
     if (c_.memory.recompute == Recompute::on && c_.batch_norm.mode == BatchNormMode::exact)
       complain("memory.recompute", "exact BatchNorm computes again from BatchNorm to BatchNorm: leave the number out");
   }
@@ -153,7 +164,8 @@ class Checker {
     if (!c_.simulate.empty() && c_.run.device == DeviceChoice::cuda)
       complain("simulate.devices", "plays devices on the CPU: write run.device = \"cpu\" or leave simulate out");
     if (!c_.simulate.empty() && world_size_ > static_cast<int>(c_.simulate.size())) {
-      complain("simulate.devices", "lists " + std::to_string(c_.simulate.size()) + " device(s), but " + std::to_string(world_size_) +
+      complain("simulate.devices", "lists " + std::to_string(c_.simulate.size()) + " device(s), but " +
+                                       std::to_string(world_size_) +
                                        " ranks were started: add devices, or start fewer (mpirun -np " +
                                        std::to_string(c_.simulate.size()) + ")");
     }

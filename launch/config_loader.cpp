@@ -18,7 +18,8 @@ struct Either {
   const char* one;
   const char* other;
 };
-constexpr std::array k_either = {Either{"run.epochs", "run.max_steps"}, Either{"optimizer.max_grad_norm", "optimizer.max_grad_value"}};
+constexpr std::array k_either = {Either{"run.epochs", "run.max_steps"},
+                                 Either{"optimizer.max_grad_norm", "optimizer.max_grad_value"}};
 
 constexpr std::size_t k_longest_config = std::size_t{1} << 20;
 
@@ -35,7 +36,8 @@ class Loader {
   Loader(std::string name, LoadedConfig& loaded) : name_(std::move(name)), loaded_(loaded) {}
 
   void read_file(const std::string& text) {
-    if (text.size() > k_longest_config) return complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
+    if (text.size() > k_longest_config)
+      return complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
     try {
       walk(toml::parse(text, name_), "", false);
     } catch (const toml::parse_error& error) {
@@ -46,9 +48,11 @@ class Loader {
 
   void read_assignment(const std::string& assignment) {
     const std::size_t equals = assignment.find('=');
-    if (equals == std::string::npos || equals == 0) return complain("--set " + assignment, "write --set section.key=value", 0);
+    if (equals == std::string::npos || equals == 0)
+      return complain("--set " + assignment, "write --set section.key=value", 0);
     const std::string key = assignment.substr(0, equals);
-    if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != std::string::npos) {
+    if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") !=
+        std::string::npos) {
       return complain("--set " + assignment, "write --set section.key=value", 0);
     }
     const std::string value = assignment.substr(equals + 1);
@@ -65,7 +69,8 @@ class Loader {
     for (const Key& key : keys_) {
       const auto found = given_.find(key.path);
       // The validation set inherits what the training set was given, so it begins as its copy.
-      if (key.path == "data.validation.kind" && has_validation_) loaded_.configuration.data.validation = loaded_.configuration.data.train;
+      if (key.path == "data.validation.kind" && has_validation_)
+        loaded_.configuration.data.validation = loaded_.configuration.data.train;
       if (found == given_.end()) continue;
       const Given& given = found->second;
       const Complaint complaint = key.read(given.value, loaded_.configuration);
@@ -109,8 +114,9 @@ class Loader {
   void note(const std::string& path, const toml::node& node, bool from_command_line) {
     const auto begin = node.source().begin;
     if (path.starts_with("data.validation.")) has_validation_ = true;
-    given_[path] = from_command_line ? Given{value_of(node), k_command_line, "--set " + path, 0}
-                                     : Given{value_of(node), name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
+    given_[path] = from_command_line
+                       ? Given{value_of(node), k_command_line, "--set " + path, 0}
+                       : Given{value_of(node), name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
   }
 
   void unknown(const std::string& path, const toml::node& node, bool from_command_line) {
@@ -126,7 +132,8 @@ class Loader {
 
   // Earlier versions had this key, and 0 was all that it could be.
   void workers(const std::string& path, const toml::node& node, const std::string& where, unsigned line) {
-    const std::string message = path + ": there are no workers: the training thread reads the samples; leave the key out";
+    const std::string message =
+        path + ": there are no workers: the training thread reads the samples; leave the key out";
     if (node.value_exact<std::int64_t>() == 0)
       loaded_.left_over.push_back({where, message, line});
     else
@@ -167,7 +174,8 @@ class Loader {
 
 }  // namespace
 
-LoadedConfig load_config(const std::string& text, const std::string& name, const std::vector<std::string>& assignments) {
+LoadedConfig load_config(const std::string& text, const std::string& name,
+                         const std::vector<std::string>& assignments) {
   LoadedConfig loaded;
   Loader loader(name, loaded);
   loader.read_file(text);
@@ -195,7 +203,8 @@ std::string resolved_config(const LoadedConfig& loaded) {
     if (in != section) text += "\n[" + in + "]\n";
     section = in;
     const auto origin = loaded.origins.find(key.path);
-    const std::string from = origin == loaded.origins.end() ? (in == "data.validation" ? "as data" : "default") : origin->second;
+    const std::string from =
+        origin == loaded.origins.end() ? (in == "data.validation" ? "as data" : "default") : origin->second;
     text += value.empty() ? "# " + key.path.substr(dot + 1) + " is not set\n"
                           : key.path.substr(dot + 1) + " = " + value + "   # " + from + "\n";
   }

@@ -18,13 +18,14 @@ struct ConfigMistake {
 
 struct LoadedConfig {
   Configuration configuration;
-  std::map<std::string, std::string> origins;  // key -> "x.toml:12" or "command line"; keys that are not here have their defaults
-  std::vector<ConfigMistake> mistakes;         // empty: the configuration may be used
-  std::vector<ConfigMistake> left_over;        // keys of earlier versions whose values say nothing any more
+  // Key -> "x.toml:12" or "command line"; keys that are not here have their defaults.
+  std::map<std::string, std::string> origins;
+  std::vector<ConfigMistake> mistakes;   // empty: the configuration may be used
+  std::vector<ConfigMistake> left_over;  // keys of earlier versions whose values say nothing any more
 };
 
-/// `text` is a TOML document, `name` how messages call it, `assignments` are "section.key=value" with TOML values (a bare word is taken as
-/// text).
+/// `text` is a TOML document, `name` how messages call it, `assignments` are "section.key=value" with TOML values (a
+/// bare word is taken as text).
 LoadedConfig load_config(const std::string& text, const std::string& name, const std::vector<std::string>& assignments);
 
 /// What cannot be right whatever the file says, given how many ranks were started (0: not known).

@@ -11,13 +11,13 @@ namespace onebatch::launch {
 namespace {
 
 std::string all_reduce_header() {
-  return fmt::format("{:>12} {:>12} {:>12} {:>16} {:>10} {:>10} {:>8}", "bytes", "µs", "MPI µs", "MPI bucketed µs", "algbw GB/s",
-                     "busbw GB/s", "times");
+  return fmt::format("{:>12} {:>12} {:>12} {:>16} {:>10} {:>10} {:>8}", "bytes", "µs", "MPI µs", "MPI bucketed µs",
+                     "algbw GB/s", "busbw GB/s", "times");
 }
 
 std::string all_reduce_line(const comm::AllReduceTiming& t) {
-  return fmt::format("{:>12} {:>12.1f} {:>12.1f} {:>16.1f} {:>10.2f} {:>10.2f} {:>8.2f}", t.bytes, t.seconds * 1e6, t.mpi_seconds * 1e6,
-                     t.mpi_best_bucket_seconds * 1e6, t.algbw, t.busbw, t.times_mpi_best_bucket);
+  return fmt::format("{:>12} {:>12.1f} {:>12.1f} {:>16.1f} {:>10.2f} {:>10.2f} {:>8.2f}", t.bytes, t.seconds * 1e6,
+                     t.mpi_seconds * 1e6, t.mpi_best_bucket_seconds * 1e6, t.algbw, t.busbw, t.times_mpi_best_bucket);
 }
 
 }  // namespace

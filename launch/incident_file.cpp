@@ -77,23 +77,26 @@ Json list_of(const Items& items) {
 
 std::string line_of(const comm::RankReport& rank) {
   return fmt::format("  rank {} ({}): {}{}\n", rank.rank, rank.process,
-                     rank.inside ? fmt::format("in {} (number {}, {} bytes) since {:.1f} s; ", rank.operation, rank.sequence, rank.bytes,
-                                               rank.operation_seconds)
+                     rank.inside ? fmt::format("in {} (number {}, {} bytes) since {:.1f} s; ", rank.operation,
+                                               rank.sequence, rank.bytes, rank.operation_seconds)
                                  : "",
-                     rank.activity.empty() ? "has said nothing of what it does"
-                                           : fmt::format("last said: {}, {:.1f} s ago", rank.activity, rank.activity_seconds));
+                     rank.activity.empty()
+                         ? "has said nothing of what it does"
+                         : fmt::format("last said: {}, {:.1f} s ago", rank.activity, rank.activity_seconds));
 }
 
 }  // namespace
 
 std::string incident_text(const comm::Incident& incident) {
-  std::string text = fmt::format("{} of rank {} on {}: {}\n", name_of(incident.kind), incident.rank, incident.host, incident.reason);
+  std::string text =
+      fmt::format("{} of rank {} on {}: {}\n", name_of(incident.kind), incident.rank, incident.host, incident.reason);
   text += "ranks\n";
   for (const comm::RankReport& rank : incident.ranks) text += line_of(rank);
   text += "the last operations of this rank\n";
   for (const comm::PastOperation& operation : incident.operations)
-    text += fmt::format("  {:>6}  {:<28} {:>12} bytes  {:>8.3f} s ago, {} {:.6f} s\n", operation.sequence, operation.name, operation.bytes,
-                        operation.began_seconds_ago, operation.ended ? "took" : "not ended after", operation.seconds);
+    text += fmt::format("  {:>6}  {:<28} {:>12} bytes  {:>8.3f} s ago, {} {:.6f} s\n", operation.sequence,
+                        operation.name, operation.bytes, operation.began_seconds_ago,
+                        operation.ended ? "took" : "not ended after", operation.seconds);
   for (const auto& process : incident.processes)
     text += fmt::format("threads of rank {}\n{}", process.rank, comm::to_text(process.threads));
   return text;

@@ -30,9 +30,11 @@ void begin_log(const std::filesystem::path& folder, std::string_view command) {
   const auto file = folder / fmt::format("rank-{}.log", view.rank);
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0)
-    throw UserError(fmt::format("--log-dir: {}: {}; name a folder that can be written", file.string(), std::strerror(errno)));
+    throw UserError(
+        fmt::format("--log-dir: {}: {}; name a folder that can be written", file.string(), std::strerror(errno)));
   keep_log(descriptor);
-  print_to_log(fmt::format("rank {} of {} on {}, process {}: {}\n", view.rank, view.size, comm::host_name(), ::getpid(), command));
+  print_to_log(fmt::format("rank {} of {} on {}, process {}: {}\n", view.rank, view.size, comm::host_name(), ::getpid(),
+                           command));
 }
 
 void end_log(int exit_code) {

@@ -35,7 +35,8 @@ DeviceProfiles read_profiles(const fs::path& folder) {
   }
   std::sort(files.begin(), files.end());
   DeviceProfiles known;
-  for (const fs::path& file : files) add_devices(known, parse_profile(read_file(file.string()), file.string()), file.stem().string());
+  for (const fs::path& file : files)
+    add_devices(known, parse_profile(read_file(file.string()), file.string()), file.stem().string());
   return known;
 }
 
@@ -55,7 +56,9 @@ Candidate make_candidate(const Arguments& arguments, const Configuration& config
   for (RankProfile& rank : candidate.profile.ranks) rank.reduce_seconds = 0.0;
   candidate.options = planner_options(candidate.profile, configuration);
   const double bytes = gradient_bytes(arguments, candidate.profile);
-  if (bytes == 0.0) events.warn("the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
+  if (bytes == 0.0)
+    events.warn(
+        "the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
   const Network network{.ranks_per_node = arguments.ranks_per_node,
                         .node_bytes_per_second = arguments.node_bandwidth * 1e9,
                         .bytes_per_second = arguments.bandwidth * 1e9,
@@ -65,11 +68,13 @@ Candidate make_candidate(const Arguments& arguments, const Configuration& config
   return candidate;
 }
 
-std::vector<Candidate> make_candidates(const Arguments& arguments, const Configuration& configuration, EventStream& events) {
+std::vector<Candidate> make_candidates(const Arguments& arguments, const Configuration& configuration,
+                                       EventStream& events) {
   if (arguments.devices.empty()) {
     if (arguments.profile_file.empty())
       throw UserError("--global-batches needs --profile FILE or --devices LIST: it compares without measuring");
-    Candidate candidate{arguments.profile_file, parse_profile(read_file(arguments.profile_file), arguments.profile_file), {}};
+    Candidate candidate{
+        arguments.profile_file, parse_profile(read_file(arguments.profile_file), arguments.profile_file), {}};
     candidate.options = planner_options(candidate.profile, configuration);
     return {candidate};
   }
@@ -111,21 +116,23 @@ std::string read_file(const std::string& file) {
   std::ostringstream text;
   text << in.rdbuf();
   if (!in || fs::is_directory(file))
-    throw UserError("cannot read " + file + (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
+    throw UserError("cannot read " + file +
+                    (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
   return text.str();
 }
 
-void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options,
-                    EventStream& events) {
+void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks,
+                    const PlannerOptions& options, EventStream& events) {
   if (arguments.svg_file.empty()) return;
   std::vector<TitledPlan> plans;
-  if (const auto equal = plan_equal_split(plan.global_batch_size, ranks, options)) plans.push_back({"an equal split", *equal});
+  if (const auto equal = plan_equal_split(plan.global_batch_size, ranks, options))
+    plans.push_back({"an equal split", *equal});
   plans.push_back({"the plan", plan});
   write_svg(arguments, plan_svg(plans), events);
 }
 
-std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration, std::optional<std::int64_t> dataset_size,
-                                 EventStream& events) {
+std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration,
+                                 std::optional<std::int64_t> dataset_size, EventStream& events) {
   const BatchConfiguration& batch = configuration.batch;
   const fs::path folder = fs::path(arguments.svg_file).parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
@@ -136,8 +143,8 @@ std::string plan_without_devices(const Arguments& arguments, const Configuration
   const Candidate& candidate = candidates.front();
   const bool drop = batch.last_batch == LastBatch::drop;
   const auto ranks = rank_costs(candidate.profile, batch);
-  const EpochPlan plan =
-      plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop, ranks, candidate.options);
+  const EpochPlan plan = plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop,
+                                    ranks, candidate.options);
   events.send(event::PlanMade{plan});
   if (!dataset_size) events.info("the data is not here: the last, short batch of an epoch was not planned");
   write_plan_svg(arguments, plan.full, ranks, candidate.options, events);

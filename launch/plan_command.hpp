@@ -1,4 +1,5 @@
-// `onebatch plan` where no device is touched: from a saved profile, for clusters that are not here, over several global batches.
+// `onebatch plan` where no device is touched: from a saved profile, for clusters that are not here, over several global
+// batches.
 #pragma once
 
 #include "launch/command_line.hpp"
@@ -10,14 +11,14 @@
 
 namespace onebatch::launch {
 
-/// Shows the plan or the comparison through the events and returns its document. `dataset_size`: none where the data is not here.
-/// Throws UserError.
-std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration, std::optional<std::int64_t> dataset_size,
-                                 EventStream& events);
+/// Shows the plan or the comparison through the events and returns its document. `dataset_size`: none where the data is
+/// not here. Throws UserError.
+std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration,
+                                 std::optional<std::int64_t> dataset_size, EventStream& events);
 
 /// The picture of a plan beside an equal split, where one was asked for.
-void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options,
-                    EventStream& events);
+void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks,
+                    const PlannerOptions& options, EventStream& events);
 
 /// A file's text. Throws UserError that says where it was looked for.
 std::string read_file(const std::string& file);

@@ -26,23 +26,26 @@ double trial_seconds(const RankProfile& rank) {
 
 std::string profile_table(const ClusterProfile& profile) {
   std::string text = "probe of every rank's device\n";
-  text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7}\n", "rank", "device", "limit", "least",
-                      "largest", "plan may", "used", "trials", "out of memory", "seconds");
+  text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7}\n", "rank", "device",
+                      "limit", "least", "largest", "plan may", "used", "trials", "out of memory", "seconds");
   for (const RankProfile& rank : profile.ranks) {
-    const auto failures = std::count_if(rank.trials.begin(), rank.trials.end(), [](const Trial& trial) { return trial.out_of_memory; });
+    const auto failures =
+        std::count_if(rank.trials.begin(), rank.trials.end(), [](const Trial& trial) { return trial.out_of_memory; });
     const bool limited = rank.memory_limit_bytes > 0 && rank.memory_limit_bytes != k_no_limit;
-    const std::string used =
-        limited ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(rank.peak_bytes) / static_cast<double>(rank.memory_limit_bytes))
-                : mebibytes(rank.peak_bytes);
-    text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7.2f}\n", rank.rank, rank.device,
-                        mebibytes(rank.memory_limit_bytes), rank.min_micro_batch, rank.largest_micro_batch, rank.max_micro_batch, used,
-                        rank.trials.size(), failures, trial_seconds(rank));
+    const std::string used = limited ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(rank.peak_bytes) /
+                                                                   static_cast<double>(rank.memory_limit_bytes))
+                                     : mebibytes(rank.peak_bytes);
+    text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7.2f}\n", rank.rank,
+                        rank.device, mebibytes(rank.memory_limit_bytes), rank.min_micro_batch, rank.largest_micro_batch,
+                        rank.max_micro_batch, used, rank.trials.size(), failures, trial_seconds(rank));
   }
   for (const RankProfile& rank : profile.ranks) {
-    text += fmt::format("rank {}: {}{}\n", rank.rank, memory_text(rank.memory),
-                        rank.from_cache ? "; from the cache, confirmed by one trial (probe.cache = false measures anew)" : "");
+    text += fmt::format(
+        "rank {}: {}{}\n", rank.rank, memory_text(rank.memory),
+        rank.from_cache ? "; from the cache, confirmed by one trial (probe.cache = false measures anew)" : "");
     if (rank.times_spread > k_spoiled_spread && rank.step_seconds.back().seconds >= k_quick_seconds)
-      text += fmt::format("rank {}: its times vary by {:.0f} %: something else uses this machine\n", rank.rank, 100.0 * rank.times_spread);
+      text += fmt::format("rank {}: its times vary by {:.0f} %: something else uses this machine\n", rank.rank,
+                          100.0 * rank.times_spread);
   }
   return text;
 }
@@ -62,7 +65,8 @@ std::string verdict_line(const VerifyReport& report) {
   if (report.verdict == Verdict::pass)
     return fmt::format("PASS: this is the gradient of the single large batch (tolerance {:.3g})\n", report.tolerance);
   if (report.verdict == Verdict::fail)
-    return fmt::format("FAIL: this is not the gradient of the single large batch (tolerance {:.3g})\n", report.tolerance);
+    return fmt::format("FAIL: this is not the gradient of the single large batch (tolerance {:.3g})\n",
+                       report.tolerance);
   if (!report.float64) return fmt::format("CANNOT JUDGE in {}\n", report.precision);
   return fmt::format("CANNOT JUDGE in {}; in float64 the same micro-batches are {:.2g} off: {}\n", report.precision,
                      report.float64->relative_l2, report.float64->pass ? "PASS" : "FAIL");
@@ -72,9 +76,10 @@ std::string verdict_line(const VerifyReport& report) {
 
 std::string verify_text(const VerifyReport& report) {
   std::string text = fmt::format("gradient against {}\n", report.reference);
-  text +=
-      fmt::format("relative L2 {:.3g}, largest difference {:.3g} ({}, BatchNorm {}); one single batch in {} is off by {:.3g}\n",
-                  report.relative_l2, report.max_abs, report.precision, report.batch_norm, report.precision, report.reference_relative_l2);
+  text += fmt::format(
+      "relative L2 {:.3g}, largest difference {:.3g} ({}, BatchNorm {}); one single batch in {} is off by {:.3g}\n",
+      report.relative_l2, report.max_abs, report.precision, report.batch_norm, report.precision,
+      report.reference_relative_l2);
   auto worst = report.parameters;
   std::sort(worst.begin(), worst.end(), [](const auto& a, const auto& b) { return a.relative_l2 > b.relative_l2; });
   worst.resize(std::min<std::size_t>(worst.size(), 5));
@@ -82,8 +87,8 @@ std::string verify_text(const VerifyReport& report) {
     text += fmt::format("  {:<32} relative L2 {:.3g}\n", parameter.name, parameter.relative_l2);
   text += "compared (difference, what is allowed)\n";
   for (const Comparison& one : report.compared)
-    text +=
-        fmt::format("  {:<16} {:<26} {:>8.2g}  {:>8.2g}  {}\n", one.where, one.what, one.relative_l2, one.tolerance, word_of(one.verdict));
+    text += fmt::format("  {:<16} {:<26} {:>8.2g}  {:>8.2g}  {}\n", one.where, one.what, one.relative_l2, one.tolerance,
+                        word_of(one.verdict));
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   if (!report.reason.empty()) text += fmt::format("most likely reason ({}): {}\n", report.cause, report.reason);
   return text + verdict_line(report);

@@ -19,7 +19,8 @@ RunDifferences compare_with_saved(const std::filesystem::path& config_file, cons
   RunDifferences differences;
   try {
     const LoadedConfig saved = load_config(read_file(config_file.string()), config_file.string(), {});
-    if (!saved.mistakes.empty()) differences.unreadable = saved.mistakes.front().place + ": " + saved.mistakes.front().message;
+    if (!saved.mistakes.empty())
+      differences.unreadable = saved.mistakes.front().place + ": " + saved.mistakes.front().message;
     differences.saved_name = saved.configuration.run.name;
     for (const Key& key : configuration_keys()) {
       if (!includes(key.about.changes, Changes::result)) continue;

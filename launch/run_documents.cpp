@@ -14,7 +14,8 @@ class RunDocuments {
   explicit RunDocuments(std::filesystem::path run_dir) : run_dir_(std::move(run_dir)) {}
 
   void operator()(const Event& event) {
-    if (const auto* measured = std::get_if<event::ProfileMeasured>(&event)) save("profile.json", to_json(measured->profile));
+    if (const auto* measured = std::get_if<event::ProfileMeasured>(&event))
+      save("profile.json", to_json(measured->profile));
     if (const auto* made = std::get_if<event::PlanMade>(&event)) save_plan(made->plan);
   }
 

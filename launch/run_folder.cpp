@@ -111,7 +111,8 @@ class RunFolderSearch {
 
  private:
   [[noreturn]] void fail(const std::error_code& code) const {
-    throw UserError("cannot make the run's folder " + wanted_.string() + ": " + code.message() + "; write another run.output_dir");
+    throw UserError("cannot make the run's folder " + wanted_.string() + ": " + code.message() +
+                    "; write another run.output_dir");
   }
 
   RunFolder begin_anew(std::string said) {
@@ -119,7 +120,8 @@ class RunFolderSearch {
       const fs::path path = number == 1 ? wanted_ : fs::path(wanted_.string() + "-" + std::to_string(number));
       auto lock = lock_unused(path);
       if (!lock) continue;
-      if (number > 1) said += "a new run of this name: it is in " + path.string() + " (--resume goes on with an earlier one)";
+      if (number > 1)
+        said += "a new run of this name: it is in " + path.string() + " (--resume goes on with an earlier one)";
       return {std::move(loaded_), path, std::move(*lock), std::move(said)};
     }
   }
@@ -130,9 +132,10 @@ class RunFolderSearch {
       fs::create_directory(path);
       const FolderState state = state_of(path);
       if (state == FolderState::foreign && path == wanted_) {
-        throw UserError(wanted_.string() + (fs::is_directory(wanted_)
-                                                ? " is not a run's folder and is not empty: write another run.name or run.output_dir"
-                                                : " is a file: write another run.name"));
+        throw UserError(wanted_.string() +
+                        (fs::is_directory(wanted_)
+                             ? " is not a run's folder and is not empty: write another run.name or run.output_dir"
+                             : " is a file: write another run.name"));
       }
       if (state == FolderState::absent) continue;  // a start that was refused has removed it
       if (state != FolderState::unused) return std::nullopt;
@@ -150,7 +153,8 @@ class RunFolderSearch {
       if (!number) continue;
       const fs::path path = wanted_.parent_path() / entry.path().filename();
       const FolderState state = state_of(path);
-      if (state != FolderState::begun && state != FolderState::has_checkpoints && state != FolderState::complete) continue;
+      if (state != FolderState::begun && state != FolderState::has_checkpoints && state != FolderState::complete)
+        continue;
       RunDifferences differences = compare_with_saved(path / k_config, loaded_.configuration);
       if (differences.saved_name.empty() || differences.saved_name == name_)
         found.push_back({*number, path, state, std::move(differences)});
@@ -162,7 +166,8 @@ class RunFolderSearch {
   RunFolder go_on() {
     auto found = candidates();
     if (found.empty())
-      return begin_anew("there is no run " + name_ + " in " + wanted_.parent_path().string() + " to go on with: a new one begins\n");
+      return begin_anew("there is no run " + name_ + " in " + wanted_.parent_path().string() +
+                        " to go on with: a new one begins\n");
     // Of several alike any may go on; another configuration's is not what was meant.
     const bool alike = found.front().differences.none();
     std::erase_if(found, [&](const Candidate& one) { return alike && !one.differences.none(); });
@@ -177,8 +182,9 @@ class RunFolderSearch {
       LockAttempt attempt = RunLock::try_lock(one.path, RunLock::k_patience);
       if (attempt.lock) {
         const std::string what = going_on(state_of(one.path), one.path) + one.differences.text();
-        const std::string from =
-            attempt.taken_over.empty() ? "" : "\n" + attempt.taken_over + ", was working on it and has shown no sign of life";
+        const std::string from = attempt.taken_over.empty()
+                                     ? ""
+                                     : "\n" + attempt.taken_over + ", was working on it and has shown no sign of life";
         return {std::move(loaded_), one.path, std::move(*attempt.lock), what + from};
       }
       if (held.empty()) held = one.path.string() + " is in use: " + attempt.holder;
@@ -188,7 +194,8 @@ class RunFolderSearch {
 
   static std::string going_on(FolderState state, const fs::path& path) {
     switch (state) {
-      case FolderState::begun: return "the run in " + path.string() + " has ended before its first checkpoint: it begins again there";
+      case FolderState::begun:
+        return "the run in " + path.string() + " has ended before its first checkpoint: it begins again there";
       case FolderState::complete: return "the run in " + path.string() + " was complete";
       default: return "the run in " + path.string() + " goes on";
     }

@@ -21,10 +21,11 @@ FolderState state_of(const std::filesystem::path& folder);
 /// A run's own folder, locked.
 class RunFolder {
  public:
-  /// A new run takes output_dir/name, or the next free name-2, name-3, … With checkpoint.resume = "auto" a run of that name goes on: one of
-  /// the same configuration, else the newest; one that is complete only where none of the same configuration is left to go on with. Where
-  /// there is none, a new one begins. With a checkpoint's path its run goes on where it is of this name; else a new one begins from it.
-  /// Nothing is written but the lock. Throws UserError where the folder is somebody else's, or the run is held by another process.
+  /// A new run takes output_dir/name, or the next free name-2, name-3, … With checkpoint.resume = "auto" a run of that
+  /// name goes on: one of the same configuration, else the newest; one that is complete only where none of the same
+  /// configuration is left to go on with. Where there is none, a new one begins. With a checkpoint's path its run goes
+  /// on where it is of this name; else a new one begins from it. Nothing is written but the lock. Throws UserError
+  /// where the folder is somebody else's, or the run is held by another process.
   static RunFolder claim(const LoadedConfig& loaded, const std::string& default_name);
 
   /// Removes the folder again where nothing was measured.

@@ -58,7 +58,11 @@ std::string now_text() {
 }
 
 std::string own_text() {
-  const Json json = {{"host", host()}, {"kernel", kernel()}, {"process", getpid()}, {"start_ticks", start_ticks()}, {"since", now_text()}};
+  const Json json = {{"host", host()},
+                     {"kernel", kernel()},
+                     {"process", getpid()},
+                     {"start_ticks", start_ticks()},
+                     {"since", now_text()}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -136,7 +140,9 @@ bool shows_life(int descriptor, std::chrono::milliseconds patience) {
 // A rank that was lost may have left its lock to a process that saves for it.
 bool left_by_the_dead(const std::string& content) {
   const Json json = Json::parse(content, nullptr, /*allow_exceptions=*/false);
-  if (!of_this_kernel(content) || !json.is_object() || !json.contains("process") || !json["process"].is_number_integer()) return false;
+  if (!of_this_kernel(content) || !json.is_object() || !json.contains("process") ||
+      !json["process"].is_number_integer())
+    return false;
   return comm::process_state(json["process"].get<long>()) == "gone";
 }
 
@@ -152,7 +158,8 @@ void show_life(const std::stop_token& stop, int descriptor) {
   std::mutex mutex;
   std::condition_variable_any wake;
   std::unique_lock lock(mutex);
-  while (!wake.wait_for(lock, stop, k_sign_of_life, [&] { return stop.stop_requested(); })) futimens(descriptor, nullptr);
+  while (!wake.wait_for(lock, stop, k_sign_of_life, [&] { return stop.stop_requested(); }))
+    futimens(descriptor, nullptr);
 }
 
 }  // namespace
@@ -190,7 +197,8 @@ std::string HeldFolder::why_not_write(bool takes_it) const {
     const int ignored = flock(opened.get(), LOCK_EX | LOCK_NB);  // refused by the holder itself, if it lives
   const std::string content = read_all(opened.get());
   if (content != holder_)
-    return file_.parent_path().string() + " has been taken by " + (content.empty() ? "another process" : holder_text(content));
+    return file_.parent_path().string() + " has been taken by " +
+           (content.empty() ? "another process" : holder_text(content));
   if (takes_it) opened.release();
   return {};
 }
@@ -201,7 +209,9 @@ RunLock::RunLock(fs::path file, int descriptor)
       signs_of_life_([descriptor](const std::stop_token& stop) { show_life(stop, descriptor); }) {}
 
 RunLock::RunLock(RunLock&& other) noexcept
-    : file_(std::move(other.file_)), descriptor_(std::exchange(other.descriptor_, -1)), signs_of_life_(std::move(other.signs_of_life_)) {}
+    : file_(std::move(other.file_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      signs_of_life_(std::move(other.signs_of_life_)) {}
 
 RunLock::~RunLock() {
   if (descriptor_ < 0) return;

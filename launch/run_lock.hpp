@@ -12,17 +12,17 @@ namespace onebatch::launch {
 
 struct LockAttempt;
 
-/// Held from try_lock() until its end. The kernel lets go of the lock of a process that has died, so one that is left behind on this
-/// machine is never in the way. File systems that do not share locks between machines are why the holder also shows a sign of life every
-/// few seconds (the file's time): one that shows none is dead.
+/// Held from try_lock() until its end. The kernel lets go of the lock of a process that has died, so one that is left
+/// behind on this machine is never in the way. File systems that do not share locks between machines are why the holder
+/// also shows a sign of life every few seconds (the file's time): one that shows none is dead.
 class RunLock {
  public:
   static constexpr const char* k_file = "run.lock";
   static constexpr std::chrono::seconds k_patience{20};  // several signs of life long
 
-  /// Locks `folder`, which is there. Another machine's lock is watched for up to `patience`: where it shows no sign of life it is taken
-  /// over. One that a process of this machine has left to those that save for it is waited for as long. Throws std::system_error where the
-  /// file can be neither made nor opened.
+  /// Locks `folder`, which is there. Another machine's lock is watched for up to `patience`: where it shows no sign of
+  /// life it is taken over. One that a process of this machine has left to those that save for it is waited for as
+  /// long. Throws std::system_error where the file can be neither made nor opened.
   static LockAttempt try_lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
 
   RunLock(RunLock&& other) noexcept;
@@ -37,14 +37,14 @@ class RunLock {
   std::jthread signs_of_life_;
 };
 
-/// A run's folder as a rank that does not hold its lock sees it: whether the process that held it at the start, or what that process has
-/// left behind, is still all that writes there.
+/// A run's folder as a rank that does not hold its lock sees it: whether the process that held it at the start, or what
+/// that process has left behind, is still all that writes there.
 class HeldFolder {
  public:
   explicit HeldFolder(std::filesystem::path folder);
 
-  /// Why this process may not write there: it does not see the folder, or somebody else has taken it since. Empty where it may; with
-  /// `takes_it` nobody else can take it then until this process ends, where the file system has locks.
+  /// Why this process may not write there: it does not see the folder, or somebody else has taken it since. Empty where
+  /// it may; with `takes_it` nobody else can take it then until this process ends, where the file system has locks.
   [[nodiscard]] std::string why_not_write(bool takes_it) const;
 
  private:
@@ -54,7 +54,8 @@ class HeldFolder {
 
 struct LockAttempt {
   std::optional<RunLock> lock;
-  std::string holder;      // where there is none: "process 17 on node3, since 2026-01-31 12:00:00 UTC"; empty: the folder is gone
+  // Where there is none: "process 17 on node3, since 2026-01-31 12:00:00 UTC"; empty: the folder is gone.
+  std::string holder;
   std::string taken_over;  // from whom, where it showed no sign of life on another machine
 };
 

@@ -27,13 +27,16 @@ extern "C" void onebatch_note_signal(int number) {
   const std::int64_t now = now_nanoseconds();
   const int before = stop_signal.exchange(number);
   if (before == 0) first_moment = now;
-  if ((number != SIGINT && number != SIGTERM && number != SIGHUP) || before != number || now - first_moment < k_meant_as_second) return;
+  if ((number != SIGINT && number != SIGTERM && number != SIGHUP) || before != number ||
+      now - first_moment < k_meant_as_second)
+    return;
   std::signal(number, SIG_DFL);
   std::raise(number);
 }
 
-// Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a signal's default is
-// death. Whoever is one of several ranks under a launcher that kills on SIGTERM is found by its environment.
+// Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a
+// signal's default is death. Whoever is one of several ranks under a launcher that kills on SIGTERM is found by its
+// environment.
 void listen_from_the_start(int /*argc*/, char** /*argv*/, char** environment) {
   bool one_of_several = false;
   for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {

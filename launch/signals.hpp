@@ -6,8 +6,9 @@
 
 namespace onebatch::launch {
 
-/// Which of them a process answers to: one of several ranks to SIGUSR1 and SIGUSR2, which mpirun passes on; a world of one, and one under a
-/// launcher that gives notice (Slurm), to SIGTERM and SIGINT too, of which a second one half a second after the first ends it at once.
+/// Which of them a process answers to: one of several ranks to SIGUSR1 and SIGUSR2, which mpirun passes on; a world of
+/// one, and one under a launcher that gives notice (Slurm), to SIGTERM and SIGINT too, of which a second one half a
+/// second after the first ends it at once.
 enum class SignalScope { ranks, alone };
 
 /// The flag that they set: the signal's number, 0 = none.

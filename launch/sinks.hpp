@@ -1,5 +1,5 @@
-// What the program does with a run's events. A sink is a file NAME.cpp with a function make_NAME, and its name in CMakeLists.txt: nothing
-// else knows of it.
+// What the program does with a run's events. A sink is a file NAME.cpp with a function make_NAME, and its name in
+// CMakeLists.txt: nothing else knows of it.
 #pragma once
 
 #include "trainer/events/event_stream.hpp"

@@ -28,8 +28,8 @@ Stream standard_output = {STDOUT_FILENO, "standard output"};
 Stream standard_error = {STDERR_FILENO, "standard error"};
 Stream log_file = {-1, "the log file"};
 
-// A closed stream's number would go to the next file that is opened, and messages into that file. Its place is taken before any library
-// opens one, by something that cannot be written to either.
+// A closed stream's number would go to the next file that is opened, and messages into that file. Its place is taken
+// before any library opens one, by something that cannot be written to either.
 void hold_closed_streams(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) < 0) [[maybe_unused]]
@@ -59,8 +59,8 @@ void write_or_lose(Stream& stream, Stream& other, std::string_view text) {
   if (stream.descriptor < 0) return;
   const int error = write_all(stream.descriptor, text);
   if (error == 0 || stream.has_lost.exchange(true)) return;
-  const std::string note =
-      fmt::format("onebatch: warning: {} cannot be written ({}): what it cannot take is lost\n", stream.name, std::strerror(error));
+  const std::string note = fmt::format("onebatch: warning: {} cannot be written ({}): what it cannot take is lost\n",
+                                       stream.name, std::strerror(error));
   write_all(other.descriptor, note);
 }
 

@@ -48,7 +48,9 @@ class Terminal {
 
   void hear(const event::Info& info) { print(info.line); }
   void hear(const event::Warning& warning) { warn(warning.line); }
-  void hear(const event::Fallback& fallback) { warn(fmt::format("asked for {}; did {}", fallback.asked, fallback.done)); }
+  void hear(const event::Fallback& fallback) {
+    warn(fmt::format("asked for {}; did {}", fallback.asked, fallback.done));
+  }
   void hear(const event::ProfileMeasured& measured) { print(profile_table(measured.profile)); }
   void hear(const event::PlanMade& made) { print(plan_table(made.plan)); }
 
@@ -63,16 +65,20 @@ class Terminal {
     const bool draws = on_terminal_ && !quiet_;
     if (draws) draw_bar(record);
     if (record.step % every_steps_ != 0 && record.step != last_step_) return;
-    const std::string line = fmt::format("step {}/{}  epoch {}  loss {:.4f}  lr {:.3g}  {:.0f} samples/s\n", record.step, last_step_,
-                                         record.epoch, record.loss, record.lr, record.samples_per_second);
+    const std::string line =
+        fmt::format("step {}/{}  epoch {}  loss {:.4f}  lr {:.3g}  {:.0f} samples/s\n", record.step, last_step_,
+                    record.epoch, record.loss, record.lr, record.samples_per_second);
     draws ? print_to_log(line) : print(line);
   }
 
   void hear(const event::Validated& validated) {
-    print(fmt::format("validation after epoch {}: loss {:.6f}{}", validated.epoch, validated.result.loss, accuracy_text(validated.result)));
+    print(fmt::format("validation after epoch {}: loss {:.6f}{}", validated.epoch, validated.result.loss,
+                      accuracy_text(validated.result)));
   }
 
-  void hear(const event::CheckpointSaved& saved) { print(fmt::format("checkpoint of step {} saved in {}", saved.step, saved.path)); }
+  void hear(const event::CheckpointSaved& saved) {
+    print(fmt::format("checkpoint of step {} saved in {}", saved.step, saved.path));
+  }
 
   template <typename Other>
   void hear(const Other& /*said in another way*/) {}
@@ -96,11 +102,12 @@ class Terminal {
     const double done = last_step_ > 0 ? static_cast<double>(record.step) / static_cast<double>(last_step_) : 1.0;
     const int filled = static_cast<int>(done * k_bar_width);
     const double elapsed = std::chrono::duration<double>(now - begin_).count();
-    const double left =
-        elapsed / static_cast<double>(std::max<std::int64_t>(1, record.step - first_step_)) * static_cast<double>(last_step_ - record.step);
-    redraw_line(fmt::format("{}{} {}/{}  loss {:.4f}  {:.0f} samples/s  {} left", std::string(static_cast<std::size_t>(filled), '#'),
-                            std::string(static_cast<std::size_t>(k_bar_width - filled), '.'), record.step, last_step_, record.loss,
-                            record.samples_per_second, duration_text(left)));
+    const double left = elapsed / static_cast<double>(std::max<std::int64_t>(1, record.step - first_step_)) *
+                        static_cast<double>(last_step_ - record.step);
+    redraw_line(fmt::format("{}{} {}/{}  loss {:.4f}  {:.0f} samples/s  {} left",
+                            std::string(static_cast<std::size_t>(filled), '#'),
+                            std::string(static_cast<std::size_t>(k_bar_width - filled), '.'), record.step, last_step_,
+                            record.loss, record.samples_per_second, duration_text(left)));
     bar_drawn_ = true;
     last_drawn_ = now;
   }

@@ -9,11 +9,14 @@
 
 namespace onebatch::launch {
 
-/// Now, in UTC: the date and time by `pattern` (as strftime has it), milliseconds and a Z, as in "2026-02-28T09:30:00.123Z".
+/// Now, in UTC: the date and time by `pattern` (as strftime has it), milliseconds and a Z, as in
+/// "2026-02-28T09:30:00.123Z".
 inline std::string utc_time(const std::string& pattern) {
   const auto now = std::chrono::system_clock::now();
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  return fmt::format(fmt::runtime("{:" + pattern + "}.{:03}Z"), fmt::gmtime(std::chrono::system_clock::to_time_t(now)), milliseconds);
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  return fmt::format(fmt::runtime("{:" + pattern + "}.{:03}Z"), fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
+                     milliseconds);
 }
 
 }  // namespace onebatch::launch

@@ -1,5 +1,5 @@
-// What a program needs that brings kinds of its own: #include <onebatch/kinds.hpp>. A kind is described (its name, its keys, what makes it)
-// and given to register_kind() before the configuration that names it is read.
+// What a program needs that brings kinds of its own: #include <onebatch/kinds.hpp>. A kind is described (its name, its
+// keys, what makes it) and given to register_kind() before the configuration that names it is read.
 #pragma once
 
 #include "trainer/data/dataset_kind.hpp"

@@ -8,8 +8,8 @@ namespace {
 
 // Heard on rank 0, as every event of a run.
 void print(const onebatch::event::Validated& validated) {
-  std::printf("epoch %lld: validation loss %.4f, accuracy %.1f %%\n", static_cast<long long>(validated.epoch), validated.result.loss,
-              validated.result.accuracy.value_or(0.0) * 100.0);
+  std::printf("epoch %lld: validation loss %.4f, accuracy %.1f %%\n", static_cast<long long>(validated.epoch),
+              validated.result.loss, validated.result.accuracy.value_or(0.0) * 100.0);
 }
 
 onebatch::Configuration digits(const char* path) {

@@ -1,5 +1,6 @@
-// Trains with a model, data, an optimizer, a schedule and a loss of the program's own, each in one file of kinds/, and tells a sink of its
-// own, in a file of sinks/. What a configuration may say is known of kinds too: which keys they have, and what is wrong with a value.
+// Trains with a model, data, an optimizer, a schedule and a loss of the program's own, each in one file of kinds/, and
+// tells a sink of its own, in a file of sinks/. What a configuration may say is known of kinds too: which keys they
+// have, and what is wrong with a value.
 #include "sinks/sinks.hpp"
 
 #include <cstdio>
@@ -13,7 +14,9 @@ onebatch::ConfigValue text(const char* word) {
 onebatch::Configuration own_kinds() {
   onebatch::register_built_in_kinds();
   onebatch::Configuration configuration;
-  const auto set = [&](const char* path, const onebatch::ConfigValue& value) { onebatch::set_key(configuration, path, value); };
+  const auto set = [&](const char* path, const onebatch::ConfigValue& value) {
+    onebatch::set_key(configuration, path, value);
+  };
   set("run.epochs", {std::int64_t{10}});
   set("batch.global_batch_size", {std::int64_t{50}});
   set("data.kind", text("quadrants"));
@@ -51,6 +54,7 @@ int main() {
   onebatch::Session session(configuration, *world, sinks(), {});
   const auto result = session.train();
   if (world->rank() == 0)
-    std::printf("%lld steps, accuracy %.2f\n", static_cast<long long>(result.steps), result.validation_accuracy.value_or(0.0));
+    std::printf("%lld steps, accuracy %.2f\n", static_cast<long long>(result.steps),
+                result.validation_accuracy.value_or(0.0));
   world->close();
 }

@@ -1,5 +1,5 @@
-// The program, which notes in the file ONEBATCH_TEST_SYNCS, a line each, what it syncs and what it renames, in order; on a disk that alters
-// the last byte of files whose path ends in ONEBATCH_TEST_FLIP.
+// The program, which notes in the file ONEBATCH_TEST_SYNCS, a line each, what it syncs and what it renames, in order;
+// on a disk that alters the last byte of files whose path ends in ONEBATCH_TEST_FLIP.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

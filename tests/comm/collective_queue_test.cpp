@@ -55,7 +55,8 @@ TEST_P(CollectiveQueueTest, ends_after_what_was_posted) {
   EXPECT_EQ(ran, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, CollectiveQueueTest, ::testing::Values(CollectiveQueue::Thread::own, CollectiveQueue::Thread::callers));
+INSTANTIATE_TEST_SUITE_P(Threads, CollectiveQueueTest,
+                         ::testing::Values(CollectiveQueue::Thread::own, CollectiveQueue::Thread::callers));
 
 }  // namespace
 }  // namespace onebatch::comm

@@ -34,11 +34,13 @@ TEST(CommunicatorTest, float_sums_are_within_a_rounding_per_rank_and_the_same_bi
       }
     }
     control().all_reduce(mine.data(), count, ScalarType::float32, ReduceOp::sum);
-    for (std::size_t k = 0; k < count; ++k) ASSERT_NEAR(static_cast<double>(mine[k]), exact[k], control().size() * 6e-8 * magnitude[k]);
+    for (std::size_t k = 0; k < count; ++k)
+      ASSERT_NEAR(static_cast<double>(mine[k]), exact[k], control().size() * 6e-8 * magnitude[k]);
     std::vector<float> all(count * static_cast<std::size_t>(control().size()));
     control().all_gather(mine.data(), all.data(), count * sizeof(float));
     for (int rank = 0; rank < control().size(); ++rank) {
-      ASSERT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(rank) * count, mine.data(), count * sizeof(float)), 0) << "rank " << rank;
+      ASSERT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(rank) * count, mine.data(), count * sizeof(float)), 0)
+          << "rank " << rank;
     }
   }
 }
@@ -64,7 +66,8 @@ TEST(CommunicatorTest, texts_of_any_length_travel) {
   const std::string mine(static_cast<std::size_t>(control().rank()) * 100, static_cast<char>('a' + control().rank()));
   const auto all = all_gather_text(control(), mine);
   ASSERT_EQ(all.size(), static_cast<std::size_t>(control().size()));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) EXPECT_EQ(all[rank], std::string(rank * 100, static_cast<char>('a' + rank)));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    EXPECT_EQ(all[rank], std::string(rank * 100, static_cast<char>('a' + rank)));
   const int last = control().size() - 1;
   EXPECT_EQ(broadcast_text(control(), control().rank() == last ? "from the last" : "ignored", last), "from the last");
   EXPECT_EQ(broadcast_text(control(), "", 0), "");
@@ -83,7 +86,8 @@ TEST(CommunicatorTest, reductions_equal_those_of_mpi) {
     std::vector<double> theirs = ours;
     control().all_reduce(ours.data(), count, ScalarType::float64, ReduceOp::sum);
     mpi->all_reduce(theirs.data(), count, ScalarType::float64, ReduceOp::sum);
-    for (std::size_t k = 0; k < count; ++k) ASSERT_NEAR(ours[k], theirs[k], world().size() * 4e-16 * 8.0) << "case " << i;
+    for (std::size_t k = 0; k < count; ++k)
+      ASSERT_NEAR(ours[k], theirs[k], world().size() * 4e-16 * 8.0) << "case " << i;
   }
 }
 
@@ -97,7 +101,8 @@ TEST(CommunicatorTest, memory_of_the_communicator_is_summed_like_any_other) {
     for (float& value : mine) value = std::normal_distribution<float>()(draw);
     std::copy(mine.begin(), mine.end(), data);
     for (std::size_t begin = 0; begin < k_count; begin += 400000)
-      control().all_reduce(data + begin, std::min<std::size_t>(400000, k_count - begin), ScalarType::float32, ReduceOp::sum);
+      control().all_reduce(data + begin, std::min<std::size_t>(400000, k_count - begin), ScalarType::float32,
+                           ReduceOp::sum);
     control().all_reduce(mine.data(), k_count, ScalarType::float32, ReduceOp::sum);
     ASSERT_EQ(std::memcmp(mine.data(), data, k_count * sizeof(float)), 0);
   }

@@ -55,7 +55,8 @@ bool fault_now(ncclComm_t communicator, ncclResult_t& result) {
 }
 
 template <typename To, typename From>
-ncclResult_t reduce_half(void* buffer, std::size_t count, ncclRedOp_t op, MPI_Comm communicator, To to_float, From from_float) {
+ncclResult_t reduce_half(void* buffer, std::size_t count, ncclRedOp_t op, MPI_Comm communicator, To to_float,
+                         From from_float) {
   auto* bits = static_cast<std::uint16_t*>(buffer);
   std::vector<float> wide(count);
   for (std::size_t i = 0; i < count; ++i) wide[i] = to_float(bits[i]);
@@ -97,24 +98,27 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int, ncclUniqueId,
   (*communicator)->asynchronous = ncclSuccess;
   return ncclInProgress;  // as a non-blocking start answers; the state is asked for then
 }
-ncclResult_t ncclAllReduce(const void*, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t communicator,
-                           cudaStream_t) {
+ncclResult_t ncclAllReduce(const void*, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t communicator, cudaStream_t) {
   ncclResult_t result = ncclSuccess;
   if (fault_now(communicator, result)) return result;
   using namespace onebatch::comm;
   if (type == ncclFloat16) return reduce_half(receive, count, op, communicator->mpi, half_to_float, float_to_half);
-  if (type == ncclBfloat16) return reduce_half(receive, count, op, communicator->mpi, bfloat16_to_float, float_to_bfloat16);
+  if (type == ncclBfloat16)
+    return reduce_half(receive, count, op, communicator->mpi, bfloat16_to_float, float_to_bfloat16);
   MPI_Allreduce(MPI_IN_PLACE, receive, static_cast<int>(count), mpi_type(type), mpi_op(op), communicator->mpi);
   if (wrong_answer) std::memset(receive, 0, 4);  // the first element, whatever its type
   wrong_answer = false;
   return ncclSuccess;
 }
-ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t, ncclComm_t communicator, cudaStream_t) {
+ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t, ncclComm_t communicator,
+                           cudaStream_t) {
   const int bytes = static_cast<int>(count);
   MPI_Allgather(send, bytes, MPI_BYTE, receive, bytes, MPI_BYTE, communicator->mpi);
   return ncclSuccess;
 }
-ncclResult_t ncclBroadcast(const void*, void* receive, std::size_t count, ncclDataType_t, int root, ncclComm_t communicator, cudaStream_t) {
+ncclResult_t ncclBroadcast(const void*, void* receive, std::size_t count, ncclDataType_t, int root,
+                           ncclComm_t communicator, cudaStream_t) {
   MPI_Bcast(receive, static_cast<int>(count), MPI_BYTE, root, communicator->mpi);
   return ncclSuccess;
 }

@@ -1,4 +1,5 @@
-// Doubles of the NCCL and CUDA runtime calls that the NCCL communicator makes: host memory, real ranks, faults on request.
+// Doubles of the NCCL and CUDA runtime calls that the NCCL communicator makes: host memory, real ranks, faults on
+// request.
 #pragma once
 
 namespace onebatch::testing {

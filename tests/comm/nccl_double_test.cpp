@@ -66,7 +66,8 @@ TEST(NcclCommunicatorTest, buckets_that_are_started_are_summed_when_finished) {
   for (int step = 0; step < 3; ++step) {
     std::fill(buckets.begin(), buckets.end(), static_cast<float>(nccl->rank() + 1));
     for (std::size_t begin = 0; begin < buckets.size(); begin += 1000)
-      nccl->start_all_reduce(buckets.data() + begin, 1000, ScalarType::float32, ReduceOp::sum, nccl->mark_ready(nullptr));
+      nccl->start_all_reduce(buckets.data() + begin, 1000, ScalarType::float32, ReduceOp::sum,
+                             nccl->mark_ready(nullptr));
     nccl->finish_on(nullptr);
     const auto sum = static_cast<float>(nccl->size() * (nccl->size() + 1) / 2);
     for (const float value : buckets) ASSERT_EQ(value, sum);
@@ -94,8 +95,10 @@ TEST(NcclCommunicatorTest, first_sums_that_do_not_come_about_say_what_to_try) {
     } catch (const CommError& error) {
       said = error.what();
     }
-    EXPECT_NE(said.find(nth == 1 ? "the first sum of 4 bytes" : "the first sum of 33554432 bytes"), std::string::npos) << said;
-    for (const char* hint : {"NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME", "/dev/shm"}) EXPECT_NE(said.find(hint), std::string::npos) << said;
+    EXPECT_NE(said.find(nth == 1 ? "the first sum of 4 bytes" : "the first sum of 33554432 bytes"), std::string::npos)
+        << said;
+    for (const char* hint : {"NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME", "/dev/shm"})
+      EXPECT_NE(said.find(hint), std::string::npos) << said;
     world().control().barrier();
   }
   onebatch::testing::plan_fault(Fault::none, 0);

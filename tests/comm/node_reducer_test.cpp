@@ -14,11 +14,13 @@ using onebatch::testing::exact_input;
 class Node {
  public:
   Node(int size, std::size_t chunk_bytes, std::size_t shared_bytes = 0)
-      : size_(size), memory_(NodeReducer::bytes_needed(size, chunk_bytes) + static_cast<std::size_t>(size) * shared_bytes) {
+      : size_(size),
+        memory_(NodeReducer::bytes_needed(size, chunk_bytes) + static_cast<std::size_t>(size) * shared_bytes) {
     std::byte* begin = memory_.data();
     for (int rank = 0; rank < size; ++rank) {
       reducers_.push_back(std::make_unique<NodeReducer>(begin, chunk_bytes, rank, size));
-      shared_.push_back(begin + NodeReducer::bytes_needed(size, chunk_bytes) + static_cast<std::size_t>(rank) * shared_bytes);
+      shared_.push_back(begin + NodeReducer::bytes_needed(size, chunk_bytes) +
+                        static_cast<std::size_t>(rank) * shared_bytes);
     }
     if (shared_bytes == 0) return;
     for (auto& reducer : reducers_) reducer->share_buffers(shared_, shared_bytes);
@@ -27,7 +29,8 @@ class Node {
   template <typename Work>
   void on_all_ranks(const Work& work) {
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < size_; ++rank) threads.emplace_back([&, rank] { work(rank, *reducers_[static_cast<std::size_t>(rank)]); });
+    for (int rank = 0; rank < size_; ++rank)
+      threads.emplace_back([&, rank] { work(rank, *reducers_[static_cast<std::size_t>(rank)]); });
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -78,9 +81,10 @@ TEST_P(NodeReducerTest, every_type_operation_and_size_equals_the_reduction_by_ha
       for (int other = 1; other < size; ++other) {
         const auto input = exact_input(seed, other, count, type);
         for (std::size_t k = 0; k < count; ++k)
-          onebatch::testing::write_element(expected, k, type,
-                                           onebatch::testing::combine(onebatch::testing::read_element(expected, k, type),
-                                                                      onebatch::testing::read_element(input, k, type), op));
+          onebatch::testing::write_element(
+              expected, k, type,
+              onebatch::testing::combine(onebatch::testing::read_element(expected, k, type),
+                                         onebatch::testing::read_element(input, k, type), op));
       }
       if (buffer != expected) ++wrong;
     }
@@ -99,7 +103,8 @@ TEST_P(NodeReducerTest, bits_do_not_depend_on_stages_or_buckets) {
       node.on_all_ranks([&](int rank, NodeReducer& reducer) {
         auto values = normal_values(rank, k_count);
         for (std::size_t begin = 0; begin < k_count; begin += bucket)
-          reducer.all_reduce(values.data() + begin, std::min(bucket, k_count - begin), ScalarType::float32, ReduceOp::sum);
+          reducer.all_reduce(values.data() + begin, std::min(bucket, k_count - begin), ScalarType::float32,
+                             ReduceOp::sum);
         results[static_cast<std::size_t>(rank)] = values;
       });
       for (const auto& result : results) ASSERT_EQ(result, expected) << "chunk " << chunk << " bucket " << bucket;
@@ -118,7 +123,8 @@ TEST_P(NodeReducerTest, shared_buffers_are_summed_where_they_lie) {
       const auto mine = normal_values(rank, k_count);
       std::copy(mine.begin(), mine.end(), buffer);
       for (std::size_t begin = 0; begin < k_count; begin += 12345)
-        reducer.all_reduce(buffer + begin, std::min<std::size_t>(12345, k_count - begin), ScalarType::float32, ReduceOp::sum);
+        reducer.all_reduce(buffer + begin, std::min<std::size_t>(12345, k_count - begin), ScalarType::float32,
+                           ReduceOp::sum);
       float small[3] = {1.0F, 2.0F, 3.0F};  // ordinary memory in between
       reducer.all_reduce(small, 3, ScalarType::float32, ReduceOp::sum);
       ASSERT_EQ(small[2], 3.0F * static_cast<float>(size));

@@ -12,7 +12,9 @@ std::unique_ptr<comm::World> the_world;
 // Each failure once, with its rank; passes are rank 0's to tell.
 class RankPrinter final : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
-    if (result.failed()) std::printf("rank %d: %s:%d: %s\n", the_world->rank(), result.file_name(), result.line_number(), result.message());
+    if (result.failed())
+      std::printf("rank %d: %s:%d: %s\n", the_world->rank(), result.file_name(), result.line_number(),
+                  result.message());
   }
 };
 

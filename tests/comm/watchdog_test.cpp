@@ -54,7 +54,8 @@ TEST(MissingTextTest, where_all_have_entered_it_is_the_wire) {
 }
 
 TEST(RankReportTest, survives_its_line) {
-  const auto read = RankReport::from_lines(report(3, 11, true).to_line() + "no report at all\n" + report(4, 12, false).to_line());
+  const auto read =
+      RankReport::from_lines(report(3, 11, true).to_line() + "no report at all\n" + report(4, 12, false).to_line());
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(read[0].rank, 3);
   EXPECT_EQ(read[0].sequence, 11U);

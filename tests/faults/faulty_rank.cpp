@@ -1,8 +1,9 @@
-// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file". A place is a fault point's, or an operation that the
-// watchdog guards (all_reduce, with _ for a space; the number says which of that name), where it fails inside. Kind is kill, stop, throw,
-// loop, overflow (of its stack), segv (in a thread of its own), ahead or memory (from then on its device has half as much for activations
-// as the last step took). It writes the moment of the fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE:
-// so many seconds pass before a checkpoint is copied, or written, beside the steps.
+// The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file". A place is a fault point's, or an
+// operation that the watchdog guards (all_reduce, with _ for a space; the number says which of that name), where it
+// fails inside. Kind is kill, stop, throw, loop, overflow (of its stack), segv (in a thread of its own), ahead or
+// memory (from then on its device has half as much for activations as the last step took). It writes the moment of the
+// fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE: so many seconds pass before a
+// checkpoint is copied, or written, beside the steps.
 #include "trainer/base/fault_point.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -60,7 +61,8 @@ Fault read_fault() {
 
 std::int64_t fault_point(const char* place, std::int64_t number) {
   static const Fault fault = read_fault();
-  for (const auto& [slow_place, name] : {std::pair("copy", "ONEBATCH_SLOW_COPY"), std::pair("write", "ONEBATCH_SLOW_WRITE")}) {
+  for (const auto& [slow_place, name] :
+       {std::pair("copy", "ONEBATCH_SLOW_COPY"), std::pair("write", "ONEBATCH_SLOW_WRITE")}) {
     if (const char* slow = std::getenv(name); slow != nullptr && std::strcmp(place, slow_place) == 0)
       std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(slow)));
   }
@@ -87,7 +89,8 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
 
 }  // namespace onebatch
 
-// The linker puts these in the place of the guard's constructor (--wrap), which every operation that may wait for others goes through.
+// The linker puts these in the place of the guard's constructor (--wrap), which every operation that may wait for
+// others goes through.
 extern "C" {
 void real_guard(void* guard, void* watchdog, const char* operation,
                 std::size_t bytes) __asm__("__real__ZN8onebatch4comm8Watchdog5GuardC1ERS1_PKcm");

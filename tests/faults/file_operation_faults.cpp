@@ -1,11 +1,14 @@
-// Preloaded into the program: counts what it does with files below given folders, and lets one of those operations go wrong.
+// Preloaded into the program: counts what it does with files below given folders, and lets one of those operations go
+// wrong.
 //
 // FILE_FAULT_FOLDERS="/a:/b"   what is watched; nothing else is counted
 // FILE_FAULT_ONLY="text"       of those, only what has the text in its path
 // FILE_FAULT_RANK="0"          of which rank
 // FILE_FAULT_LOG="/file"       a line for each operation: number, seconds, name, path; it lies outside of the folders
-// FILE_FAULT="17 ENOSPC"       what happens to the 17th: kill, EIO, ENOSPC, EINTR, short (half is read or written, and that is returned) or
-//                              torn (half is written, then kill). Before the operation, but for close, which is done and then fails.
+// FILE_FAULT="17 ENOSPC"       what happens to the 17th: kill, EIO, ENOSPC, EINTR, short (half is read or written, and
+// that is returned) or
+//                              torn (half is written, then kill). Before the operation, but for close, which is done
+//                              and then fails.
 // FILE_FAULT_REQUEST="text"    SIGQUIT at the first operation on a path with the text, and time for what it asks for
 #include "tests/faults/file_operation_faults.hpp"
 
@@ -61,7 +64,8 @@ Settings read_settings() {
   // The launcher and the program's helpers have the variables, too.
   const bool is_program = std::strstr(program_invocation_short_name, "onebatch") != nullptr &&
                           std::strcmp(program_invocation_short_name, "onebatch-stacks") != 0;
-  const bool is_meant = is_program && !settings.folders.empty() && (rank.empty() ? "0" : rank) == (wanted.empty() ? "0" : wanted);
+  const bool is_meant =
+      is_program && !settings.folders.empty() && (rank.empty() ? "0" : rank) == (wanted.empty() ? "0" : wanted);
   if (!is_meant) return settings;
   settings.process = getpid();
   settings.only = variable("FILE_FAULT_ONLY");
@@ -71,7 +75,8 @@ Settings read_settings() {
   settings.kind = fault.substr(std::min(fault.size(), fault.find(' ') + 1));
   const std::string log = variable("FILE_FAULT_LOG");
   if (!log.empty())
-    settings.log = static_cast<int>(syscall(SYS_openat, AT_FDCWD, log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    settings.log =
+        static_cast<int>(syscall(SYS_openat, AT_FDCWD, log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   return settings;
 }
 
@@ -83,7 +88,8 @@ Settings& settings() {
 std::atomic<long> counted{0};
 std::atomic<bool> requested{false};
 
-std::array<std::atomic<const std::string*>, k_most_descriptors> watched_descriptors{};  // its path; never freed, a reader may have it
+// Its path; never freed, a reader may have it.
+std::array<std::atomic<const std::string*>, k_most_descriptors> watched_descriptors{};
 
 template <typename Function>
 Function next(Function, const char* name) {
@@ -115,7 +121,8 @@ std::string path_of(int descriptor) {
 std::string path_at(int folder, const char* name) {
   if (settings().process == 0 || name == nullptr) return {};
   if (name[0] == '/') return name;
-  if (folder != AT_FDCWD) return path_of(folder).empty() ? std::string() : path_of(folder) + (name[0] == '\0' ? "" : "/") + name;
+  if (folder != AT_FDCWD)
+    return path_of(folder).empty() ? std::string() : path_of(folder) + (name[0] == '\0' ? "" : "/") + name;
   std::array<char, PATH_MAX> here{};
   return syscall(SYS_getcwd, here.data(), here.size()) > 0 ? std::string(here.data()) + "/" + name : std::string();
 }
@@ -126,7 +133,8 @@ void remember(int descriptor, const std::string& path) {
 }
 
 void forget(int descriptor) {
-  if (descriptor >= 0 && descriptor < k_most_descriptors) watched_descriptors[static_cast<std::size_t>(descriptor)] = nullptr;
+  if (descriptor >= 0 && descriptor < k_most_descriptors)
+    watched_descriptors[static_cast<std::size_t>(descriptor)] = nullptr;
 }
 
 [[noreturn]] void die() {
@@ -136,7 +144,8 @@ void forget(int descriptor) {
 
 // The first time: what SIGQUIT asks for is written by another thread, to the same folder.
 void request(const std::string& path) {
-  if (settings().request.empty() || path.find(settings().request) == std::string::npos || requested.exchange(true)) return;
+  if (settings().request.empty() || path.find(settings().request) == std::string::npos || requested.exchange(true))
+    return;
   raise(SIGQUIT);
   usleep(k_request_milliseconds * 1000);
 }
@@ -293,16 +302,19 @@ ssize_t pread(int descriptor, void* bytes, size_t count, off_t at) {
   return perhaps_half("read", descriptor, count, [&](size_t some) { return NEXT(pread)(descriptor, bytes, some, at); });
 }
 ssize_t pread64(int descriptor, void* bytes, size_t count, off64_t at) {
-  return perhaps_half("read", descriptor, count, [&](size_t some) { return NEXT(pread64)(descriptor, bytes, some, at); });
+  return perhaps_half("read", descriptor, count,
+                      [&](size_t some) { return NEXT(pread64)(descriptor, bytes, some, at); });
 }
 ssize_t write(int descriptor, const void* bytes, size_t count) {
   return perhaps_half("write", descriptor, count, [&](size_t some) { return NEXT(write)(descriptor, bytes, some); });
 }
 ssize_t pwrite(int descriptor, const void* bytes, size_t count, off_t at) {
-  return perhaps_half("write", descriptor, count, [&](size_t some) { return NEXT(pwrite)(descriptor, bytes, some, at); });
+  return perhaps_half("write", descriptor, count,
+                      [&](size_t some) { return NEXT(pwrite)(descriptor, bytes, some, at); });
 }
 ssize_t pwrite64(int descriptor, const void* bytes, size_t count, off64_t at) {
-  return perhaps_half("write", descriptor, count, [&](size_t some) { return NEXT(pwrite64)(descriptor, bytes, some, at); });
+  return perhaps_half("write", descriptor, count,
+                      [&](size_t some) { return NEXT(pwrite64)(descriptor, bytes, some, at); });
 }
 ssize_t writev(int descriptor, const iovec* parts, int number) {
   const std::span<const iovec> all(parts, static_cast<std::size_t>(number));
@@ -341,10 +353,12 @@ int rename(const char* from, const char* to) noexcept {
   return perhaps("rename", path_at(AT_FDCWD, from), [&] { return NEXT(rename)(from, to); });
 }
 int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
-  return perhaps("rename", path_at(from_folder, from), [&] { return NEXT(renameat)(from_folder, from, to_folder, to); });
+  return perhaps("rename", path_at(from_folder, from),
+                 [&] { return NEXT(renameat)(from_folder, from, to_folder, to); });
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
-  return perhaps("rename", path_at(from_folder, from), [&] { return NEXT(renameat2)(from_folder, from, to_folder, to, flags); });
+  return perhaps("rename", path_at(from_folder, from),
+                 [&] { return NEXT(renameat2)(from_folder, from, to_folder, to, flags); });
 }
 int mkdir(const char* path, mode_t mode) noexcept {
   return perhaps("mkdir", path_at(AT_FDCWD, path), [&] { return NEXT(mkdir)(path, mode); });

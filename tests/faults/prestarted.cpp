@@ -1,9 +1,9 @@
-// Preloaded into the program: loads it once, and forks it at the beginning of main for each start that is asked for. LibTorch takes a third
-// of a second of a processor to load, which is nearly all of what a small run takes.
+// Preloaded into the program: loads it once, and forks it at the beginning of main for each start that is asked for.
+// LibTorch takes a third of a second of a processor to load, which is nearly all of what a small run takes.
 //
-// PRESTARTED=1 in the environment. On standard input, for each start: a line with the bytes that follow; the file for its output; its
-// arguments; an empty one; its environment: each ends with a zero byte. On standard output: a line with the process, and when that has
-// ended a line with its status as wait(2) has it.
+// PRESTARTED=1 in the environment. On standard input, for each start: a line with the bytes that follow; the file for
+// its output; its arguments; an empty one; its environment: each ends with a zero byte. On standard output: a line with
+// the process, and when that has ended a line with its status as wait(2) has it.
 #include "tests/faults/file_operation_faults.hpp"
 
 #include <dlfcn.h>
@@ -33,7 +33,8 @@ bool read_start(Start& start) {
   if (std::scanf("%zu", &bytes) != 1 || std::getchar() != '\n') return false;
   std::string content(bytes, '\0');
   if (std::fread(content.data(), 1, bytes, stdin) != bytes) return false;
-  for (std::size_t begin = 0; begin < bytes; begin += start.texts.back().size() + 1) start.texts.emplace_back(content.c_str() + begin);
+  for (std::size_t begin = 0; begin < bytes; begin += start.texts.back().size() + 1)
+    start.texts.emplace_back(content.c_str() + begin);
   return !start.texts.empty();
 }
 
@@ -76,9 +77,10 @@ int main_or_serve(int argc, char** argv, char** environment) {
 
 }  // namespace
 
-extern "C" int __libc_start_main(Main program, int argc, char** argv, void (*init)(), void (*fini)(), void (*rtld_fini)(), void* stack_end);
-extern "C" int __libc_start_main(Main program, int argc, char** argv, void (*init)(), void (*fini)(), void (*rtld_fini)(),
-                                 void* stack_end) {
+extern "C" int __libc_start_main(Main program, int argc, char** argv, void (*init)(), void (*fini)(),
+                                 void (*rtld_fini)(), void* stack_end);
+extern "C" int __libc_start_main(Main program, int argc, char** argv, void (*init)(), void (*fini)(),
+                                 void (*rtld_fini)(), void* stack_end) {
   main_of_program = program;
   const auto real = reinterpret_cast<decltype(&__libc_start_main)>(dlsym(RTLD_NEXT, "__libc_start_main"));
   return real(main_or_serve, argc, argv, init, fini, rtld_fini, stack_end);

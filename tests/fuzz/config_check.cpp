@@ -14,7 +14,8 @@ namespace {
 }  // namespace
 
 void check_loaded(launch::LoadedConfig loaded) {
-  for (const auto& mistake : loaded.mistakes) check(!mistake.place.empty() && !mistake.message.empty(), "a mistake has a place and words");
+  for (const auto& mistake : loaded.mistakes)
+    check(!mistake.place.empty() && !mistake.message.empty(), "a mistake has a place and words");
   if (!loaded.mistakes.empty()) return;
   static_cast<void>(launch::check_contradictions(loaded, "x.toml", 2));
   // The one key whose default is no value of it.
@@ -24,7 +25,8 @@ void check_loaded(launch::LoadedConfig loaded) {
   check(again.mistakes.empty(), "what was written is accepted: " + launch::mistakes_text(again.mistakes) + text);
   for (const Key& key : configuration_keys()) {
     const std::string before = key.show(loaded.configuration);
-    check(key.show(again.configuration) == before, key.path + " = " + before + " became " + key.show(again.configuration));
+    check(key.show(again.configuration) == before,
+          key.path + " = " + before + " became " + key.show(again.configuration));
   }
 }
 

@@ -19,7 +19,8 @@ void run(std::string_view input) {
   check_datagram(input);
   // What is made up has no signature: with one it gets further.
   std::array<char, 17> signature{};
-  std::snprintf(signature.data(), signature.size(), "%016llx", static_cast<unsigned long long>(comm::siphash(k_key, input)));
+  std::snprintf(signature.data(), signature.size(), "%016llx",
+                static_cast<unsigned long long>(comm::siphash(k_key, input)));
   check_datagram(signature.data() + std::string(input));
   const auto address = comm::parse_address(std::string(input));
   if (!address) return;

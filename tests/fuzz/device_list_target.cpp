@@ -26,7 +26,8 @@ void run(std::string_view input) {
   if (groups && num_devices <= 10'000) unless_refused([&] { return make_cluster(*groups, known); });
   const auto prices = unless_refused([&] { return parse_prices(input); });
   if (!prices) return;
-  for (const auto& [key, price] : *prices) check(std::isfinite(price) && price >= 0.0, "a price is a finite number from 0");
+  for (const auto& [key, price] : *prices)
+    check(std::isfinite(price) && price >= 0.0, "a price is a finite number from 0");
 }
 
 const Registered k_registered("device_list", run);

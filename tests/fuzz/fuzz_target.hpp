@@ -1,5 +1,5 @@
-// What the fuzz targets share. A target is one function of one input; it throws where a parser did what it must not: anything but a
-// UserError for what it refuses, or a value that does not survive being written and read again.
+// What the fuzz targets share. A target is one function of one input; it throws where a parser did what it must not:
+// anything but a UserError for what it refuses, or a value that does not survive being written and read again.
 #pragma once
 
 #include "trainer/base/error.hpp"
@@ -24,14 +24,17 @@ std::vector<Target>& targets();
 
 /// At namespace level of a target's file: makes it known.
 struct Registered {
-  Registered(std::string name, std::function<void(std::string_view)> run) { targets().push_back({std::move(name), std::move(run)}); }
+  Registered(std::string name, std::function<void(std::string_view)> run) {
+    targets().push_back({std::move(name), std::move(run)});
+  }
 };
 
 inline void check(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error("does not hold: " + what);
 }
 
-/// What `parse` returns; none where it refuses as its header says, which must say something. Every other exception goes on.
+/// What `parse` returns; none where it refuses as its header says, which must say something. Every other exception goes
+/// on.
 template <typename Refusal = UserError, typename Parse>
 auto unless_refused(Parse parse) -> std::optional<decltype(parse())> {
   try {

@@ -1,4 +1,5 @@
-// libFuzzer's way into the one target of this program. An exception that escapes ends the process: libFuzzer keeps the input.
+// libFuzzer's way into the one target of this program. An exception that escapes ends the process: libFuzzer keeps the
+// input.
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The manifest of a checkpoint of two files. One that is accepted vouches for both: a byte changed in either is refused.
+// The manifest of a checkpoint of two files. One that is accepted vouches for both: a byte changed in either is
+// refused.
 #include "tests/fuzz/fuzz_target.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/io/durable_file.hpp"
@@ -10,8 +11,11 @@ namespace fs = std::filesystem;
 
 const fs::path& checkpoint() {
   static const fs::path folder = [] {
-    const auto file = [](const std::string& content) { return [content](const fs::path& path) { return write_text(path, content); }; };
-    return write_checkpoint(scratch_folder(), 3, {{"model.safetensors", file("tensors")}, {"state.json", file("{}")}}, {.keep = 0});
+    const auto file = [](const std::string& content) {
+      return [content](const fs::path& path) { return write_text(path, content); };
+    };
+    return write_checkpoint(scratch_folder(), 3, {{"model.safetensors", file("tensors")}, {"state.json", file("{}")}},
+                            {.keep = 0});
   }();
   return folder;
 }

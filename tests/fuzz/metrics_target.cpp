@@ -27,7 +27,8 @@ void run(std::string_view input) {
   StepRecord record;
   record.step = k_resume_step + 1;
   StepWriter(file, {}, k_resume_step).write(record);
-  check(resumed(file, k_resume_step + 1).starts_with(kept) && read_file(file).size() > kept.size(), "a line that was written is read");
+  check(resumed(file, k_resume_step + 1).starts_with(kept) && read_file(file).size() > kept.size(),
+        "a line that was written is read");
   check(resumed(file, k_resume_step) == kept, "and cut back");
 }
 

@@ -1,4 +1,5 @@
-// Gives every input that is kept in the corpora to its target, without libFuzzer and sanitizers: replay FOLDER, with a folder per target.
+// Gives every input that is kept in the corpora to its target, without libFuzzer and sanitizers: replay FOLDER, with a
+// folder per target.
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ void fail(const std::string& what) {
 }
 
 void replay(const Target& target, const fs::path& folder) {
-  if (!fs::is_directory(folder) || fs::is_empty(folder)) return fail(folder.string() + ": a target needs inputs to start from");
+  if (!fs::is_directory(folder) || fs::is_empty(folder))
+    return fail(folder.string() + ": a target needs inputs to start from");
   for (const auto& entry : fs::directory_iterator(folder)) {
     try {
       target.run(read_file(entry.path()));
@@ -32,7 +34,8 @@ int replay_all(const fs::path& corpora) {
   for (const Target& target : targets()) replay(target, corpora / target.name);
   for (const auto& entry : fs::directory_iterator(corpora)) {
     const std::string name = entry.path().filename().string();
-    if (std::ranges::none_of(targets(), [&](const Target& one) { return one.name == name; })) fail(entry.path().string() + ": no target");
+    if (std::ranges::none_of(targets(), [&](const Target& one) { return one.name == name; }))
+      fail(entry.path().string() + ": no target");
   }
   std::cout << targets().size() << " targets, " << num_failures << " failures\n";
   return num_failures == 0 ? 0 : 1;

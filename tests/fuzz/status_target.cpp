@@ -18,10 +18,12 @@ std::string lines_of(const std::vector<RankReport>& reports) {
 void run(std::string_view input) {
   const auto reports = RankReport::from_lines(input);
   const std::string lines = lines_of(reports);
-  const bool printable = std::ranges::all_of(lines, [](char c) { return c == '\t' || c == '\n' || static_cast<unsigned char>(c) >= 0x20; });
+  const bool printable = std::ranges::all_of(
+      lines, [](char c) { return c == '\t' || c == '\n' || static_cast<unsigned char>(c) >= 0x20; });
   check(printable, "no report steers a terminal");
   const auto again = RankReport::from_lines(lines);
-  check(again.size() == reports.size() && lines_of(again) == lines, "what was written is read alike: " + lines + "\n" + lines_of(again));
+  check(again.size() == reports.size() && lines_of(again) == lines,
+        "what was written is read alike: " + lines + "\n" + lines_of(again));
 }
 
 const Registered k_registered("status", run);

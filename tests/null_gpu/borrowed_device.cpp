@@ -1,5 +1,6 @@
-// A program with a training loop of its own, which asks for a batch size while it holds 10 GiB of a GPU: null_gpu_borrowed_device DEVICE
-// CURRENT. Prints the limit that the search went by, what the current device and the memory fraction are afterwards, and where it searched.
+// A program with a training loop of its own, which asks for a batch size while it holds 10 GiB of a GPU:
+// null_gpu_borrowed_device DEVICE CURRENT. Prints the limit that the search went by, what the current device and the
+// memory fraction are afterwards, and where it searched.
 #include "trainer/probe/find_batch_size.hpp"
 
 #include <ATen/ops/empty.h>
@@ -46,5 +47,6 @@ int main(int /*count*/, char** arguments) {
                                .max_batch_size = std::nullopt},
                               c10::Device(c10::kCUDA, device));
   std::cout << "found: " << limit << " " << static_cast<int>(c10::cuda::current_device()) << " "
-            << c10::cuda::CUDACachingAllocator::getMemoryFraction(device) << " " << static_cast<int>(searched.index()) << std::endl;
+            << c10::cuda::CUDACachingAllocator::getMemoryFraction(device) << " " << static_cast<int>(searched.index())
+            << std::endl;
 }

@@ -97,11 +97,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return copy(to, from, bytes, stream_of(stream), Return::at_once);
 }
 
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                              std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
   for (std::size_t row = 0; row < height; ++row) {
-    const cudaError_t error = copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width,
-                                   stream_of(stream), Return::at_once);
+    const cudaError_t error =
+        copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width,
+             stream_of(stream), Return::at_once);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -34,7 +34,8 @@ void write_counts() {
   if (file == nullptr) return;
   const Counts& c = counts();
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  std::string line = "{\"rank\": " + std::string(rank == nullptr ? "0" : rank) + ", \"process\": " + std::to_string(getpid());
+  std::string line =
+      "{\"rank\": " + std::string(rank == nullptr ? "0" : rank) + ", \"process\": " + std::to_string(getpid());
   const auto add = [&](const char* name, const std::atomic<long>& value) {
     line += ", \"" + std::string(name) + "\": " + std::to_string(value.load());
   };
@@ -80,7 +81,8 @@ std::string name_of(void* address) {
   if (dladdr(address, &found) == 0 || found.dli_fname == nullptr) return "?";
   if (found.dli_sname == nullptr) {
     std::array<char, 32> offset{};
-    std::snprintf(offset.data(), offset.size(), "+%#tx", static_cast<char*>(address) - static_cast<char*>(found.dli_fbase));
+    std::snprintf(offset.data(), offset.size(), "+%#tx",
+                  static_cast<char*>(address) - static_cast<char*>(found.dli_fbase));
     return found.dli_fname + std::string(offset.data());
   }
   int status = 0;

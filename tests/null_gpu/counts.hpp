@@ -25,8 +25,9 @@ struct Counts {
   std::atomic<long> pinned_allocations{0};
   std::atomic<long> virtual_pieces{0};  // of memory that is put behind addresses
   std::atomic<long> events{0};
-  std::atomic<long> overwritten_sources{0};  // pinned memory that changed before its copy to the device had run: a wait is missing
-  std::atomic<long> peak_bytes{0};           // of any one device
+  std::atomic<long> overwritten_sources{
+      0};  // pinned memory that changed before its copy to the device had run: a wait is missing
+  std::atomic<long> peak_bytes{0};  // of any one device
 };
 
 Counts& counts();

@@ -72,7 +72,8 @@ void other_device() {
   cudaEvent_t event = nullptr;
   cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   c10::cuda::set_device(1);
-  if (cudaEventRecord(event, nullptr) != cudaSuccess) std::cerr << "defect: " << cudaGetErrorString(cudaGetLastError()) << "\n";
+  if (cudaEventRecord(event, nullptr) != cudaSuccess)
+    std::cerr << "defect: " << cudaGetErrorString(cudaGetLastError()) << "\n";
 }
 
 // What another thread does while this one captures a stream in the mode of its own calls.
@@ -87,7 +88,8 @@ cudaError_t beside_a_capture(const std::function<void(cudaStream_t)>& neighbour)
 
 // As autograd's thread would that reads a number.
 void captured_wait() {
-  const cudaError_t ended = beside_a_capture([](cudaStream_t stream) { static_cast<void>(cudaStreamSynchronize(stream)); });
+  const cudaError_t ended =
+      beside_a_capture([](cudaStream_t stream) { static_cast<void>(cudaStreamSynchronize(stream)); });
   if (ended != cudaSuccess) std::cerr << "defect: " << cudaGetErrorString(ended) << "\n";
 }
 
@@ -112,7 +114,8 @@ void captured_default() {
 void neighbours_call() {
   const cudaError_t ended = beside_a_capture([](cudaStream_t) {
     void* memory = nullptr;
-    if (cudaMalloc(&memory, 1 << 20) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess || cudaFree(memory) != cudaSuccess)
+    if (cudaMalloc(&memory, 1 << 20) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess ||
+        cudaFree(memory) != cudaSuccess)
       std::cerr << "null GPU: a call of another thread was refused\n";
   });
   if (ended != cudaSuccess) std::cerr << "null GPU: a call of another thread has ended the capture\n";

@@ -22,7 +22,8 @@ constexpr int k_most_shared_bytes = 227 << 10;
 
 const Device* device_at(int number) {
   const auto& devices = settings().devices;
-  return number < 0 || static_cast<std::size_t>(number) >= devices.size() ? nullptr : &devices[static_cast<std::size_t>(number)];
+  return number < 0 || static_cast<std::size_t>(number) >= devices.size() ? nullptr
+                                                                          : &devices[static_cast<std::size_t>(number)];
 }
 
 void fill(cudaDeviceProp& p, const Device& device) {
@@ -84,7 +85,8 @@ const char* words(cudaError_t error) {
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
-    case cudaErrorStreamCaptureWrongThread: return "attempt to terminate a thread-local capture sequence from another thread";
+    case cudaErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
     case cudaErrorCapturedEvent: return "operation not permitted on an event last recorded in a capturing stream";
     case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
     case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";

@@ -26,9 +26,12 @@ std::shared_ptr<Capture> current_capture() {
 bool breaks_capture() {
   const std::scoped_lock lock(mutex());
   const std::shared_ptr<Capture>& capture = capturing();
-  if (capture == nullptr || thread_mode == cudaStreamCaptureModeRelaxed || capture->mode == cudaStreamCaptureModeRelaxed) return false;
+  if (capture == nullptr || thread_mode == cudaStreamCaptureModeRelaxed ||
+      capture->mode == cudaStreamCaptureModeRelaxed)
+    return false;
   const bool of_another_thread = capture->thread != std::this_thread::get_id();
-  if (of_another_thread && (capture->mode == cudaStreamCaptureModeThreadLocal || thread_mode == cudaStreamCaptureModeThreadLocal))
+  if (of_another_thread &&
+      (capture->mode == cudaStreamCaptureModeThreadLocal || thread_mode == cudaStreamCaptureModeThreadLocal))
     return false;
   capture->invalid = true;
   return true;
@@ -50,13 +53,15 @@ extern "C" {
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   const std::scoped_lock lock(mutex());
   const std::shared_ptr<Capture>& capture = stream_of(stream).capture;
-  *status = capture == nullptr ? cudaStreamCaptureStatusNone
-                               : (capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive);
+  *status = capture == nullptr
+                ? cudaStreamCaptureStatusNone
+                : (capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive);
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges, std::size_t* count) {
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
+                                     std::size_t* count) {
   const std::scoped_lock lock(mutex());
   cudaStreamIsCapturing(stream, status);
   const std::shared_ptr<Capture>& capture = stream_of(stream).capture;
@@ -91,7 +96,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   const std::scoped_lock lock(mutex());
   *graph = nullptr;
   if (stream_of(handle).capture == nullptr) return fail(cudaErrorIllegalState);
-  if (stream_of(handle).capture->mode != cudaStreamCaptureModeRelaxed && stream_of(handle).capture->thread != std::this_thread::get_id())
+  if (stream_of(handle).capture->mode != cudaStreamCaptureModeRelaxed &&
+      stream_of(handle).capture->thread != std::this_thread::get_id())
     return fail(cudaErrorStreamCaptureWrongThread);
   const std::shared_ptr<Capture> capture = std::exchange(capturing(), nullptr);
   for (Stream* stream : streams()) {
@@ -109,7 +115,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* 
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = reinterpret_cast<cudaGraphExec_t>(new std::shared_ptr<Graph>(std::make_shared<Graph>(*reinterpret_cast<Graph*>(graph))));
+  *executable = reinterpret_cast<cudaGraphExec_t>(
+      new std::shared_ptr<Graph>(std::make_shared<Graph>(*reinterpret_cast<Graph*>(graph))));
   return cudaSuccess;
 }
 

@@ -27,7 +27,8 @@ cudaError_t launch(cudaStream_t handle) {
     return fail(cudaErrorInvalidResourceHandle);
   }
   // It would be run now, and never again by a replay.
-  if (const auto capture = current_capture(); capture != nullptr && stream.capture == nullptr && capture->device == stream.device)
+  if (const auto capture = current_capture();
+      capture != nullptr && stream.capture == nullptr && capture->device == stream.device)
     report("a kernel was launched beside the capture that is under way on its device");
   ++counts().kernels;
   enqueue(stream, WorkKind::kernel);
@@ -80,7 +81,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const void
   return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, const void*, int, std::size_t, unsigned) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, const void*, int, std::size_t,
+                                                                   unsigned) {
   *count = 4;
   return cudaSuccess;
 }
@@ -92,7 +94,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
   static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
   *function = dlsym(RTLD_DEFAULT, name);
   if (*function == nullptr && driver != nullptr) *function = dlsym(driver, name);
-  if (result != nullptr) *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  if (result != nullptr)
+    *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return *function != nullptr ? cudaSuccess : cudaErrorInvalidValue;
 }
 

@@ -1,4 +1,5 @@
-// Answers of the libraries on the device that a caller looks at. All others are made by make_stubs.py: they return 0 and call what is here.
+// Answers of the libraries on the device that a caller looks at. All others are made by make_stubs.py: they return 0
+// and call what is here.
 #include "counts.hpp"
 #include "streams.hpp"
 

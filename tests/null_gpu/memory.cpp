@@ -93,7 +93,8 @@ void remove_blocks(char* address, std::size_t bytes) {
 std::optional<Place> place_of(const void* address) {
   const std::scoped_lock lock(all().mutex);
   const auto found = containing(all().blocks, address);
-  if (found == all().blocks.end() || static_cast<const char*>(address) >= found->first + found->second.bytes) return std::nullopt;
+  if (found == all().blocks.end() || static_cast<const char*>(address) >= found->first + found->second.bytes)
+    return std::nullopt;
   return Place{found->second.device, found->first, found->second.bytes};
 }
 
@@ -119,7 +120,8 @@ extern "C" {
 
 cudaError_t cudaMalloc(void** address, std::size_t bytes) {
   if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
-  const bool captured = current_capture() != nullptr;  // before the lock: work on a stream takes both the other way round
+  // Before the lock: work on a stream takes both the other way round.
+  const bool captured = current_capture() != nullptr;
   const std::scoped_lock lock(all().mutex);
   ++all().allocations;
   if (counts().first_allocation_of_a_capture == 0 && captured)
@@ -132,7 +134,8 @@ cudaError_t cudaMalloc(void** address, std::size_t bytes) {
     give_back(device, static_cast<std::int64_t>(bytes));
     return fail(cudaErrorMemoryAllocation);
   }
-  all().blocks[static_cast<char*>(memory)] = {device, bytes, bytes <= k_most_remembered ? std::make_unique<char[]>(bytes) : nullptr};
+  all().blocks[static_cast<char*>(memory)] = {device, bytes,
+                                              bytes <= k_most_remembered ? std::make_unique<char[]>(bytes) : nullptr};
   ++counts().allocations;
   *address = memory;
   return cudaSuccess;
@@ -166,7 +169,8 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned) {
   const std::scoped_lock lock(all().mutex);
   const auto wanted = static_cast<std::int64_t>(bytes);
-  if (settings().host_memory > 0 && all().pinned_bytes + wanted > settings().host_memory) return fail(cudaErrorMemoryAllocation);
+  if (settings().host_memory > 0 && all().pinned_bytes + wanted > settings().host_memory)
+    return fail(cudaErrorMemoryAllocation);
   void* memory = nullptr;
   if (posix_memalign(&memory, k_page, bytes == 0 ? 1 : bytes) != 0) return fail(cudaErrorMemoryAllocation);
   all().pinned[static_cast<char*>(memory)] = bytes;

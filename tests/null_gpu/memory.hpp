@@ -24,8 +24,8 @@ void give_back(int device, std::int64_t bytes);
 void add_block(char* address, int device, std::size_t bytes);
 void remove_blocks(char* address, std::size_t bytes);
 
-/// What the host last copied to the first bytes of a small block, and collectives made of it. Kernels do not change it: they compute
-/// nothing.
+/// What the host last copied to the first bytes of a small block, and collectives made of it. Kernels do not change it:
+/// they compute nothing.
 constexpr std::size_t k_most_remembered = 4096;
 char* remembered(const void* address, std::size_t bytes);
 

@@ -1,4 +1,5 @@
-// NCCL whose ranks really meet: a collective ends once every rank's stream has come to it. Sums are made of what small blocks remember.
+// NCCL whose ranks really meet: a collective ends once every rank's stream has come to it. Sums are made of what small
+// blocks remember.
 #include "counts.hpp"
 #include "device.hpp"
 #include "memory.hpp"
@@ -95,14 +96,17 @@ struct Collective {
 // What this rank brings, for others to see.
 void bring(const Communicator& communicator, const Collective& collective, std::uint64_t number) {
   const char* mine = remembered(collective.send, collective.count * size_of(collective.type));
-  if (!collective.reduces || mine == nullptr || collective.count > k_most_values || size_of(collective.type) < 4) return;
+  if (!collective.reduces || mine == nullptr || collective.count > k_most_values || size_of(collective.type) < 4)
+    return;
   for (std::size_t i = 0; i < collective.count; ++i)
-    communicator.board->values[number % 2][communicator.rank][i] = read(mine + i * size_of(collective.type), collective.type);
+    communicator.board->values[number % 2][communicator.rank][i] =
+        read(mine + i * size_of(collective.type), collective.type);
 }
 
 void take_result(const Communicator& communicator, const Collective& collective, std::uint64_t number) {
   char* result = remembered(collective.receive, collective.count * size_of(collective.type));
-  if (!collective.reduces || result == nullptr || collective.count > k_most_values || size_of(collective.type) < 4) return;
+  if (!collective.reduces || result == nullptr || collective.count > k_most_values || size_of(collective.type) < 4)
+    return;
   const auto& values = communicator.board->values[number % 2];
   for (std::size_t i = 0; i < collective.count; ++i) {
     double total = values[0][i];
@@ -111,7 +115,8 @@ void take_result(const Communicator& communicator, const Collective& collective,
   }
 }
 
-// A rank brings its values to the next but one collective only when all have taken those of this: they have arrived at the one between.
+// A rank brings its values to the next but one collective only when all have taken those of this: they have arrived at
+// the one between.
 bool meet(Communicator& communicator, const Collective& collective, std::uint64_t number) {
   if (communicator.aborted) return true;
   std::atomic<std::uint64_t>& arrived = communicator.board->arrived[communicator.rank];
@@ -145,7 +150,8 @@ ncclResult_t collect(const Collective& collective, ncclComm_t handle, cudaStream
   const int call = ++calls;
   ++counts().nccl;
   if (call == settings().nccl.fail_at) return ncclRemoteError;
-  if (!connect(*communicator, static_cast<std::int64_t>(collective.count * size_of(collective.type)))) return ncclUnhandledCudaError;
+  if (!connect(*communicator, static_cast<std::int64_t>(collective.count * size_of(collective.type))))
+    return ncclUnhandledCudaError;
   const std::uint64_t number = ++communicator->sequence;
   const std::size_t bytes = collective.count * size_of(collective.type);
   touch(stream_of(stream), {static_cast<const char*>(collective.send), bytes, false, "NCCL"});
@@ -178,7 +184,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId id, int rank, ncclConfig_t* configuration) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* configuration) {
   auto communicator = std::make_shared<Communicator>();
   communicator->board = board(number_of(id));
   if (communicator->board == nullptr || size > k_most_ranks) return ncclInternalError;
@@ -204,18 +211,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t communicator,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t communicator, cudaStream_t stream) {
   return collect({send, receive, count, type, op, true}, communicator, stream);
 }
 
-ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t type, ncclComm_t communicator,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream) {
   return collect({send, receive, count, type, ncclSum, false}, communicator, stream);
 }
 
-ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, ncclDataType_t type, int, ncclComm_t communicator,
-                           cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, ncclDataType_t type, int,
+                           ncclComm_t communicator, cudaStream_t stream) {
   return collect({send, receive, count, type, ncclSum, false}, communicator, stream);
 }
 

@@ -1,4 +1,5 @@
-// Preloaded beside the stand-in: LibTorch takes its own kernels for convolutions, since the stand-in answers nothing of cuDNN's.
+// Preloaded beside the stand-in: LibTorch takes its own kernels for convolutions, since the stand-in answers nothing of
+// cuDNN's.
 #include <ATen/Context.h>
 
 namespace {

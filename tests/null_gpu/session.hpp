@@ -1,4 +1,5 @@
-// What processes share: the memory that is taken on each device, and the boards on which the ranks of a communicator meet.
+// What processes share: the memory that is taken on each device, and the boards on which the ranks of a communicator
+// meet.
 #pragma once
 
 #include <atomic>

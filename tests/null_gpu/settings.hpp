@@ -1,4 +1,5 @@
-// What the stand-in plays, from the environment variable NULL_GPU: a JSON object. Unknown keys end the process with a message.
+// What the stand-in plays, from the environment variable NULL_GPU: a JSON object. Unknown keys end the process with a
+// message.
 //
 //   {"devices": [{"memory": 8589934592, "compute_capability": "9.0", "name": "null GPU", "reserved": 419430400}],
 //    "driver": 13000, "peer_access": false,
@@ -6,11 +7,11 @@
 //    "fail_allocation": 0,           the n-th cudaMalloc of the process is out of memory
 //    "drop_waits": false,            streams do not wait for events, as in a program that has forgotten to say so
 //    "host_memory": 0,               most bytes of pinned host memory; 0: any
-//    "session": "/dev/shm/x",        a file by which processes share devices' memory and meet in collectives; it is made where it is not
-//    "nccl": {"memory": 0, "from_bytes": 0, "in_progress": 3, "hang_at": 0, "fail_at": 0},
+//    "session": "/dev/shm/x",        a file by which processes share devices' memory and meet in collectives; it is
+//    made where it is not "nccl": {"memory": 0, "from_bytes": 0, "in_progress": 3, "hang_at": 0, "fail_at": 0},
 //    "counts": "/tmp/counts",        a line of JSON at the end of each process
-//    "stops": "/tmp/stops",          where the host has waited, the most frequent place first, at the end of each process
-//    "ranks": {"1": {...}}}          what differs for a rank of Open MPI
+//    "stops": "/tmp/stops",          where the host has waited, the most frequent place first, at the end of each
+//    process "ranks": {"1": {...}}}          what differs for a rank of Open MPI
 #pragma once
 
 #include <cstdint>

@@ -145,7 +145,8 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   Stream& stream = stream_of(stream_handle);
   Event& event = *event_of(handle);
   if (stream.device != event.device) {
-    report("an event of device " + std::to_string(event.device) + " was recorded on a stream of device " + std::to_string(stream.device));
+    report("an event of device " + std::to_string(event.device) + " was recorded on a stream of device " +
+           std::to_string(stream.device));
     return fail(cudaErrorInvalidResourceHandle);
   }
   if (stream.capture != nullptr) {

@@ -66,7 +66,8 @@ Stream* new_stream(int device) {
 }
 
 Stream& stream_of(cudaStream_t handle) {
-  if (handle != nullptr && handle != cudaStreamLegacy && handle != cudaStreamPerThread) return *reinterpret_cast<Stream*>(handle);
+  if (handle != nullptr && handle != cudaStreamLegacy && handle != cudaStreamPerThread)
+    return *reinterpret_cast<Stream*>(handle);
   const std::scoped_lock lock(all().mutex);
   Stream*& stream = all().default_streams[current_device()];
   if (stream == nullptr) stream = new_stream(current_device());

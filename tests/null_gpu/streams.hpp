@@ -48,7 +48,7 @@ struct Capture {
 struct Stream {
   int device = 0;
   std::deque<Operation> queue;
-  bool moving = false;               // its first operation is being done, by this thread: another may ask for it to be moved on
+  bool moving = false;  // its first operation is being done, by this thread: another may ask for it to be moved on
   std::shared_ptr<Capture> capture;  // the one that it takes part in; null: none
 };
 
@@ -83,8 +83,8 @@ bool advance(Stream& stream, Clock::time_point until = Clock::time_point::max())
 void synchronize(Stream& stream);
 void synchronize_device(int device);
 
-/// A capture that a call of this thread that waits or allocates would break is broken by it. Returns whether there is one: one that other
-/// threads began is not where it is in the mode of its own thread.
+/// A capture that a call of this thread that waits or allocates would break is broken by it. Returns whether there is
+/// one: one that other threads began is not where it is in the mode of its own thread.
 bool breaks_capture();
 /// The same of a call that looks at a stream: that of one which takes part in a capture breaks it in every mode.
 bool breaks_capture(Stream& stream);

@@ -1,5 +1,5 @@
-// The driver's calls by which LibTorch's allocator takes a device's memory piece by piece and puts it behind one range of addresses
-// (expandable segments).
+// The driver's calls by which LibTorch's allocator takes a device's memory piece by piece and puts it behind one range
+// of addresses (expandable segments).
 #include "counts.hpp"
 #include "memory.hpp"
 
@@ -48,7 +48,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
   return munmap(pointer(address), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties, unsigned long long) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,
+                     unsigned long long) {
   const int device = properties->location.id;
   if (!take(device, static_cast<std::int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::scoped_lock lock(all().mutex);
@@ -67,7 +68,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle,
+                  unsigned long long) {
   const std::scoped_lock lock(all().mutex);
   const auto found = all().pieces.find(handle);
   if (found == all().pieces.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,6 @@
-// What streams read and write, and what each is known to have waited for: two that touch the same bytes, one of them writing, with nothing
-// between them, are reported. Looked at in the order in which the host asks, so how long work takes decides nothing.
+// What streams read and write, and what each is known to have waited for: two that touch the same bytes, one of them
+// writing, with nothing between them, are reported. Looked at in the order in which the host asks, so how long work
+// takes decides nothing.
 #pragma once
 
 #include <cstddef>

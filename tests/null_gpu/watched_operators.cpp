@@ -1,4 +1,5 @@
-// Preloaded beside the stand-in: tells it which memory of its devices every operator of LibTorch reads and writes, on which stream.
+// Preloaded beside the stand-in: tells it which memory of its devices every operator of LibTorch reads and writes, on
+// which stream.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/cuda/CUDAStream.h>
@@ -18,7 +19,8 @@ Touch touch() {
 
 // They read no more of their arguments than shapes and strides.
 bool makes_alike(std::string_view name) {
-  constexpr std::array<std::string_view, 7> words = {"_like", "::empty", "::new_", "::zeros", "::ones", "::full", "_as"};
+  constexpr std::array<std::string_view, 7> words = {"_like",  "::empty", "::new_", "::zeros",
+                                                     "::ones", "::full",  "_as"};
   for (const std::string_view word : words) {
     if (name.find(word) != std::string_view::npos) return true;
   }
@@ -32,7 +34,9 @@ bool is_written(const c10::Argument& argument, bool trains) {
 }
 
 void touch_tensor(const at::Tensor& tensor, bool writes, const char* by) {
-  if (!tensor.defined() || !tensor.is_cuda() || !tensor.has_storage() || tensor.numel() == 0 || tensor.const_data_ptr() == nullptr) return;
+  if (!tensor.defined() || !tensor.is_cuda() || !tensor.has_storage() || tensor.numel() == 0 ||
+      tensor.const_data_ptr() == nullptr)
+    return;
   std::int64_t elements = 1;  // from the first to the last
   for (std::int64_t i = 0; i < tensor.dim(); ++i) elements += (tensor.size(i) - 1) * tensor.stride(i);
   const auto stream = c10::cuda::getCurrentCUDAStream(tensor.device().index());

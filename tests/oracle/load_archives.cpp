@@ -1,4 +1,5 @@
-// Loads TorchScript archives as the program does. A line for each file: what came of it, and a digest of all its tensors, which are read.
+// Loads TorchScript archives as the program does. A line for each file: what came of it, and a digest of all its
+// tensors, which are read.
 #include "trainer/base/error.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/models/torchscript.hpp"

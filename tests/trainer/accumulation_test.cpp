@@ -53,7 +53,8 @@ class AccumulationTest : public ::testing::Test {
 
   LocalSums accumulate(const std::vector<MicroBatchRun>& micro_batches, bool split = true) {
     replica_->gradients.begin_step();
-    return accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3, {.before_last = {}, .split_on_out_of_memory = split});
+    return accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
+                               {.before_last = {}, .split_on_out_of_memory = split});
   }
 
   // Bytes above what is held that one pass needs.

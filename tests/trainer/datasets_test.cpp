@@ -122,14 +122,16 @@ TEST_F(TensorFileTest, has_samples_of_unlike_cost) {
 }
 
 TEST_F(TensorFileTest, samples_are_cut_to_the_longest_among_them) {
-  const Batch batch = open_dataset(configuration_, Split::train, 1)->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
+  const Batch batch =
+      open_dataset(configuration_, Split::train, 1)->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
   EXPECT_TRUE(batch.inputs[0].equal(at::tensor({8, 9, 0, 1}, at::kLong).view({2, 2})));
   EXPECT_EQ(batch.inputs[1].sizes(), (std::vector<std::int64_t>{2, 2, 2}));
   EXPECT_TRUE(batch.targets.equal(at::tensor({3, 4, -5, -4}, at::kLong).view({2, 2})));
 }
 
 TEST_F(TensorFileTest, numbers_that_are_computed_with_have_the_type_that_is_asked_for) {
-  const Batch batch = open_dataset(configuration_, Split::train, 1)->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
+  const Batch batch =
+      open_dataset(configuration_, Split::train, 1)->gather(std::vector<std::int64_t>{2, 0}, at::kDouble);
   EXPECT_EQ(batch.inputs[1].scalar_type(), at::kDouble);
   EXPECT_EQ(batch.weights.scalar_type(), at::kDouble);
 }
@@ -164,7 +166,8 @@ DatasetConfiguration file_of(const testing::ScratchFolder& folder, const std::ve
 
 TEST(DatasetsTest, the_ignored_label_is_no_class) {
   const testing::ScratchFolder folder;
-  const auto configuration = file_of(folder, {{"x", at::zeros({4, 2})}, {"y", at::tensor({2, 255, 0, 255}, at::kLong)}});
+  const auto configuration =
+      file_of(folder, {{"x", at::zeros({4, 2})}, {"y", at::tensor({2, 255, 0, 255}, at::kLong)}});
   const auto data = open_dataset(configuration, Split::train, 1, 255);
   EXPECT_EQ(data->num_classes(), 3);
   EXPECT_EQ(data->labels().value().largest.sample, 0);
@@ -174,8 +177,9 @@ TEST(DatasetsTest, the_ignored_label_is_no_class) {
 
 TEST(DatasetsTest, the_largest_of_all_labels_does_not_overflow) {
   const testing::ScratchFolder folder;
-  const auto data = open_dataset(file_of(folder, {{"x", at::zeros({2, 2})}, {"y", at::tensor({std::int64_t{0}, INT64_MAX}, at::kLong)}}),
-                                 Split::train, 1);
+  const auto data = open_dataset(
+      file_of(folder, {{"x", at::zeros({2, 2})}, {"y", at::tensor({std::int64_t{0}, INT64_MAX}, at::kLong)}}),
+      Split::train, 1);
   EXPECT_EQ(data->num_classes(), k_most_classes);
   EXPECT_EQ(data->labels().value().largest.value, INT64_MAX);
   EXPECT_THROW(check_targets({}, *data, data->num_classes(), "data"), UserError);
@@ -183,39 +187,46 @@ TEST(DatasetsTest, the_largest_of_all_labels_does_not_overflow) {
 
 TEST(DatasetsTest, tensors_without_values_are_refused) {
   const testing::ScratchFolder folder;
-  EXPECT_THROW(open_dataset(file_of(folder, {{"x", at::zeros({3, 2})}, {"y", at::zeros({3, 0}, at::kLong)}}), Split::train, 1), UserError);
   EXPECT_THROW(
-      open_dataset(file_of(folder, {{"x", at::zeros({std::int64_t{1} << 40, 0})}, {"y", at::zeros({3}, at::kLong)}}), Split::train, 1),
+      open_dataset(file_of(folder, {{"x", at::zeros({3, 2})}, {"y", at::zeros({3, 0}, at::kLong)}}), Split::train, 1),
+      UserError);
+  EXPECT_THROW(
+      open_dataset(file_of(folder, {{"x", at::zeros({std::int64_t{1} << 40, 0})}, {"y", at::zeros({3}, at::kLong)}}),
+                   Split::train, 1),
       UserError);
 }
 
 TEST(DatasetsTest, weights_are_finite_and_not_negative) {
   const testing::ScratchFolder folder;
   for (const double wrong : {-0.5, std::nan(""), HUGE_VAL}) {
-    auto configuration = file_of(folder, {{"x", at::zeros({3, 2})},
-                                          {"y", at::zeros({3, 2}, at::kLong)},
-                                          {"w", at::tensor({1.0, 0.0, 1.0, wrong, 2.0, 1.0}, at::kDouble).view({3, 2})}});
+    auto configuration =
+        file_of(folder, {{"x", at::zeros({3, 2})},
+                         {"y", at::zeros({3, 2}, at::kLong)},
+                         {"w", at::tensor({1.0, 0.0, 1.0, wrong, 2.0, 1.0}, at::kDouble).view({3, 2})}});
     configuration.weights = "w";
     try {
       open_dataset(configuration, Split::train, 1);
       FAIL() << wrong;
     } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find("sample 1 of data.weights \"w\" holds"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("sample 1 of data.weights \"w\" holds"), std::string::npos)
+          << error.what();
     }
   }
 }
 
 TEST(DatasetsTest, samples_can_be_padded_as_in_a_larger_batch) {
   const testing::ScratchFolder folder;
-  auto configuration = file_of(
-      folder, {{"x", at::arange(12, at::kFloat).view({3, 4})}, {"y", at::zeros({3}, at::kLong)}, {"n", at::tensor({2, 3, 1}, at::kLong)}});
+  auto configuration = file_of(folder, {{"x", at::arange(12, at::kFloat).view({3, 4})},
+                                        {"y", at::zeros({3}, at::kLong)},
+                                        {"n", at::tensor({2, 3, 1}, at::kLong)}});
   configuration.lengths = "n";
   const auto data = open_dataset(configuration, Split::train, 1);
   const std::vector<std::int64_t> some = {2};
   EXPECT_EQ(data->gather(some, at::kFloat).inputs[0].sizes(), (std::vector<std::int64_t>{1, 1}));
   EXPECT_EQ(longest_of(*data), 3);
   EXPECT_EQ(longest_of(*data, std::vector<std::int64_t>{2, 0}), 2);
-  EXPECT_TRUE(PaddedTo(*data, 3).gather(some, at::kFloat).inputs[0].equal(at::tensor({8.0F, 9.0F, 10.0F}).view({1, 3})));
+  EXPECT_TRUE(
+      PaddedTo(*data, 3).gather(some, at::kFloat).inputs[0].equal(at::tensor({8.0F, 9.0F, 10.0F}).view({1, 3})));
 }
 
 // By definition: pixel (r, c) of the shifted image is (r - down, c - right) of the image, or 0; then it is mirrored.
@@ -226,7 +237,8 @@ at::Tensor shifted(const at::Tensor& image, std::int64_t down, std::int64_t righ
       const std::int64_t from_r = r - down;
       const std::int64_t from_c = c - right;
       if (from_r < 0 || from_r >= image.size(1) || from_c < 0 || from_c >= image.size(2)) continue;
-      for (std::int64_t channel = 0; channel < image.size(0); ++channel) made[channel][r][c].copy_(image[channel][from_r][from_c]);
+      for (std::int64_t channel = 0; channel < image.size(0); ++channel)
+        made[channel][r][c].copy_(image[channel][from_r][from_c]);
     }
   }
   return mirrored ? made.flip(2) : made;
@@ -245,8 +257,9 @@ TEST(AugmentTest, shifts_and_mirrors_each_sample_by_seed_step_and_index) {
     }
     ASSERT_GE(found, 0) << "sample " << i << " is none of its eighteen forms";
     seen.insert(found);
-    EXPECT_TRUE(augmented(images.narrow(0, i, 1), configuration, 5, 7, std::span(samples).subspan(static_cast<std::size_t>(i), 1))[0].equal(
-        made[i]));
+    EXPECT_TRUE(augmented(images.narrow(0, i, 1), configuration, 5, 7,
+                          std::span(samples).subspan(static_cast<std::size_t>(i), 1))[0]
+                    .equal(made[i]));
   }
   EXPECT_GE(seen.size(), 15U);
   EXPECT_FALSE(augmented(images, configuration, 5, 8, samples).equal(made)) << "another step";

@@ -29,19 +29,19 @@ class FindBatchSizeTest : public ::testing::Test {
   }
 
   template <typename Holder>
-  SearchResult search(Holder& model, std::int64_t more_bytes, std::vector<std::int64_t> input, std::vector<std::int64_t> output,
-                      std::int64_t dataset_size = 100000) {
+  SearchResult search(Holder& model, std::int64_t more_bytes, std::vector<std::int64_t> input,
+                      std::vector<std::int64_t> output, std::int64_t dataset_size = 100000) {
     const auto device = device_of(more_bytes);
-    return search_batch_size(
-        {*model, [&](const at::Tensor& x) { return model->forward(x); }, std::move(input), std::move(output), dataset_size, std::nullopt},
-        *device);
+    return search_batch_size({*model, [&](const at::Tensor& x) { return model->forward(x); }, std::move(input),
+                              std::move(output), dataset_size, std::nullopt},
+                             *device);
   }
 };
 
 nn::Sequential network() {
   MemoryBudget::install();
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(3, 16, 3).padding(1)), nn::BatchNorm2d(16), nn::ReLU(), nn::Dropout(0.1),
-                        nn::Flatten(), nn::Linear(16 * 8 * 8, 10));
+  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(3, 16, 3).padding(1)), nn::BatchNorm2d(16), nn::ReLU(),
+                        nn::Dropout(0.1), nn::Flatten(), nn::Linear(16 * 8 * 8, 10));
 }
 
 TEST_F(FindBatchSizeTest, is_limited_by_memory_and_leaves_everything_as_it_was) {
@@ -87,7 +87,8 @@ TEST_F(FindBatchSizeTest, a_loop_of_ones_own_fits_at_the_size_that_was_found) {
     adam.step();
   }
   const std::int64_t more = found.largest_micro_batch + found.largest_micro_batch / 10;
-  EXPECT_THROW(at::mse_loss(model->forward(at::rand({more, 64})), at::rand({more, 512})).backward(), c10::OutOfMemoryError);
+  EXPECT_THROW(at::mse_loss(model->forward(at::rand({more, 64})), at::rand({more, 512})).backward(),
+               c10::OutOfMemoryError);
 }
 
 TEST_F(FindBatchSizeTest, takes_the_arguments_of_the_tutorials) {

@@ -25,7 +25,8 @@ TEST(FlatGradientsTest, backwards_add_into_the_flat_buffer) {
 TEST(FlatGradientsTest, views_begin_at_multiples_of_64_bytes) {
   FlatGradients gradients({parameter("a", {3}), parameter("b", {17}), parameter("c", {1})});
   for (const at::Tensor& view : gradients.views()) {
-    const auto offset = static_cast<const char*>(view.const_data_ptr()) - static_cast<const char*>(gradients.flat().const_data_ptr());
+    const auto offset =
+        static_cast<const char*>(view.const_data_ptr()) - static_cast<const char*>(gradients.flat().const_data_ptr());
     EXPECT_EQ(offset % 64, 0);
   }
 }

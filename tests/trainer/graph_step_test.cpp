@@ -1,4 +1,5 @@
-// BatchNorm's statistics over micro-batches and ranks, against LibTorch's ordinary backward of all samples in one batch.
+// BatchNorm's statistics over micro-batches and ranks, against LibTorch's ordinary backward of all samples in one
+// batch.
 #include "trainer/step/graph_step.hpp"
 
 #include "comm/local_communicator.hpp"
@@ -35,7 +36,8 @@ class OddModule final : public TrainableModule {
     first_ = register_module("first", nn::BatchNorm2d(k_channels));
     twice_ = register_module("twice", nn::BatchNorm2d(nn::BatchNorm2dOptions(k_channels).momentum(0.3)));
     bare_ = register_module("bare", nn::BatchNorm2d(nn::BatchNorm2dOptions(k_channels).affine(false)));
-    forgetful_ = register_module("forgetful", nn::BatchNorm2d(nn::BatchNorm2dOptions(k_channels).track_running_stats(false)));
+    forgetful_ =
+        register_module("forgetful", nn::BatchNorm2d(nn::BatchNorm2dOptions(k_channels).track_running_stats(false)));
     counting_ = register_module("counting", nn::BatchNorm2d(nn::BatchNorm2dOptions(k_channels).momentum(std::nullopt)));
     frozen_ = register_module("frozen", nn::BatchNorm2d(k_channels));
     volume_ = register_module("volume", nn::BatchNorm3d(2));
@@ -67,7 +69,8 @@ class OddModule final : public TrainableModule {
 
  private:
   nn::Conv2d stem_{nullptr}, conv_{nullptr};
-  nn::BatchNorm2d first_{nullptr}, twice_{nullptr}, bare_{nullptr}, forgetful_{nullptr}, counting_{nullptr}, frozen_{nullptr};
+  nn::BatchNorm2d first_{nullptr}, twice_{nullptr}, bare_{nullptr}, forgetful_{nullptr}, counting_{nullptr},
+      frozen_{nullptr};
   nn::BatchNorm3d volume_{nullptr};
   nn::BatchNorm1d flat_{nullptr};
   nn::Linear head_{nullptr};
@@ -136,7 +139,8 @@ template <typename Module = OddModule, typename... Arguments>
 class Trainee {
  public:
   explicit Trainee(BatchNormMode mode, Precision precision = Precision::float64, Arguments... arguments)
-      : configuration_(configuration_of(mode, precision)), data(open_dataset(configuration_.data.train, Split::train, 1)) {
+      : configuration_(configuration_of(mode, precision)),
+        data(open_dataset(configuration_.data.train, Split::train, 1)) {
     DeviceRequest request;
     request.simulate.assign(static_cast<std::size_t>(world().control().size()), SimulatedDevice{});
     request.rank = world().control().rank();
@@ -149,14 +153,16 @@ class Trainee {
     replica->gradients.begin_step();
   }
 
-  LocalSums accumulate(std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& runs, comm::Communicator& ranks) {
+  LocalSums accumulate(std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& runs,
+                       comm::Communicator& ranks) {
     return accumulate_gradient(*runner, *data, samples, runs, k_step, sharing_with(ranks));
   }
 
   // All samples in one ordinary batch, on this rank alone.
   double one_batch(std::span<const std::int64_t> samples) {
     const Batch batch = data->gather(samples, replica->type);
-    const at::Tensor loss = replica->loss.sum(replica->model->forward(batch.inputs[0], {replica->seed, k_step, samples}), batch.targets);
+    const at::Tensor loss =
+        replica->loss.sum(replica->model->forward(batch.inputs[0], {replica->seed, k_step, samples}), batch.targets);
     loss.backward();
     return loss.item<double>();
   }
@@ -216,7 +222,8 @@ double worst_buffer(const Replica& ours, const Replica& reference) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     // The mean of what a BatchNorm has just centred is nothing but rounding: activations are of size 1.
     const at::Tensor truth = expected[i].tensor.to(at::kDouble);
-    worst = std::max(worst, (buffers[i].tensor.to(at::kDouble) - truth).norm().item<double>() / std::max(0.1, truth.norm().item<double>()));
+    worst = std::max(worst, (buffers[i].tensor.to(at::kDouble) - truth).norm().item<double>() /
+                                std::max(0.1, truth.norm().item<double>()));
   }
   return worst;
 }
@@ -268,7 +275,8 @@ TEST(GraphStepTest, exact_in_float32_errs_as_one_large_batch_does) {
     const Bucket at_f32 = ours.replica->gradients.extents()[i];
     const at::Tensor expected = truth.replica->gradients.views()[i].detach().flatten();
     ours_error += (sum.narrow(0, at_f32.begin, at_f32.count) - expected).square().sum().item<double>();
-    one_error += (one.replica->gradients.views()[i].detach().flatten().to(at::kDouble) - expected).square().sum().item<double>();
+    one_error +=
+        (one.replica->gradients.views()[i].detach().flatten().to(at::kDouble) - expected).square().sum().item<double>();
   }
   EXPECT_LE(std::sqrt(ours_error), 2.0 * std::sqrt(one_error));
 }
@@ -356,7 +364,8 @@ TEST(GraphStepTest, recomputation_has_the_same_bits) {
     plain.accumulate(share.samples, share.runs, alone);
     for (const std::int64_t segments : {0, 2, 5, 40}) {
       Trainee ours(BatchNormMode::local, precision);
-      ours.runner->take_apart(std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, segments, AutogradGraph::left_out}));
+      ours.runner->take_apart(
+          std::make_unique<GraphStep>(GraphOptions{BatchNormMode::local, segments, AutogradGraph::left_out}));
       ours.accumulate(share.samples, share.runs, alone);
       ours.accumulate(share.samples, share.runs, alone);
       EXPECT_TRUE(ours.replica->gradients.flat().equal(plain.replica->gradients.flat())) << segments;
@@ -381,7 +390,8 @@ TEST(GraphStepTest, recomputation_cuts_micro_batches_of_unlike_sizes_for_themsel
 TEST(GraphStepTest, autocast_is_as_in_the_model_itself) {
   comm::LocalCommunicator alone;
   const Share share = share_of({{8, 8}}, 0);
-  // No weight is used twice here: one that is has its two gradients summed in bfloat16 by autocast itself, and in float32 over segments.
+  // No weight is used twice here: one that is has its two gradients summed in bfloat16 by autocast itself, and in
+  // float32 over segments.
   using Subject = Trainee<AroundModule, AroundModule::Middle>;
   const AroundModule::Middle middle = [](const at::Tensor& x) {
     return at::conv2d(x.relu(), at::full({3, 3, 3, 3}, 0.1, x.options().requires_grad(false)), {}, 1, 1);
@@ -396,7 +406,8 @@ TEST(GraphStepTest, autocast_is_as_in_the_model_itself) {
   EXPECT_TRUE(ours.replica->gradients.flat().equal(plain.replica->gradients.flat()));
   Subject full(BatchNormMode::local, Precision::float32, middle);
   full.accumulate(share.samples, share.runs, alone);
-  EXPECT_GT(relative_l2(plain.replica->gradients.flat(), full.replica->gradients.flat()), 1e-4) << "it did compute in bfloat16";
+  EXPECT_GT(relative_l2(plain.replica->gradients.flat(), full.replica->gradients.flat()), 1e-4)
+      << "it did compute in bfloat16";
 }
 
 // Fails when it is asked for one sample.
@@ -427,7 +438,8 @@ TEST(GraphStepTest, no_rank_waits_for_one_that_fails) {
     const FailingDataset data(*ours.data, share_of(sizes, sizes.size() - 1).samples.back());
     const AccumulationOptions options = sharing_with(world().control());
     if (rank + 1 == sizes.size()) {
-      EXPECT_THROW(accumulate_gradient(*ours.runner, data, share.samples, share.runs, k_step, options), std::runtime_error);
+      EXPECT_THROW(accumulate_gradient(*ours.runner, data, share.samples, share.runs, k_step, options),
+                   std::runtime_error);
     } else {
       EXPECT_THROW(accumulate_gradient(*ours.runner, data, share.samples, share.runs, k_step, options), StepAbandoned);
     }
@@ -453,7 +465,8 @@ struct Doubling : torch::autograd::Function<Doubling> {
     const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::TESTING_ONLY_GenericMode);
     return x * 2.0;
   }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* /*context*/, torch::autograd::tensor_list gradients) {
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* /*context*/,
+                                               torch::autograd::tensor_list gradients) {
     return {gradients[0] * 2.0};
   }
 };

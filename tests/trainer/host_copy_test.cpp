@@ -22,8 +22,9 @@ TEST(HostCopyTest, training_on_does_not_change_it) {
   HostCopy copy;
   RunState state;
   state.step = 9;
-  const auto [contents, pending] =
-      copy.take(state, {.model = {{"weight", weight}}, .optimizer = {{"exp_avg.weight", moment}}, .buffers = {}, .generators = {}});
+  const auto [contents, pending] = copy.take(
+      state,
+      {.model = {{"weight", weight}}, .optimizer = {{"exp_avg.weight", moment}}, .buffers = {}, .generators = {}});
   EXPECT_TRUE(pending.empty());
   weight.fill_(-1);
   moment.fill_(-1);
@@ -40,11 +41,12 @@ TEST(HostCopyTest, what_only_updates_change_is_copied_later_and_all_else_at_once
   const at::Tensor weight = at::full({2}, 1.0F);
   const at::Tensor running_mean = at::full({2}, 1.0F);
   HostCopy copy;
-  const auto [contents, pending] = copy.take({}, {.model = {{"weight", weight}, {"again", weight}, {"running_mean", running_mean}},
-                                                  .optimizer = {},
-                                                  .buffers = {},
-                                                  .generators = {},
-                                                  .still = {{"weight", weight}}});
+  const auto [contents, pending] =
+      copy.take({}, {.model = {{"weight", weight}, {"again", weight}, {"running_mean", running_mean}},
+                     .optimizer = {},
+                     .buffers = {},
+                     .generators = {},
+                     .still = {{"weight", weight}}});
   ASSERT_EQ(pending.size(), 1U);
   weight.fill_(2);
   running_mean.fill_(2);
@@ -64,7 +66,8 @@ TEST(HostCopyTest, another_order_in_memory_is_written_in_the_order_of_the_shape)
 
 TEST(HostCopyTest, a_tensor_of_two_names_is_copied_once) {
   const at::Tensor shared = at::arange(16, at::kFloat);
-  const LiveState live{.model = {{"a", shared}, {"b", shared}}, .optimizer = {{"c", at::empty({0})}}, .buffers = {}, .generators = {}};
+  const LiveState live{
+      .model = {{"a", shared}, {"b", shared}}, .optimizer = {{"c", at::empty({0})}}, .buffers = {}, .generators = {}};
   EXPECT_EQ(HostCopy::bytes_needed(live), 64U);
   HostCopy copy;
   const CheckpointContents contents = copy.take({}, live).contents;
@@ -73,7 +76,8 @@ TEST(HostCopyTest, a_tensor_of_two_names_is_copied_once) {
 }
 
 TEST(HostCopyTest, the_next_copy_takes_the_same_memory) {
-  const LiveState live{.model = {{"a", at::arange(1000, at::kFloat)}}, .optimizer = {}, .buffers = {}, .generators = {}};
+  const LiveState live{
+      .model = {{"a", at::arange(1000, at::kFloat)}}, .optimizer = {}, .buffers = {}, .generators = {}};
   HostCopy copy;
   const CheckpointContents first = copy.take({}, live).contents;
   const std::size_t capacity = copy.capacity_bytes();

@@ -53,7 +53,8 @@ TEST_F(KeyedRecurrentTest, masks_are_the_samples_whether_batch_or_time_comes_fir
   const auto batch_first = at::lstm(inputs_, {state(2), state(2)}, of, false, 2, k_dropout, true, false, true);
   EXPECT_TRUE(std::get<0>(batch_first).allclose(expected, 1e-12, 1e-12));
   set_random_layer(0);
-  const auto time_first = at::lstm(inputs_.transpose(0, 1), {state(2), state(2)}, of, false, 2, k_dropout, true, false, false);
+  const auto time_first =
+      at::lstm(inputs_.transpose(0, 1), {state(2), state(2)}, of, false, 2, k_dropout, true, false, false);
   EXPECT_TRUE(std::get<0>(time_first).transpose(0, 1).allclose(expected, 1e-12, 1e-12));
   EXPECT_TRUE(std::get<1>(time_first).select(0, 1).allclose(expected.select(1, k_length - 1), 1e-12, 1e-12))
       << "the last layer's last state";
@@ -64,7 +65,8 @@ TEST_F(KeyedRecurrentTest, evaluation_is_libtorchs_own) {
   const auto of = weights(2, 3);
   const auto expected = at::gru(inputs_, state(2), of, false, 2, 0.0, false, false, true);
   const RandomnessScope scope(context_);
-  EXPECT_TRUE(std::get<0>(at::gru(inputs_, state(2), of, false, 2, k_dropout, false, false, true)).equal(std::get<0>(expected)));
+  EXPECT_TRUE(std::get<0>(at::gru(inputs_, state(2), of, false, 2, k_dropout, false, false, true))
+                  .equal(std::get<0>(expected)));
   EXPECT_EQ(random_layers_so_far(), 0);
 }
 

@@ -55,7 +55,8 @@ TEST(LayoutTest, gradients_have_their_parameters_strides_and_values) {
       gradients.finish_sum(1.0);
       for (std::size_t i = 0; i < parameters.size(); ++i) {
         EXPECT_EQ(gradients.views()[i].strides(), parameters[i].tensor.strides()) << parameters[i].name;
-        EXPECT_TRUE(gradients.views()[i].to(at::kDouble).equal(expected_gradient(parameters[i].tensor))) << parameters[i].name;
+        EXPECT_TRUE(gradients.views()[i].to(at::kDouble).equal(expected_gradient(parameters[i].tensor)))
+            << parameters[i].name;
       }
     }
   }
@@ -67,7 +68,8 @@ TEST(LayoutTest, what_no_backward_adds_lands_on_the_same_elements) {
     FlatGradients gradients(parameters, {.type = at::kDouble, .reproducible = reproducible});
     for (int attempt = 0; attempt < 2; ++attempt) {
       gradients.begin_step();
-      for (const NamedTensor& parameter : parameters) gradients.add(parameter.tensor, expected_gradient(parameter.tensor));
+      for (const NamedTensor& parameter : parameters)
+        gradients.add(parameter.tensor, expected_gradient(parameter.tensor));
       gradients.complete_sum();
       if (reproducible) gradients.reproducible()->follow(gradients.reproducible()->largest());
     }
@@ -88,7 +90,8 @@ OptimizerConfiguration momentum() {
 TEST(LayoutTest, an_update_moves_every_element_by_its_own_gradient) {
   const auto parameters = odd_parameters(at::kDouble);
   std::vector<at::Tensor> before;
-  for (const NamedTensor& parameter : parameters) before.push_back(parameter.tensor.detach().clone(at::MemoryFormat::Contiguous));
+  for (const NamedTensor& parameter : parameters)
+    before.push_back(parameter.tensor.detach().clone(at::MemoryFormat::Contiguous));
   FlatGradients gradients(parameters);
   Optimizer optimizer(momentum(), gradients);
   for (int step = 0; step < 2; ++step) {
@@ -98,7 +101,8 @@ TEST(LayoutTest, an_update_moves_every_element_by_its_own_gradient) {
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor g = expected_gradient(before[i]);
-    EXPECT_LE((parameters[i].tensor.detach() - (before[i] - 0.5 * g - 0.5 * 1.9 * g)).abs().max().item<double>(), 1e-12);
+    EXPECT_LE((parameters[i].tensor.detach() - (before[i] - 0.5 * g - 0.5 * 1.9 * g)).abs().max().item<double>(),
+              1e-12);
     EXPECT_EQ(optimizer.state()[i].tensor.strides(), parameters[i].tensor.strides());
   }
 }
@@ -115,7 +119,8 @@ TEST(LayoutTest, masters_of_short_parameters_lie_as_they_do) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor master = state[state.size() - parameters.size() + i].tensor;
     EXPECT_EQ(master.strides(), parameters[i].tensor.strides());
-    EXPECT_LE((master.to(at::kDouble) - (before[i] - 0.5 * expected_gradient(before[i]))).abs().max().item<double>(), 0.2)
+    EXPECT_LE((master.to(at::kDouble) - (before[i] - 0.5 * expected_gradient(before[i]))).abs().max().item<double>(),
+              0.2)
         << "of up to 119";
   }
 }
@@ -137,7 +142,9 @@ class Given final : public Model {
  public:
   Given(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers)
       : parameters_(std::move(parameters)), buffers_(std::move(buffers)) {}
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& /*context*/) override { return inputs; }
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& /*context*/) override {
+    return inputs;
+  }
   std::vector<NamedTensor> parameters() const override { return parameters_; }
   std::vector<NamedTensor> buffers() const override { return buffers_; }
   void set_phase(Phase /*phase*/) override {}
@@ -179,16 +186,21 @@ std::string refusal_of(const Given& model) {
 TEST(LayoutTest, shared_memory_is_refused_by_name) {
   const at::Tensor memory = at::randn({30});
   const auto whole = [&] { return trained(memory.narrow(0, 0, 20)); };
-  EXPECT_NE(refusal_of({{{"wide", trained(at::zeros({1}).expand({4}))}}, {}}).find("wide is expanded"), std::string::npos);
-  EXPECT_NE(refusal_of({{{"windows", trained(memory.unfold(0, 4, 2))}}, {}}).find("windows is expanded"), std::string::npos);
-  EXPECT_NE(refusal_of({{{"a", whole()}, {"b", trained(memory.narrow(0, 19, 11))}}, {}}).find("share memory"), std::string::npos);
-  EXPECT_NE(refusal_of({{{"a", whole()}}, {{"copy", memory.view({5, 6})}}}).find("copy share memory"), std::string::npos);
+  EXPECT_NE(refusal_of({{{"wide", trained(at::zeros({1}).expand({4}))}}, {}}).find("wide is expanded"),
+            std::string::npos);
+  EXPECT_NE(refusal_of({{{"windows", trained(memory.unfold(0, 4, 2))}}, {}}).find("windows is expanded"),
+            std::string::npos);
+  EXPECT_NE(refusal_of({{{"a", whole()}, {"b", trained(memory.narrow(0, 19, 11))}}, {}}).find("share memory"),
+            std::string::npos);
+  EXPECT_NE(refusal_of({{{"a", whole()}}, {{"copy", memory.view({5, 6})}}}).find("copy share memory"),
+            std::string::npos);
   EXPECT_NE(refusal_of({{{"a", whole()}}, {{"other", memory.view(at::kInt)}}}).find("share memory"), std::string::npos);
   const at::Tensor both = whole();
   EXPECT_NE(refusal_of({{{"a", both}}, {{"also", both}}}).find("also share memory"), std::string::npos);
   // Side by side, interleaved, or nothing that is trained.
   EXPECT_EQ(refusal_of({{{"a", whole()}, {"b", trained(memory.narrow(0, 20, 10))}}, {}}), "");
-  EXPECT_EQ(refusal_of({{{"a", trained(memory.slice(0, 0, 30, 2))}, {"b", trained(memory.slice(0, 1, 30, 2))}}, {}}), "");
+  EXPECT_EQ(refusal_of({{{"a", trained(memory.slice(0, 0, 30, 2))}, {"b", trained(memory.slice(0, 1, 30, 2))}}, {}}),
+            "");
   EXPECT_EQ(refusal_of({{{"a", memory}}, {{"b", memory.view({5, 6})}}}), "");
 }
 

@@ -31,7 +31,8 @@ double negative_log_softmax(std::size_t row, std::size_t label) {
 
 TEST(LossTest, cross_entropy_is_a_sum_with_its_weight) {
   const Loss loss({}, 3);
-  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(), negative_log_softmax(0, 1) + negative_log_softmax(1, 2), 1e-14);
+  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(),
+              negative_log_softmax(0, 1) + negative_log_softmax(1, 2), 1e-14);
   EXPECT_DOUBLE_EQ(loss.weight(labels({1, 2})), 2.0);
 }
 
@@ -60,8 +61,8 @@ TEST(LossTest, class_weights_weigh_loss_and_batch_alike) {
   LossConfiguration configuration;
   configuration.class_weights = {1.0, 0.5, 4.0};
   const Loss loss(configuration, 3);
-  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(), 0.5 * negative_log_softmax(0, 1) + 4.0 * negative_log_softmax(1, 2),
-              1e-14);
+  EXPECT_NEAR(loss.sum(outputs(), labels({1, 2})).item<double>(),
+              0.5 * negative_log_softmax(0, 1) + 4.0 * negative_log_softmax(1, 2), 1e-14);
   EXPECT_DOUBLE_EQ(loss.weight(labels({1, 2})), 4.5);
   EXPECT_THROW(Loss(configuration, 4), UserError);
 }
@@ -71,10 +72,12 @@ TEST(LossTest, tokens_weigh_by_themselves) {
   const at::Tensor tokens = labels({1, 2, -100, 0}).view({2, 2});
   const at::Tensor weights = at::tensor({0.5, 2.0, 7.0, 1.0}, at::kDouble).view({2, 2});
   const at::Tensor last = at::cat({outputs(), outputs()}).view({2, 2, 3});
-  const double expected = 0.5 * negative_log_softmax(0, 1) + 2.0 * negative_log_softmax(1, 2) + negative_log_softmax(1, 0);
+  const double expected =
+      0.5 * negative_log_softmax(0, 1) + 2.0 * negative_log_softmax(1, 2) + negative_log_softmax(1, 0);
   EXPECT_NEAR(loss.sum(last, tokens, weights).item<double>(), expected, 1e-14);
   EXPECT_NEAR(loss.sum(last.movedim(2, 1), tokens, weights).item<double>(), expected, 1e-14) << "classes second";
-  EXPECT_NEAR(loss.sum(last.flatten(0, 1), tokens, weights).item<double>(), expected, 1e-14) << "flattened by the model";
+  EXPECT_NEAR(loss.sum(last.flatten(0, 1), tokens, weights).item<double>(), expected, 1e-14)
+      << "flattened by the model";
   EXPECT_DOUBLE_EQ(loss.weight(tokens, weights), 3.5);
   EXPECT_DOUBLE_EQ(loss.count_correct(last, tokens).counted, 3.0);
   EXPECT_THROW(static_cast<void>(loss.sum(outputs(), tokens)), UserError);
@@ -107,7 +110,8 @@ TEST(LossTest, squared_error_is_a_sum_over_samples) {
 
 // Sum over labels of logsumexp(classes) - own class, written out; `at(n, c, t)` is a logit.
 template <typename Logit>
-double summed(std::int64_t samples, std::int64_t classes, std::int64_t positions, const at::Tensor& targets, const Logit& at) {
+double summed(std::int64_t samples, std::int64_t classes, std::int64_t positions, const at::Tensor& targets,
+              const Logit& at) {
   double sum = 0.0;
   for (std::int64_t n = 0; n < samples; ++n) {
     for (std::int64_t t = 0; t < positions; ++t) {
@@ -130,7 +134,8 @@ TEST(LossTest, where_the_classes_are_is_decided_once) {
   last.settle({{{4, 7, 3}, {4, 7}}});
   const auto swapped = [&](std::int64_t n, std::int64_t c, std::int64_t t) { return value(n, t, c); };
   EXPECT_NEAR(last.sum(logits, targets).item<double>(), summed(2, 3, 3, targets, swapped), 1e-13);
-  EXPECT_THROW(static_cast<void>(last.sum(at::zeros({2, 3, 5}), at::zeros({2, 5}, at::kLong))), UserError) << "classes second, of a sudden";
+  EXPECT_THROW(static_cast<void>(last.sum(at::zeros({2, 3, 5}), at::zeros({2, 5}, at::kLong))), UserError)
+      << "classes second, of a sudden";
 }
 
 TEST(LossTest, shapes_that_fit_in_two_ways_are_refused) {
@@ -160,7 +165,8 @@ TEST(LossTest, squared_errors_have_weights) {
   EXPECT_NEAR(loss.sum(outputs(), labels({1, 2}), of_labels).item<double>(), (2.0 * 2.25 + 0.5 * 5.0) / 3.0, 1e-14);
   configuration.normalize_by = NormalizeBy::samples;
   const Loss by_samples(configuration, 3);
-  EXPECT_NEAR(by_samples.sum(made, targets, at::ones_like(weights)).item<double>(), by_samples.sum(made, targets).item<double>(), 1e-14);
+  EXPECT_NEAR(by_samples.sum(made, targets, at::ones_like(weights)).item<double>(),
+              by_samples.sum(made, targets).item<double>(), 1e-14);
   EXPECT_NEAR(by_samples.sum(made, targets, weights).item<double>(), 12.5 / 2.0, 1e-14);
   EXPECT_DOUBLE_EQ(by_samples.weight(targets, weights), 2.0);
 }

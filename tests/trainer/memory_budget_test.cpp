@@ -77,7 +77,8 @@ TEST(MemoryBudgetTest, the_next_step_finds_the_pages_of_the_last) {
 
 TEST(MemoryBudgetTest, only_memory_errors_mean_does_not_fit) {
   EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA out of memory. Tried to allocate 2.00 GiB")));
-  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")));
+  EXPECT_TRUE(is_out_of_memory(
+      std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")));
   EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));

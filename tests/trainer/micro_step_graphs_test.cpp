@@ -1,5 +1,5 @@
-// Micro-steps that are replayed, on the CPU with a double that runs again what it recorded: which of them are, that nothing else changes,
-// and that what is recorded wrongly is never used.
+// Micro-steps that are replayed, on the CPU with a double that runs again what it recorded: which of them are, that
+// nothing else changes, and that what is recorded wrongly is never used.
 #include "trainer/step/micro_step_graphs.hpp"
 
 #include "trainer/device/host.hpp"
@@ -23,7 +23,15 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Numbers = MicroStepGraphs::Numbers;
 
-enum class Defect { none, refuses, out_of_memory, replays_nothing, replays_what_was_recorded, rounds, other_statistics };
+enum class Defect {
+  none,
+  refuses,
+  out_of_memory,
+  replays_nothing,
+  replays_what_was_recorded,
+  rounds,
+  other_statistics
+};
 
 // Its memory is what graphs take.
 class CountedHost final : public ComputeDevice {
@@ -65,7 +73,8 @@ class Double final : public DeviceGraphs {
   Double(Replica& replica, CountedHost& host, Seen& seen) : replica_(replica), host_(host), seen_(seen) {}
 
   std::unique_ptr<DeviceGraph> record(const std::function<void()>& work) override {
-    if (seen_.defect == Defect::refuses) throw std::runtime_error("operation not permitted when stream is capturing\nand more");
+    if (seen_.defect == Defect::refuses)
+      throw std::runtime_error("operation not permitted when stream is capturing\nand more");
     if (seen_.defect == Defect::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory");
     ++seen_.recorded;
     const at::Tensor gradient = replica_.gradients.flat().clone();
@@ -179,7 +188,8 @@ void expect_the_same(Trainee& ours) {
     ASSERT_EQ(ours.replica.gradients.touched(), plain.replica.gradients.touched());
     const auto expected = plain.replica.model->buffers();
     const auto found = ours.replica.model->buffers();
-    for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_TRUE(found[i].tensor.equal(expected[i].tensor)) << expected[i].name;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_TRUE(found[i].tensor.equal(expected[i].tensor)) << expected[i].name;
   }
 }
 

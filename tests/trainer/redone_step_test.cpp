@@ -1,5 +1,5 @@
-// A step that ran out of memory under BatchNorm in training: discarded, and done again it is the step of a run that was planned so from the
-// start.
+// A step that ran out of memory under BatchNorm in training: discarded, and done again it is the step of a run that was
+// planned so from the start.
 #include "trainer/step/step.hpp"
 
 #include "comm/local_communicator.hpp"

@@ -49,7 +49,8 @@ struct Parameters {
   at::Tensor loss(int rank, int micro_batch) const {
     const Parameters& p = *this;
     const double scale = 0.1 + rank * 0.7 + micro_batch * 0.013;
-    at::Tensor sum = (p["first"] * p["twice"] * scale).sum() + (p["twice"] * p["twice"] * 0.3).sum() + (p["last"] * (scale / 3.0)).sum();
+    at::Tensor sum = (p["first"] * p["twice"] * scale).sum() + (p["twice"] * p["twice"] * 0.3).sum() +
+                     (p["last"] * (scale / 3.0)).sum();
     if (rank % 2 == 1) sum = sum + (p["sometimes"] * scale).sum();
     return sum + p["frozen"].sum();
   }
@@ -85,7 +86,8 @@ TEST_P(ReducerTest, every_rank_gets_the_sum_bit_for_bit) {
   Parameters parameters;
   std::byte* storage = control().allocate(FlatGradients::bytes_needed(parameters.all, {}));
   FlatGradients gradients(parameters.all, storage);
-  GradientReducer reducer(control(), queue, gradients, *device, {.bucket_cap_bytes = GetParam().bucket_bytes, .overlap = true});
+  GradientReducer reducer(control(), queue, gradients, *device,
+                          {.bucket_cap_bytes = GetParam().bucket_bytes, .overlap = true});
   const at::Tensor expected = expected_sum();
   const int rank = control().rank();
   for (int step = 0; step < 3; ++step) {
@@ -109,7 +111,8 @@ TEST_P(ReducerTest, every_rank_gets_the_sum_bit_for_bit) {
 INSTANTIATE_TEST_SUITE_P(Ways, ReducerTest,
                          ::testing::Values(Way{comm::CollectiveQueue::Thread::callers, 64},
                                            Way{comm::CollectiveQueue::Thread::callers, 25 << 20},
-                                           Way{comm::CollectiveQueue::Thread::own, 64}, Way{comm::CollectiveQueue::Thread::own, 4000},
+                                           Way{comm::CollectiveQueue::Thread::own, 64},
+                                           Way{comm::CollectiveQueue::Thread::own, 4000},
                                            Way{comm::CollectiveQueue::Thread::own, 25 << 20}));
 
 TEST(ReducerWireTest, bfloat16_rounds_what_travels_and_nothing_else) {
@@ -117,11 +120,12 @@ TEST(ReducerWireTest, bfloat16_rounds_what_travels_and_nothing_else) {
   const auto device = cpu_device();
   const std::vector<NamedTensor> parameters = {{"only", leaf({1000})}};
   FlatGradients gradients(parameters);
-  GradientReducer reducer(control(), queue, gradients, *device, {.bucket_cap_bytes = 512, .overlap = true, .wire_type = at::kBFloat16});
+  GradientReducer reducer(control(), queue, gradients, *device,
+                          {.bucket_cap_bytes = 512, .overlap = true, .wire_type = at::kBFloat16});
   gradients.begin_step();
   for (int m = 0; m < 16; ++m) {  // accumulation stays float32: 16 small parts of what bfloat16 could not add
-    const at::Tensor loss =
-        (parameters[0].tensor * (1.0 / 512.0)).sum() + (parameters[0].tensor * (m == 0 ? 1.0 + control().rank() : 0.0)).sum();
+    const at::Tensor loss = (parameters[0].tensor * (1.0 / 512.0)).sum() +
+                            (parameters[0].tensor * (m == 0 ? 1.0 + control().rank() : 0.0)).sum();
     if (m == 15) reducer.begin_last_backward();
     loss.backward();
   }
@@ -199,7 +203,8 @@ TEST(AgreementTest, the_first_item_that_differs_is_named_with_both_ranks) {
     return std::string();
   };
   const std::string who = "rank 0 and rank " + std::to_string(odd) + " differ in ";
-  EXPECT_EQ(complaint({{"a", "1"}, {"b", is_odd ? "3" : "2"}, {"c", "1"}}), who + "b: 2 on rank 0, 3 on rank " + std::to_string(odd));
+  EXPECT_EQ(complaint({{"a", "1"}, {"b", is_odd ? "3" : "2"}, {"c", "1"}}),
+            who + "b: 2 on rank 0, 3 on rank " + std::to_string(odd));
   const std::vector<AgreedItem> one = {{"a", "1"}};
   const std::vector<AgreedItem> two = {{"a", "1"}, {"b", "2"}};
   EXPECT_EQ(complaint(is_odd ? one : two), who + "b: 2 on rank 0; rank " + std::to_string(odd) + " has none");

@@ -22,7 +22,8 @@ struct Sum {
       : total({{0, k_count}}, at::zeros({ReproducibleSum::length(k_count, type)}, at::kDouble), k_count),
         flat(at::empty({k_count}, type)) {}
 
-  // As ranks do it: each its own part, then the parts' sum; a base that turns out too low is followed and all is done again.
+  // As ranks do it: each its own part, then the parts' sum; a base that turns out too low is followed and all is done
+  // again.
   at::Tensor of(const std::vector<at::Tensor>& gradients, const std::vector<std::vector<std::size_t>>& ranks) {
     for (int pass = 0; pass < 3; ++pass) {
       at::Tensor all = at::zeros_like(total.sums());

@@ -54,7 +54,8 @@ class Trainee {
     request.rank = world().control().rank();
     device_ = bind_device(request);
     data_ = open_dataset(c.data.train, Split::train, 1);
-    replica = std::make_unique<Replica>(c, *data_, *device_, wrap_module(std::make_shared<MaskedModule>(), frozen), nullptr);
+    replica =
+        std::make_unique<Replica>(c, *data_, *device_, wrap_module(std::make_shared<MaskedModule>(), frozen), nullptr);
   }
   [[nodiscard]] at::Tensor buffer(const std::string& name) const {
     for (const NamedTensor& one : replica->model->buffers()) {

@@ -51,7 +51,8 @@ TEST(SampleDropoutTest, elements_of_any_coordinates_draw_apart) {
     const std::int64_t size = values.size(dimension);
     const at::Tensor one = values.narrow(dimension, 0, size - 1);
     const at::Tensor next = values.narrow(dimension, 1, size - 1);
-    EXPECT_NEAR(one.eq(next).to(at::kDouble).mean().item<double>(), 0.7 * 0.7 + 0.3 * 0.3, 0.02) << "neighbours along " << dimension;
+    EXPECT_NEAR(one.eq(next).to(at::kDouble).mean().item<double>(), 0.7 * 0.7 + 0.3 * 0.3, 0.02)
+        << "neighbours along " << dimension;
   }
 }
 

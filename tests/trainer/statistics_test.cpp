@@ -1,5 +1,5 @@
-// BatchNorm's arithmetic in pieces, against LibTorch's BatchNorm of all samples in float64, and its error against that of LibTorch's own
-// float32: data far from zero, few samples, all layouts and types.
+// BatchNorm's arithmetic in pieces, against LibTorch's BatchNorm of all samples in float64, and its error against that
+// of LibTorch's own float32: data far from zero, few samples, all layouts and types.
 #include "trainer/batch_norm/statistics.hpp"
 
 #include <ATen/Functions.h>
@@ -23,9 +23,12 @@ struct Given {
 };
 
 Made one_batch(const Given& given, at::ScalarType type) {
-  const auto leaf = [](const at::Tensor& tensor, at::ScalarType as) { return tensor.detach().to(as).set_requires_grad(true); };
+  const auto leaf = [](const at::Tensor& tensor, at::ScalarType as) {
+    return tensor.detach().to(as).set_requires_grad(true);
+  };
   const at::ScalarType of_parameters = type == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor x = leaf(given.inputs, type), w = leaf(given.weight, of_parameters), b = leaf(given.bias, of_parameters);
+  const at::Tensor x = leaf(given.inputs, type), w = leaf(given.weight, of_parameters),
+                   b = leaf(given.bias, of_parameters);
   const at::Tensor y = at::batch_norm(x, w, b, {}, {}, /*training=*/true, 0.1, k_eps, /*cudnn_enabled=*/false);
   const auto gradients = torch::autograd::grad({y}, {x, w, b}, {given.gradient.to(type)});
   return {y.detach(), gradients[0], gradients[1], gradients[2]};
@@ -82,8 +85,9 @@ Given given_of(const Case& one, at::ScalarType type, std::uint64_t seed) {
   by_channel[1] = channels;
   const at::Tensor offsets = at::linspace(-1.0, 1.0, channels).mul(one.offset).view(by_channel);
   const at::ScalarType of_parameters = type == at::kDouble ? at::kDouble : at::kFloat;
-  return {at::randn(one.shape).add(offsets).to(type).contiguous(one.format), at::randn(one.shape).to(type).contiguous(one.format),
-          at::rand({channels}).add(0.5).to(of_parameters), at::randn({channels}).to(of_parameters)};
+  return {at::randn(one.shape).add(offsets).to(type).contiguous(one.format),
+          at::randn(one.shape).to(type).contiguous(one.format), at::rand({channels}).add(0.5).to(of_parameters),
+          at::randn({channels}).to(of_parameters)};
 }
 
 std::string text_of(const Case& one) {
@@ -98,7 +102,8 @@ TEST(StatisticsTest, pieces_make_the_whole_in_float64) {
     const Given given = given_of(one, at::kDouble, 1);
     const Made truth = one_batch(given, at::kDouble);
     const Made ours = in_pieces(given, one.sizes);
-    const double allowed = 1e-13 * std::max(1.0, one.offset) * (one.sizes == std::vector<std::int64_t>{1, 1} ? 1e5 : 1.0);
+    const double allowed =
+        1e-13 * std::max(1.0, one.offset) * (one.sizes == std::vector<std::int64_t>{1, 1} ? 1e5 : 1.0);
     EXPECT_LE(error_of(ours.outputs, truth.outputs), allowed) << text_of(one);
     EXPECT_LE(error_of(ours.weight_gradient, truth.weight_gradient), allowed) << text_of(one);
     EXPECT_LE(error_of(ours.bias_gradient, truth.bias_gradient), allowed) << text_of(one);
@@ -115,7 +120,8 @@ TEST(StatisticsTest, float32_errs_as_one_batch_of_float32_does) {
       const Made single = one_batch(given, at::kFloat);
       const Made ours = in_pieces(given, one.sizes);
       const auto check = [&](const at::Tensor Made::*what, const char* name) {
-        EXPECT_LE(error_of(ours.*what, truth.*what), std::max(2.0 * error_of(single.*what, truth.*what), 2.0 * k_rounding))
+        EXPECT_LE(error_of(ours.*what, truth.*what),
+                  std::max(2.0 * error_of(single.*what, truth.*what), 2.0 * k_rounding))
             << name << ", " << text_of(one) << ", seed " << seed;
       };
       check(&Made::outputs, "outputs");
@@ -135,8 +141,10 @@ TEST(StatisticsTest, short_inputs_have_statistics_in_float32) {
       const Made single = one_batch(given, type);
       const Made ours = in_pieces(given, one.sizes);
       EXPECT_LE(error_of(ours.outputs, truth.outputs), 2.0 * error_of(single.outputs, truth.outputs));
-      EXPECT_LE(error_of(ours.input_gradient, truth.input_gradient), 2.0 * error_of(single.input_gradient, truth.input_gradient));
-      EXPECT_LE(error_of(ours.weight_gradient, truth.weight_gradient), 2.0 * error_of(single.weight_gradient, truth.weight_gradient));
+      EXPECT_LE(error_of(ours.input_gradient, truth.input_gradient),
+                2.0 * error_of(single.input_gradient, truth.input_gradient));
+      EXPECT_LE(error_of(ours.weight_gradient, truth.weight_gradient),
+                2.0 * error_of(single.weight_gradient, truth.weight_gradient));
     }
   }
 }

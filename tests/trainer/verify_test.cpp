@@ -1,4 +1,5 @@
-// What verify judges by: what is no number, how large a tolerance may be, what so many sums round, and what an optimizer is to do.
+// What verify judges by: what is no number, how large a tolerance may be, what so many sums round, and what an
+// optimizer is to do.
 #include "trainer/device/compute_device.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/verify/expected_update.hpp"
@@ -34,7 +35,8 @@ TEST(DifferenceTest, what_is_no_number_is_never_within) {
     EXPECT_FALSE(is_within(difference_of(one(bad, 1.0), one(1.0, 1.0)).max_abs, 1e9)) << bad;
   }
   EXPECT_NEAR(difference_of(one(3.0, 4.5), one(3.0, 4.0)).relative_l2, 0.1, 1e-15);
-  EXPECT_FALSE(is_within(difference_of(one(1e-300, 0.0), one(0.0, 0.0)).relative_l2, 1e9)) << "something where nothing is expected";
+  EXPECT_FALSE(is_within(difference_of(one(1e-300, 0.0), one(0.0, 0.0)).relative_l2, 1e9))
+      << "something where nothing is expected";
 }
 
 TEST(JudgementTest, twice_the_own_error_passes_and_no_more) {
@@ -79,7 +81,9 @@ TEST(BufferDifferenceTest, infinities_are_values_and_whole_numbers_are_exact) {
 class Bench {
  public:
   explicit Bench(const std::function<void(Configuration&)>& change = [](Configuration&) {})
-      : configuration_(changed(change)), data_(open_dataset(configuration_.data.train, Split::train, 1)), device_(bound()) {
+      : configuration_(changed(change)),
+        data_(open_dataset(configuration_.data.train, Split::train, 1)),
+        device_(bound()) {
     replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
   }
   [[nodiscard]] ReferenceParts parts() const {

@@ -28,7 +28,8 @@ TEST(AllocatorSettingsTest, each_key_is_an_option) {
 }
 
 TEST(AllocatorSettingsTest, other_options_of_the_environment_stay) {
-  const auto settings = allocator_settings(of(true, {}, 0.0), "roundup_power2_divisions:[256:1, 512:2], backend:native");
+  const auto settings =
+      allocator_settings(of(true, {}, 0.0), "roundup_power2_divisions:[256:1, 512:2], backend:native");
   EXPECT_EQ(settings.text, "roundup_power2_divisions:[256:1,512:2],backend:native,expandable_segments:True");
   EXPECT_THAT(settings.overridden, IsEmpty());
 }

@@ -55,8 +55,9 @@ TEST(CheckpointContentsTest, what_no_rank_has_has_no_file) {
   CheckpointContents contents = contents_of_step(2);
   contents.buffers = {{"rank0.mean", "U8", {4}, k_bytes}};
   contents.generators = {{"rank0.cpu", "U8", {4}, k_bytes}};
-  EXPECT_THAT(names_in(write_contents(folder.path(), contents, {})),
-              ElementsAre("manifest.json", k_model_file, k_optimizer_file, k_buffers_file, k_generators_file, k_state_file));
+  EXPECT_THAT(
+      names_in(write_contents(folder.path(), contents, {})),
+      ElementsAre("manifest.json", k_model_file, k_optimizer_file, k_buffers_file, k_generators_file, k_state_file));
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ TEST(CheckpointFolderTest, the_newest_ones_are_kept) {
 
 TEST(CheckpointFolderTest, multiples_of_keep_every_stay_besides_the_newest) {
   const ScratchFolder folder;
-  for (std::int64_t step = 2; step <= 16; step += 2) write_checkpoint(folder.path(), step, files_of("w"), {.keep = 2, .keep_every = 6});
+  for (std::int64_t step = 2; step <= 16; step += 2)
+    write_checkpoint(folder.path(), step, files_of("w"), {.keep = 2, .keep_every = 6});
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(folder.path())) left.insert(entry.path().filename().string());
   EXPECT_THAT(left, ::testing::ElementsAre("latest", "step-12", "step-14", "step-16", "step-6"));
@@ -95,7 +96,8 @@ TEST(CheckpointFolderTest, one_that_is_gone_is_named) {
   ASSERT_EQ(without.refused.size(), 1);
   EXPECT_THAT(without.refused[0], HasSubstr("latest names, is not there"));
   write_bytes(folder.path() / "step-2", "a file");
-  EXPECT_THAT(find_latest_checkpoint(folder.path()).value().refused, ::testing::ElementsAre(HasSubstr("step-2 is no folder")));
+  EXPECT_THAT(find_latest_checkpoint(folder.path()).value().refused,
+              ::testing::ElementsAre(HasSubstr("step-2 is no folder")));
 }
 
 TEST(CheckpointFolderTest, where_none_is_whole_each_is_named) {
@@ -135,8 +137,9 @@ TEST(CheckpointFolderTest, of_two_that_add_at_once_one_does) {
 TEST(CheckpointFolderTest, what_may_not_be_published_is_not_there) {
   const ScratchFolder folder;
   write_checkpoint(folder.path(), 3, files_of("old"), {.keep = 0});
-  EXPECT_THROW(add_checkpoint(folder.path(), 4, files_of("new"), {.keep = 1}, "me", [] { throw std::runtime_error("taken"); }),
-               std::runtime_error);
+  EXPECT_THROW(
+      add_checkpoint(folder.path(), 4, files_of("new"), {.keep = 1}, "me", [] { throw std::runtime_error("taken"); }),
+      std::runtime_error);
   EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 3);
   EXPECT_FALSE(fs::exists(folder / ".step-4.me.partial"));
 }

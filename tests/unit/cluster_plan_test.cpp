@@ -35,7 +35,8 @@ TEST(DeviceListTest, groups_are_read) {
   EXPECT_EQ(groups[0].count, 64);
   EXPECT_EQ(groups[0].name, "A100-80GB");
   EXPECT_EQ(groups[1].count, 3);
-  for (const char* wrong : {"", "A100", "xA100", "0xA100", "4x", "4A100", "4xA100,", "-1xA100", "99999999999999999999xA100", "4 xA100"})
+  for (const char* wrong :
+       {"", "A100", "xA100", "0xA100", "4x", "4A100", "4xA100,", "-1xA100", "99999999999999999999xA100", "4 xA100"})
     EXPECT_THROW(parse_devices(wrong), UserError) << wrong;
 }
 
@@ -56,13 +57,17 @@ TEST(DeviceListTest, names_are_found_however_they_are_written) {
     EXPECT_THAT(error.what(), HasSubstr("no profile of \"H100\""));
     EXPECT_THAT(error.what(), HasSubstr("V100-16-GB"));
   }
-  EXPECT_THROW(make_cluster(parse_devices("1xmixed"), known), UserError) << "a file of several kinds names none of them";
+  EXPECT_THROW(make_cluster(parse_devices("1xmixed"), known), UserError)
+      << "a file of several kinds names none of them";
   EXPECT_THROW(make_cluster(parse_devices("1xH100"), {}), UserError);
 }
 
 TEST(AllReduceModelTest, is_a_ring_for_much_and_a_tree_for_little) {
-  const Network network{
-      .ranks_per_node = 4, .node_bytes_per_second = 1e9, .bytes_per_second = 1e8, .latency_seconds = 1e-3, .node_latency_seconds = 0.0};
+  const Network network{.ranks_per_node = 4,
+                        .node_bytes_per_second = 1e9,
+                        .bytes_per_second = 1e8,
+                        .latency_seconds = 1e-3,
+                        .node_latency_seconds = 0.0};
   EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, 1, network), 0.0);
   EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, 4, network), 1.5);
   // Two nodes: a ring of two sends each half twice, one message each way.
@@ -108,7 +113,8 @@ TEST(SweepTest, what_is_not_known_is_left_out) {
 TEST(SweepTest, prices_are_read) {
   EXPECT_EQ(parse_prices("A100-80GB=2.5,v100=0.9").at("a10080gb"), 2.5);
   EXPECT_TRUE(parse_prices("").empty());
-  for (const char* wrong : {"a", "a=", "=1", "a=x", "a=1x", "a=-1", "a=nan"}) EXPECT_THROW(parse_prices(wrong), UserError) << wrong;
+  for (const char* wrong : {"a", "a=", "=1", "a=x", "a=1x", "a=-1", "a=nan"})
+    EXPECT_THROW(parse_prices(wrong), UserError) << wrong;
 }
 
 TEST(PlannerTest, reduction_hides_behind_the_last_backward) {

@@ -63,7 +63,8 @@ TEST(ConfigLoaderTest, the_command_line_wins_over_the_files_other_way_to_say_it)
   EXPECT_THAT(resolved_config(steps), HasSubstr("# epochs is not set"));
   EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=3", "run.epochs=2"}), HasSubstr("write one of the two"));
   const std::string both = std::string(k_good) + "[optimizer]\nmax_grad_norm = 1.0\n";
-  EXPECT_EQ(load_config(both, "x.toml", {"optimizer.max_grad_value=0.5"}).configuration.optimizer.max_grad_norm, std::nullopt);
+  EXPECT_EQ(load_config(both, "x.toml", {"optimizer.max_grad_value=0.5"}).configuration.optimizer.max_grad_norm,
+            std::nullopt);
 }
 
 TEST(ConfigLoaderTest, workers_of_earlier_versions_may_be_none) {
@@ -76,7 +77,8 @@ TEST(ConfigLoaderTest, workers_of_earlier_versions_may_be_none) {
 
 TEST(ConfigLoaderTest, workers_that_there_are_not_are_a_mistake) {
   for (const char* wrong : {"data.workers=2", "data.workers=-1", "data.workers=zero", "data.validation.workers=1"})
-    EXPECT_THAT(mistakes_of(k_good, {wrong}), HasSubstr("the training thread reads the samples; leave the key out")) << wrong;
+    EXPECT_THAT(mistakes_of(k_good, {wrong}), HasSubstr("the training thread reads the samples; leave the key out"))
+        << wrong;
 }
 
 TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {
@@ -93,7 +95,8 @@ TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {
   EXPECT_EQ(again.configuration.simulate.at(0).step_seconds.size(), 3U);
   EXPECT_DOUBLE_EQ(again.configuration.simulate.at(0).step_seconds[2].seconds, 0.1);
   for (const char* points_text : {"0.1", "[0.1]", "[[1]]", "[[1.5, 0.1]]", "[[1, true]]"})
-    EXPECT_THAT(mistakes_of(k_good, with(points_text)), HasSubstr("write step_seconds = [[1, 0.004], [64, 0.1]]")) << points_text;
+    EXPECT_THAT(mistakes_of(k_good, with(points_text)), HasSubstr("write step_seconds = [[1, 0.004], [64, 0.1]]"))
+        << points_text;
   EXPECT_THAT(mistakes_of(k_good, with("[]")), HasSubstr("is empty"));
   EXPECT_THAT(mistakes_of(k_good, with("[[0, 0.1]]")), HasSubstr("sizes begin at 1"));
   EXPECT_THAT(mistakes_of(k_good, with("[[1, 0.1], [1, 0.2]]")), HasSubstr("the size 1 twice"));
@@ -101,8 +104,8 @@ TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {
 }
 
 TEST(ConfigLoaderTest, the_command_line_goes_over_the_file) {
-  const LoadedConfig loaded =
-      load_config(k_good, "x.toml", {"run.epochs=9", "optimizer.kind=sgd", "batch.micro_batch_size=[4, 5]", "run.name=two words"});
+  const LoadedConfig loaded = load_config(
+      k_good, "x.toml", {"run.epochs=9", "optimizer.kind=sgd", "batch.micro_batch_size=[4, 5]", "run.name=two words"});
   EXPECT_THAT(loaded.mistakes, IsEmpty());
   EXPECT_EQ(loaded.configuration.run.epochs, 9);
   EXPECT_EQ(loaded.configuration.optimizer.kind, "sgd") << "a bare word is a text";
@@ -126,17 +129,20 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 }
 
 TEST(ConfigLoaderTest, what_is_not_there_is_said) {
-  EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}), HasSubstr("model.kind: write \"mlp\" or \"resnet\" or \"torchscript\""));
+  EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}),
+              HasSubstr("model.kind: write \"mlp\" or \"resnet\" or \"torchscript\""));
   EXPECT_THAT(mistakes_of(k_good, {"memory.roundup_mb=20"}), HasSubstr("memory.roundup_mb: no such key"));
   EXPECT_THAT(mistakes_of(k_good + "[memory]\npinned = true\n"), HasSubstr("memory.pinned: no such key"));
 }
 
 TEST(ConfigLoaderTest, precisions_that_do_not_go_together_are_said) {
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16"}), IsEmpty());
-  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.parameters=bfloat16"}), HasSubstr("must be the same"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.parameters=bfloat16"}),
+              HasSubstr("must be the same"));
   EXPECT_THAT(mistakes_of(k_good, {"precision.master_weights=false"}), HasSubstr("belongs to precision.parameters"));
   EXPECT_THAT(mistakes_of(k_good, {"precision.loss_scale=1024"}), HasSubstr("belongs to \"float16\""));
-  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.loss_scale=big"}), HasSubstr("a number above 0"));
+  EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.loss_scale=big"}),
+              HasSubstr("a number above 0"));
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float16", "precision.loss_scale=1024"}), IsEmpty());
 }
 
@@ -153,7 +159,8 @@ TEST(ConfigLoaderTest, the_order_of_images_is_on_off_or_left_to_the_run) {
 }
 
 TEST(ConfigLoaderTest, the_allocators_options_are_in_its_ranges) {
-  EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=21", "memory.garbage_collection_threshold=0.99"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=21", "memory.garbage_collection_threshold=0.99"}),
+              IsEmpty());
   EXPECT_THAT(mistakes_of(k_good, {"memory.max_split_size_mb=20"}), HasSubstr("from 21"));
   EXPECT_THAT(mistakes_of(k_good, {"memory.garbage_collection_threshold=1.0"}), HasSubstr("0.99"));
 }
@@ -161,20 +168,23 @@ TEST(ConfigLoaderTest, the_allocators_options_are_in_its_ranges) {
 TEST(ConfigLoaderTest, bitwise_runs_need_a_grain) {
   EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise"}), HasSubstr("needs batch.micro_batch_size = n"));
   EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise", "batch.micro_batch_size=4"}), IsEmpty());
-  EXPECT_THAT(mistakes_of(k_good, {"run.deterministic=bitwise", "batch.micro_batch_size=4", "comm.reduce_dtype=bfloat16"}),
-              HasSubstr("exact sums"));
+  EXPECT_THAT(
+      mistakes_of(k_good, {"run.deterministic=bitwise", "batch.micro_batch_size=4", "comm.reduce_dtype=bfloat16"}),
+      HasSubstr("exact sums"));
 }
 
 TEST(ConfigLoaderTest, groups_of_parameters_are_tables) {
   EXPECT_THAT(mistakes_of(k_good + "[[optimizer.groups]]\nmatch = \"*.bias\"\nweight_decay = 0\n", {}), IsEmpty());
   EXPECT_THAT(mistakes_of(k_good + "[[optimizer.groups]]\nmatch = \"*.bias\"\n", {}),
               HasSubstr("a group needs match, and lr or weight_decay"));
-  EXPECT_THAT(mistakes_of(k_good, {"optimizer.groups=[{match = \"*\", momentum = 0.5}]"}), HasSubstr("not \"momentum\""));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.groups=[{match = \"*\", momentum = 0.5}]"}),
+              HasSubstr("not \"momentum\""));
   EXPECT_THAT(mistakes_of(k_good, {"data.augment.crop_padding=4", "data.augment.horizontal_flip=true"}), IsEmpty());
 }
 
 TEST(ConfigLoaderTest, data_in_a_file_needs_it) {
-  EXPECT_THAT(mistakes_of(k_good, {"data.kind=safetensors", "data.path="}), HasSubstr("is needed for data.kind = \"safetensors\""));
+  EXPECT_THAT(mistakes_of(k_good, {"data.kind=safetensors", "data.path="}),
+              HasSubstr("is needed for data.kind = \"safetensors\""));
   EXPECT_THAT(mistakes_of(k_good, {"data.inputs=[\"x\"]"}), IsEmpty());
   EXPECT_THAT(mistakes_of(k_good, {"data.inputs=[\"ids\"]"}), HasSubstr("belongs to data.kind = \"safetensors\""));
   EXPECT_THAT(mistakes_of(k_good, {"data.inputs=ids"}), HasSubstr("a list of names"));
@@ -192,20 +202,26 @@ TEST(ConfigLoaderTest, recomputation_is_off_automatic_or_a_number_of_segments) {
 TEST(ConfigLoaderTest, batch_norm_has_one_mode) {
   EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact"}), IsEmpty());
   EXPECT_THAT(mistakes_of(k_good, {"batch_norm.sync_batchnorm=true"}), IsEmpty());
-  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact", "batch_norm.frozen=true"}), HasSubstr("leave one of the two out"));
+  EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=exact", "batch_norm.frozen=true"}),
+              HasSubstr("leave one of the two out"));
   EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=global"}), HasSubstr("\"exact\""));
 }
 
 TEST(ConfigLoaderTest, contradictions_are_named) {
   EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=4", "run.epochs=4"}), HasSubstr("one of the two"));
   EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=[4,5,6]"}, 2), HasSubstr("lists 3 sizes, but 2 rank(s)"));
-  EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4"}, 2), HasSubstr("is 128"));
-  EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4", "batch.global_batch_size=128"}, 2),
-              IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4"}, 2),
+              HasSubstr("is 128"));
+  EXPECT_THAT(
+      mistakes_of(k_good,
+                  {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4", "batch.global_batch_size=128"},
+                  2),
+      IsEmpty());
   EXPECT_THAT(mistakes_of(k_good, {}, 3), HasSubstr("mpirun -np 2"));
   EXPECT_THAT(mistakes_of(k_good, {"run.device=cuda"}), HasSubstr("simulate.devices"));
   EXPECT_THAT(mistakes_of(k_good, {"optimizer.momentum=0.9"}), HasSubstr("belongs to optimizer.kind = \"sgd\""));
-  EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.nesterov=true"}), HasSubstr("needs optimizer.momentum"));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.nesterov=true"}),
+              HasSubstr("needs optimizer.momentum"));
   EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.betas=[0.9,0.99]"}), HasSubstr("belongs to"));
   EXPECT_THAT(mistakes_of(k_good, {"model.depth=20"}), HasSubstr("belongs to model.kind = \"resnet\""));
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=torchscript"}), HasSubstr("model.path: is needed"));
@@ -223,13 +239,15 @@ TEST(ConfigLoaderTest, every_key_refuses_another_type) {
 // What the resolved file says, read again, is the same configuration.
 TEST(ConfigLoaderTest, the_resolved_file_reads_back_to_itself) {
   const LoadedConfig loaded =
-      load_config(k_good, "x.toml", {"optimizer.max_grad_norm=0.5", "loss.class_weights=[1, 2.5]", "checkpoint.resume=runs/a/step-3"});
+      load_config(k_good, "x.toml",
+                  {"optimizer.max_grad_norm=0.5", "loss.class_weights=[1, 2.5]", "checkpoint.resume=runs/a/step-3"});
   const std::string resolved = resolved_config(loaded);
   EXPECT_THAT(resolved, HasSubstr("global_batch_size = 257   # x.toml:5"));
   EXPECT_THAT(resolved, HasSubstr("seed = 1   # default"));
   const LoadedConfig again = load_config(resolved, "r.toml", {});
   EXPECT_THAT(again.mistakes, IsEmpty()) << mistakes_text(again.mistakes);
-  for (const Key& key : configuration_keys()) EXPECT_EQ(key.show(again.configuration), key.show(loaded.configuration)) << key.path;
+  for (const Key& key : configuration_keys())
+    EXPECT_EQ(key.show(again.configuration), key.show(loaded.configuration)) << key.path;
 }
 
 TEST(ConfigLoaderTest, texts_and_sizes_of_every_kind_read_back) {
@@ -269,12 +287,14 @@ TEST(ConfigLoaderTest, showing_a_configuration_makes_no_validation_set) {
   }
   EXPECT_FALSE(loaded.configuration.data.validation.has_value());
   EXPECT_THAT(resolved_config(loaded), Not(HasSubstr("data.validation")));
-  EXPECT_THAT(resolved_config(load_config(k_good, "x.toml", {})), HasSubstr("[data.validation]\nkind = \"idx\"   # as data"));
+  EXPECT_THAT(resolved_config(load_config(k_good, "x.toml", {})),
+              HasSubstr("[data.validation]\nkind = \"idx\"   # as data"));
 }
 
 TEST(ConfigLoaderTest, a_depth_belongs_to_its_stem) {
   const auto said = [](const std::string& depth, const std::string& stem) {
-    return mistakes_of(k_good, {"model.kind=resnet", "model.hidden=[512, 512]", "model.depth=" + depth, "model.stem=" + stem});
+    return mistakes_of(k_good,
+                       {"model.kind=resnet", "model.hidden=[512, 512]", "model.depth=" + depth, "model.stem=" + stem});
   };
   for (const char* depth : {"8", "18", "20", "50"}) EXPECT_THAT(said(depth, "cifar"), IsEmpty()) << depth;
   EXPECT_THAT(said("18", "imagenet"), IsEmpty());

@@ -50,7 +50,8 @@ TEST(DatagramTest, an_altered_one_is_dropped_whatever_byte_it_is) {
 
 TEST(DatagramTest, the_key_is_not_in_it) {
   const std::string bytes = Datagram{DatagramKind::question, 1, ""}.to_bytes(k_key);
-  for (const char* part : {"07060504", "00010203", "0f0e0d0c", "08090a0b"}) EXPECT_EQ(bytes.find(part), std::string::npos) << bytes;
+  for (const char* part : {"07060504", "00010203", "0f0e0d0c", "08090a0b"})
+    EXPECT_EQ(bytes.find(part), std::string::npos) << bytes;
 }
 
 // Signed, so that it is what follows that is judged.
@@ -70,8 +71,8 @@ TEST(DatagramTest, what_is_no_datagram_is_dropped) {
 TEST(DatagramTest, an_address_has_a_port_that_there_is) {
   EXPECT_EQ(address_text(parse_address("10.0.0.7:40123").value()), "10.0.0.7:40123");
   EXPECT_EQ(address_text(parse_address("10.0.0.7:0").value()), "10.0.0.7:0");
-  for (const char* wrong :
-       {"", "10.0.0.7", "10.0.0.7:", "10.0.0.7:65536", "10.0.0.7:-1", "10.0.0.7:+1", "10.0.0.7:1 ", "10.0.0:1", "host:1"})
+  for (const char* wrong : {"", "10.0.0.7", "10.0.0.7:", "10.0.0.7:65536", "10.0.0.7:-1", "10.0.0.7:+1", "10.0.0.7:1 ",
+                            "10.0.0:1", "host:1"})
     EXPECT_FALSE(parse_address(wrong).has_value()) << wrong;
 }
 

@@ -63,20 +63,27 @@ TEST(DocumentsTest, a_plan_survives_the_round_trip) {
 TEST(DocumentsTest, mistakes_are_named_with_their_place) {
   EXPECT_THAT(refusal("[]"), HasSubstr("ranks"));
   EXPECT_THAT(refusal(R"({"ranks": []})"), HasSubstr("empty"));
-  EXPECT_THAT(refusal(R"({"ranks": [{"step_seconds": [[1, 1]]}]})"), HasSubstr("ranks[0] lacks the field \"max_micro_batch\""));
+  EXPECT_THAT(refusal(R"({"ranks": [{"step_seconds": [[1, 1]]}]})"),
+              HasSubstr("ranks[0] lacks the field \"max_micro_batch\""));
   EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": "8", "step_seconds": [[1, 1]]}]})"),
               HasSubstr("ranks[0].max_micro_batch must be a whole number"));
-  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": []}]})"), HasSubstr("ranks[0].step_seconds"));
-  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": [[1, -1]]}]})"), HasSubstr("step_seconds[0][1]"));
+  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": []}]})"),
+              HasSubstr("ranks[0].step_seconds"));
+  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": [[1, -1]]}]})"),
+              HasSubstr("step_seconds[0][1]"));
   EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 8, "step_seconds": [[1, 1], [1, 2]]}]})"), HasSubstr("twice"));
-  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 1e300, "step_seconds": [[1, 1]]}]})"), HasSubstr("whole number"));
-  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 18446744073709551615, "step_seconds": [[1, 1]]}]})"), HasSubstr("whole number"));
+  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 1e300, "step_seconds": [[1, 1]]}]})"),
+              HasSubstr("whole number"));
+  EXPECT_THAT(refusal(R"({"ranks": [{"max_micro_batch": 18446744073709551615, "step_seconds": [[1, 1]]}]})"),
+              HasSubstr("whole number"));
   EXPECT_THAT(refusal(std::string(100000, '[')), HasSubstr("p.json"));
 }
 
 TEST(DocumentsTest, damaged_text_is_refused_and_never_misread) {
-  const std::string whole = R"({"ranks": [{"max_micro_batch": 128, "step_seconds": [[32, 0.0987], [64, 0.1869]], "device": "V100"}]})";
-  for (std::size_t length = 0; length < whole.size(); ++length) EXPECT_NE(refusal(whole.substr(0, length)), "accepted") << length;
+  const std::string whole =
+      R"({"ranks": [{"max_micro_batch": 128, "step_seconds": [[32, 0.0987], [64, 0.1869]], "device": "V100"}]})";
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    EXPECT_NE(refusal(whole.substr(0, length)), "accepted") << length;
   std::mt19937 generator(3);
   for (int i = 0; i < 5000; ++i) {
     std::string text = whole;
@@ -84,7 +91,8 @@ TEST(DocumentsTest, damaged_text_is_refused_and_never_misread) {
     try {
       for (const RankProfile& rank : parse_profile(text, "p.json").ranks) {
         ASSERT_GE(rank.max_micro_batch, 0);
-        for (const auto& [size, seconds] : rank.step_seconds) ASSERT_TRUE(size >= 1 && std::isfinite(seconds) && seconds >= 0.0);
+        for (const auto& [size, seconds] : rank.step_seconds)
+          ASSERT_TRUE(size >= 1 && std::isfinite(seconds) && seconds >= 0.0);
       }
     } catch (const UserError&) {
     }

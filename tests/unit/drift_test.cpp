@@ -117,9 +117,11 @@ TEST(DriftTest, repeated_plans_have_to_win_more) {
 // Ranks that play given tables, times a speed, under noise, while plans follow what is seen of them.
 class Played {
  public:
-  Played(const std::vector<CostTable>& said, std::vector<CostTable> truth, std::int64_t batch, double noise, unsigned seed)
+  Played(const std::vector<CostTable>& said, std::vector<CostTable> truth, std::int64_t batch, double noise,
+         unsigned seed)
       : truth_(std::move(truth)), batch_(batch), noise_(1.0, noise), generator_(seed) {
-    for (const CostTable& table : said) costs_.push_back({"d", table, 1, table.points().back().size, std::nullopt, 0.0});
+    for (const CostTable& table : said)
+      costs_.push_back({"d", table, 1, table.points().back().size, std::nullopt, 0.0});
     plan_ = plan_global_batch(batch_, costs_);
   }
   void slow_down(std::size_t rank, double factor) { truth_[rank] = scaled(truth_[rank], factor); }
@@ -166,7 +168,8 @@ class Played {
   void answer(const DriftSign& sign) {
     const bool corrects = is_correction(sign.drift);
     for (std::size_t r = 0; r < costs_.size(); ++r)
-      costs_[r].table = corrects ? scaled(costs_[r].table, sign.drift.typical[r]) : scaled(truth_[r], 0.85 + 0.3 * off_(generator_));
+      costs_[r].table =
+          corrects ? scaled(costs_[r].table, sign.drift.typical[r]) : scaled(truth_[r], 0.85 + 0.3 * off_(generator_));
     watch_.answered(step_, !corrects);
     watch_.stop();
     const Plan then = plan_global_batch(batch_, costs_);

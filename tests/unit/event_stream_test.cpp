@@ -22,7 +22,8 @@ TEST(EventStreamTest, all_listeners_hear_an_event_once_in_their_order) {
 
 TEST(EventStreamTest, a_listener_hears_its_own_kind_alone) {
   std::int64_t sum = 0;
-  EventStream events(0, {on<event::StepDone>([&](const event::StepDone& done) { sum += done.record.step; })}, Fallbacks::said);
+  EventStream events(0, {on<event::StepDone>([&](const event::StepDone& done) { sum += done.record.step; })},
+                     Fallbacks::said);
   events.warn("no step");
   event::StepDone fifth;
   fifth.record.step = 5;
@@ -68,8 +69,9 @@ TEST(EventStreamTest, a_refused_fallback_throws_the_same_on_every_rank) {
 
 TEST(EventStreamTest, what_a_listener_throws_ends_the_run_but_hides_no_failure) {
   int told = 0;
-  EventStream events(0, {[](const Event&) { throw std::runtime_error("the disk is full"); }, [&](const Event&) { ++told; }},
-                     Fallbacks::said);
+  EventStream events(
+      0, {[](const Event&) { throw std::runtime_error("the disk is full"); }, [&](const Event&) { ++told; }},
+      Fallbacks::said);
   EXPECT_THROW(events.info("a line"), std::runtime_error);
   EXPECT_EQ(told, 0);
   events.send(event::Failed{});

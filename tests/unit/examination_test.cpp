@@ -10,7 +10,8 @@ namespace {
 TEST(ExaminationTest, survives_the_round_trip) {
   Examination examination;
   examination.examined = true;
-  examination.findings = {{Trait::draws_unkeyed, "aten::rand_like", "layer1.0", ""}, {Trait::hidden_state, "", "", "self.count"}};
+  examination.findings = {{Trait::draws_unkeyed, "aten::rand_like", "layer1.0", ""},
+                          {Trait::hidden_state, "", "", "self.count"}};
   examination.batch_norm_layers = {"bn1"};
   examination.batch_norm_statistics = {"bn1.running_mean", "bn1.running_var"};
   const Examination read = Examination::from_text(examination.to_text());
@@ -31,7 +32,8 @@ TEST(ExaminationTest, tabs_and_line_ends_in_names_become_spaces) {
 }
 
 TEST(ExaminationTest, what_is_no_examination_is_refused) {
-  for (const char* wrong : {"\n", "failed\n", "layer\n", "sings\ta\n", "finding\n", "finding\tsings\ta\tb\tc\n", "examined\t\n"})
+  for (const char* wrong :
+       {"\n", "failed\n", "layer\n", "sings\ta\n", "finding\n", "finding\tsings\ta\tb\tc\n", "examined\t\n"})
     EXPECT_THROW(Examination::from_text(wrong), std::invalid_argument) << wrong;
 }
 

@@ -18,7 +18,8 @@ RankCost random_rank(std::mt19937& generator) {
   std::uniform_real_distribution<double> rate(0.1, 4.0);
   const double per_sample = rate(generator);
   const double fixed = rate(generator);
-  RankCost rank{"d", CostTable({{1, fixed + per_sample}, {16, fixed + rate(generator) + 16 * per_sample}}), 1, 1, {}, 0.0};
+  RankCost rank{"d", CostTable({{1, fixed + per_sample}, {16, fixed + rate(generator) + 16 * per_sample}}), 1, 1, {},
+                0.0};
   rank.max_micro_batch = std::uniform_int_distribution<std::int64_t>(0, 24)(generator);
   rank.constant_seconds = std::uniform_int_distribution<int>(0, 2)(generator) == 0 ? rate(generator) : 0.0;
   if (std::uniform_int_distribution<int>(0, 1)(generator) == 0) {
@@ -47,8 +48,10 @@ double brute_force(std::int64_t batch, std::int64_t grain, const std::vector<Ran
                                              static_cast<double>(largest) * ranks[r].share_memory->bytes_per_sample >
                                          ranks[r].share_memory->room_bytes)
           slowest = k_infinite;
-        if ((calls[r] > 0 && ranks[r].max_micro_batch < grain) || (takes_rest && ranks[r].max_micro_batch < rest)) slowest = k_infinite;
-        slowest = std::max(slowest, ranks[r].constant_seconds + static_cast<double>(calls[r]) * ranks[r].table.seconds(grain) +
+        if ((calls[r] > 0 && ranks[r].max_micro_batch < grain) || (takes_rest && ranks[r].max_micro_batch < rest))
+          slowest = k_infinite;
+        slowest = std::max(slowest, ranks[r].constant_seconds +
+                                        static_cast<double>(calls[r]) * ranks[r].table.seconds(grain) +
                                         (takes_rest ? ranks[r].table.seconds(rest) : 0.0));
       }
       best = std::min(best, slowest);
@@ -73,7 +76,8 @@ struct GrainCase {
 
 GrainCase random_case(std::mt19937& generator) {
   GrainCase made;
-  for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r) made.ranks.push_back(random_rank(generator));
+  for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r)
+    made.ranks.push_back(random_rank(generator));
   made.grain = std::uniform_int_distribution<std::int64_t>(1, 12)(generator);
   made.batch = std::uniform_int_distribution<std::int64_t>(1, 8 * made.grain)(generator);
   return made;

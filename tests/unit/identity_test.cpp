@@ -73,7 +73,8 @@ TEST_F(IdentityTest, the_probes_answer_depends_on_nothing_else) {
                                                {"comm.timeout_seconds", {3.0}},
                                                {"probe.cache", {false}}})
     EXPECT_EQ(identity_of_probe(with(path, value)), plain) << path;
-  EXPECT_EQ(identity_of_probe(with("optimizer.max_grad_norm", {1.0})), identity_of_probe(with("optimizer.max_grad_norm", {2.0})))
+  EXPECT_EQ(identity_of_probe(with("optimizer.max_grad_norm", {1.0})),
+            identity_of_probe(with("optimizer.max_grad_norm", {2.0})))
       << "whether there is a limit counts, not which";
 }
 
@@ -100,9 +101,10 @@ TEST_F(IdentityTest, a_run_is_known_by_its_seed_and_by_what_its_tensors_mean) {
 }
 
 TEST_F(IdentityTest, older_checkpoints_are_understood) {
-  const std::map<std::string, std::string> saved = {
-      {"run.seed", "1"},        {"data.size", "1500"},         {"data.shape", "[1, 8, 8]"}, {"model.kind", "mlp"},
-      {"model.hidden", "[64]"}, {"model.dropout", "0.333333"}, {"optimizer.kind", "2"},     {"precision.parameters", "BFloat16"}};
+  const std::map<std::string, std::string> saved = {{"run.seed", "1"},           {"data.size", "1500"},
+                                                    {"data.shape", "[1, 8, 8]"}, {"model.kind", "mlp"},
+                                                    {"model.hidden", "[64]"},    {"model.dropout", "0.333333"},
+                                                    {"optimizer.kind", "2"},     {"precision.parameters", "BFloat16"}};
   Configuration configuration;
   configuration.model.hidden = {64};
   configuration.model.dropout = 1.0 / 3.0;

@@ -1,4 +1,5 @@
-// Plans in which some ranks have nothing to do: what they say of those ranks, and that they can be read back from their document.
+// Plans in which some ranks have nothing to do: what they say of those ranks, and that they can be read back from their
+// document.
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/plan/planner.hpp"
@@ -57,7 +58,8 @@ TEST(IdleRankTest, every_plan_says_a_fraction_and_is_read_back) {
     options.grain = trial % 3 == 0 ? std::uniform_int_distribution<std::int64_t>(1, 8)(generator) : 0;
     options.lock_step = trial % 3 == 1;
     const std::int64_t batch = std::uniform_int_distribution<std::int64_t>(1, 60)(generator);
-    const auto plan = plan_if_any(batch, batch * 3 + std::uniform_int_distribution<std::int64_t>(0, 59)(generator), ranks, options);
+    const auto plan =
+        plan_if_any(batch, batch * 3 + std::uniform_int_distribution<std::int64_t>(0, 59)(generator), ranks, options);
     if (!plan) continue;
     idle += num_idle(plan->full);
     expect_idle_as_defined(plan->full, options);

@@ -52,7 +52,8 @@ TEST_F(KindsTest, a_registered_kind_is_chosen_by_its_name_and_has_its_keys) {
   set_key(c, "schedule.floor", {0.5});
   EXPECT_DOUBLE_EQ(learning_rate(c.schedule, 2.0, 9, 100), 1.0);
   EXPECT_EQ(key("schedule.floor").show(c), "0.5");
-  EXPECT_THAT([&] { set_key(c, "schedule.floor", {2.0}); }, ThrowsMessage<UserError>(HasSubstr("write a number from 0.0 up to 1.0")));
+  EXPECT_THAT([&] { set_key(c, "schedule.floor", {2.0}); },
+              ThrowsMessage<UserError>(HasSubstr("write a number from 0.0 up to 1.0")));
   EXPECT_THAT(key_rows(), HasSubstr("| `schedule.floor` | 0.25 | hyperbolic: the least rate over `lr` |"));
 }
 
@@ -71,16 +72,17 @@ TEST_F(KindsTest, keys_know_the_kinds_that_they_belong_to) {
 TEST_F(KindsTest, an_unknown_kind_is_refused_with_those_that_are_there) {
   ScheduleConfiguration schedule;
   schedule.kind = "parabolic";
-  EXPECT_THAT(
-      [&] { learning_rate(schedule, 1.0, 0, 1); },
-      ThrowsMessage<UserError>(HasSubstr("schedule.kind = \"parabolic\" is not one that this program knows: write \"constant\" or ")));
+  EXPECT_THAT([&] { learning_rate(schedule, 1.0, 0, 1); },
+              ThrowsMessage<UserError>(HasSubstr(
+                  "schedule.kind = \"parabolic\" is not one that this program knows: write \"constant\" or ")));
 }
 
 TEST_F(KindsTest, names_are_taken_once) {
   EXPECT_THAT([] { register_kind(hyperbolic()); }, ThrowsMessage<std::logic_error>(HasSubstr("registered twice")));
   ScheduleKind other = hyperbolic();
   other.name = "other";
-  EXPECT_THAT([&] { register_kind(other); }, ThrowsMessage<std::logic_error>(HasSubstr("name it among those it shares")));
+  EXPECT_THAT([&] { register_kind(other); },
+              ThrowsMessage<std::logic_error>(HasSubstr("name it among those it shares")));
 }
 
 }  // namespace

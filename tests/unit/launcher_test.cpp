@@ -35,7 +35,8 @@ TEST(LauncherTest, mpirun_gives_ranks) {
 }
 
 TEST(LauncherTest, mpirun_inside_slurm_wins) {
-  const auto both = with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});
+  const auto both = with(
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});
   EXPECT_EQ(read_launcher(both).size, 2);
   EXPECT_TRUE(launcher_has_mpi(both));
 }

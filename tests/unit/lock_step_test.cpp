@@ -34,7 +34,8 @@ std::vector<double> brute_force_micro_steps(const std::vector<RankCost>& ranks, 
   return best;
 }
 
-// Dynamic programming over the number of micro-steps and the samples done, where each takes either the smaller or the larger size.
+// Dynamic programming over the number of micro-steps and the samples done, where each takes either the smaller or the
+// larger size.
 double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch, double latency, std::int64_t preferred = 1) {
   const auto g = brute_force_micro_steps(ranks, batch);
   double best = k_infinite;
@@ -59,7 +60,9 @@ double brute_force(const std::vector<RankCost>& ranks, std::int64_t batch, doubl
 }
 
 RankCost random_rank(std::mt19937& generator, std::int64_t least) {
-  const auto real = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(generator); };
+  const auto real = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(generator);
+  };
   const auto integer = [&](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
   };
@@ -68,7 +71,8 @@ RankCost random_rank(std::mt19937& generator, std::int64_t least) {
   const double constant = real(0.0, 2.0);
   const bool plateau = integer(0, 3) == 0;
   for (std::int64_t size = 1; size <= largest; size += integer(1, 4))
-    points.push_back({size, (constant + 0.3 * static_cast<double>(plateau ? (size + 3) / 4 * 4 : size)) * real(0.7, 1.4)});
+    points.push_back(
+        {size, (constant + 0.3 * static_cast<double>(plateau ? (size + 3) / 4 * 4 : size)) * real(0.7, 1.4)});
   RankCost rank{"d", CostTable(points), least, largest, std::nullopt, 0.0};
   if (integer(0, 4) == 0) rank.fixed_micro_batch = integer(least, largest);
   if (integer(0, 9) == 0) rank.max_micro_batch = least - 1;  // nothing fits on it
@@ -122,10 +126,12 @@ TEST(LockStepTest, random_cases_equal_brute_force) {
   for (int i = 0; i < 1500; ++i) {
     const std::int64_t least = std::uniform_int_distribution<std::int64_t>(1, i % 3 == 0 ? 3 : 1)(generator);
     std::vector<RankCost> ranks;
-    for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r) ranks.push_back(random_rank(generator, least));
+    for (int r = std::uniform_int_distribution<int>(1, 4)(generator); r > 0; --r)
+      ranks.push_back(random_rank(generator, least));
     const auto batch = std::uniform_int_distribution<std::int64_t>(1, 40)(generator);
     const double latency = std::uniform_real_distribution<double>(0.0, 0.5)(generator);
-    const PlannerOptions options{.gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = latency};
+    const PlannerOptions options{
+        .gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = latency};
     const double best = brute_force(ranks, batch, latency);
     if (best == k_infinite) {
       EXPECT_TRUE(find_lock_steps(batch, ranks, options).empty()) << "case " << i;
@@ -149,10 +155,11 @@ TEST(LockStepTest, a_fixed_number_of_steps_is_kept) {
 }
 
 TEST(LockStepTest, costly_meetings_make_larger_micro_steps) {
-  const std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{1, 1.0}, {2, 1.9}, {8, 9.0}}), 1, 8, std::nullopt, 0.0});
+  const std::vector<RankCost> ranks(2,
+                                    RankCost{"d", CostTable({{1, 1.0}, {2, 1.9}, {8, 9.0}}), 1, 8, std::nullopt, 0.0});
   const Plan cheap = plan_global_batch(16, ranks, {.gradient_accumulation_steps = std::nullopt, .lock_step = true});
-  const Plan dear =
-      plan_global_batch(16, ranks, {.gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = 10.0});
+  const Plan dear = plan_global_batch(
+      16, ranks, {.gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = 10.0});
   EXPECT_EQ(cheap.ranks[0].micro_batches.back().size, 2);
   EXPECT_EQ(dear.ranks[0].micro_batches.back().size, 8);
 }
@@ -161,10 +168,11 @@ TEST(LockStepTest, a_large_cluster_is_planned_too) {
   std::vector<RankCost> ranks;
   for (int r = 0; r < 64; ++r) {
     const double slow = 1.0 + 0.1 * r;
-    ranks.push_back({"d", CostTable({{1, 0.01 * slow}, {32, 0.1 * slow}, {128, 0.4 * slow}}), 1, 128, std::nullopt, 0.0});
+    ranks.push_back(
+        {"d", CostTable({{1, 0.01 * slow}, {32, 0.1 * slow}, {128, 0.4 * slow}}), 1, 128, std::nullopt, 0.0});
   }
-  const Plan plan =
-      plan_global_batch(4096, ranks, {.gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = 0.001});
+  const Plan plan = plan_global_batch(
+      4096, ranks, {.gradient_accumulation_steps = std::nullopt, .lock_step = true, .lock_step_seconds = 0.001});
   expect_sound(plan, ranks, 4096);
 }
 

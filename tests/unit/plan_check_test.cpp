@@ -25,7 +25,8 @@ Plan plan_of(std::int64_t batch, std::vector<RankPlan> ranks) {
 
 // 100 samples over two ranks, and 20 at the end of 1,020.
 EpochPlan good_plan() {
-  return {plan_of(100, {rank_of(0, {{20, 3}}), rank_of(1, {{20, 2}})}), plan_of(20, {rank_of(0, {{20, 1}}), rank_of(1, {})})};
+  return {plan_of(100, {rank_of(0, {{20, 3}}), rank_of(1, {{20, 2}})}),
+          plan_of(20, {rank_of(0, {{20, 1}}), rank_of(1, {})})};
 }
 
 PlanGround ground_of(int world = 2) {
@@ -51,7 +52,8 @@ TEST(PlanCheckTest, the_plan_of_this_run_is_followed) {
 }
 
 TEST(PlanCheckTest, a_plan_of_another_world_is_named) {
-  EXPECT_EQ(why_not_followed(good_plan(), ground_of(1)), "is for 2 rank(s), but 1 were started") << "half of each batch would be left out";
+  EXPECT_EQ(why_not_followed(good_plan(), ground_of(1)), "is for 2 rank(s), but 1 were started")
+      << "half of each batch would be left out";
   EXPECT_THAT(why_not_followed(good_plan(), ground_of(3)), HasSubstr("is for 2 rank(s), but 3"));
   EpochPlan last = good_plan();
   last.last->ranks.pop_back();
@@ -64,10 +66,12 @@ TEST(PlanCheckTest, a_plan_of_another_world_is_named) {
 TEST(PlanCheckTest, another_batch_or_other_data_are_named) {
   PlanGround ground = ground_of();
   ground.batch.global_batch_size = 120;
-  EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("is for a global batch of 100, but batch.global_batch_size is 120"));
+  EXPECT_THAT(why_not_followed(good_plan(), ground),
+              HasSubstr("is for a global batch of 100, but batch.global_batch_size is 120"));
   ground = ground_of();
   ground.dataset_size = 1030;
-  EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("has a last batch of 20 samples, but this run's has 30"));
+  EXPECT_THAT(why_not_followed(good_plan(), ground),
+              HasSubstr("has a last batch of 20 samples, but this run's has 30"));
   ground.batch.last_batch = LastBatch::drop;
   EXPECT_EQ(why_not_followed(good_plan(), ground), "");
   ground = ground_of();
@@ -78,12 +82,14 @@ TEST(PlanCheckTest, another_batch_or_other_data_are_named) {
 TEST(PlanCheckTest, what_batch_fixes_is_kept_to) {
   PlanGround ground = ground_of();
   ground.batch.micro_batch_size = {16};
-  EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("gives rank 0 micro-batches of 20, but batch.micro_batch_size is 16"));
+  EXPECT_THAT(why_not_followed(good_plan(), ground),
+              HasSubstr("gives rank 0 micro-batches of 20, but batch.micro_batch_size is 16"));
   ground.batch.micro_batch_size = {30, 16};
   EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("gives rank 1 micro-batches of 20"));
   ground = ground_of();
   ground.batch.gradient_accumulation_steps = 3;
-  EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("gives rank 1 2 micro-batches, but batch.gradient_accumulation_steps is 3"));
+  EXPECT_THAT(why_not_followed(good_plan(), ground),
+              HasSubstr("gives rank 1 2 micro-batches, but batch.gradient_accumulation_steps is 3"));
   ground = ground_of();
   ground.grain = 10;
   EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("calls of 10"));
@@ -101,7 +107,8 @@ TEST(PlanCheckTest, bitwise_has_one_smaller_call_at_the_batchs_end) {
 TEST(PlanCheckTest, micro_steps_of_all_ranks_are_alike_in_number) {
   PlanGround ground = ground_of();
   ground.lock_step = true;
-  EXPECT_THAT(why_not_followed(good_plan(), ground), HasSubstr("gives rank 1 another number of micro-batches than rank 0"));
+  EXPECT_THAT(why_not_followed(good_plan(), ground),
+              HasSubstr("gives rank 1 another number of micro-batches than rank 0"));
   const EpochPlan steps{plan_of(100, {rank_of(0, {{50, 2}}), rank_of(1, {{0, 2}})}), std::nullopt};
   EXPECT_EQ(why_not_followed(steps, ground), "");
   EXPECT_THAT(why_not_followed(steps, ground_of()), HasSubstr("gives rank 1 micro-batches without samples"));

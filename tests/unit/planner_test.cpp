@@ -20,9 +20,11 @@ std::vector<double> brute_force_times(const RankCost& rank, std::int64_t batch) 
   f[0] = 0.0;
   for (std::int64_t n = 1; n <= batch; ++n) {
     for (std::int64_t b = rank.min_micro_batch; b <= std::min(n, rank.max_micro_batch); ++b) {
-      if (rank.fixed_micro_batch && b != *rank.fixed_micro_batch && !(b < *rank.fixed_micro_batch && n % *rank.fixed_micro_batch == b))
+      if (rank.fixed_micro_batch && b != *rank.fixed_micro_batch &&
+          !(b < *rank.fixed_micro_batch && n % *rank.fixed_micro_batch == b))
         continue;
-      f[static_cast<std::size_t>(n)] = std::min(f[static_cast<std::size_t>(n)], rank.table.seconds(b) + f[static_cast<std::size_t>(n - b)]);
+      f[static_cast<std::size_t>(n)] =
+          std::min(f[static_cast<std::size_t>(n)], rank.table.seconds(b) + f[static_cast<std::size_t>(n - b)]);
     }
   }
   return f;
@@ -119,7 +121,8 @@ TEST(PlannerTest, random_cases_equal_brute_force) {
     const auto ranks = random.ranks(false, false);
     const std::int64_t batch = random.integer(1, 60);
     const double best = brute_force(ranks, batch);
-    const Plan exact = plan_global_batch(batch, ranks, {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+    const Plan exact =
+        plan_global_batch(batch, ranks, {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
     ASSERT_NEAR(makespan(exact), best, 1e-12 * best) << "case " << i;
     expect_sound(exact, ranks, batch);
     const Plan simple = plan_global_batch(batch, ranks);
@@ -138,7 +141,8 @@ std::vector<double> brute_force_times_with_shares(const RankCost& rank, std::int
     limited.share_memory.reset();
     limited.max_micro_batch = 0;
     for (std::int64_t b = 1; b <= rank.max_micro_batch; ++b) {
-      const double bytes = static_cast<double>(n) * memory.kept_bytes_per_sample + static_cast<double>(b) * memory.bytes_per_sample;
+      const double bytes =
+          static_cast<double>(n) * memory.kept_bytes_per_sample + static_cast<double>(b) * memory.bytes_per_sample;
       if (bytes <= memory.room_bytes) limited.max_micro_batch = b;
     }
     // A fixed size that does not fit is not made smaller.
@@ -202,13 +206,16 @@ TEST(PlannerTest, no_room_for_what_is_kept_says_how_much_there_is) {
     plan_global_batch(64, {rank, rank});
     FAIL() << "44 samples have room";
   } catch (const DoesNotFitError& error) {
-    EXPECT_NE(std::string(error.what()).find("global batch of 64 the devices have memory for 44"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("global batch of 64 the devices have memory for 44"), std::string::npos)
+        << error.what();
   }
 }
 
-// Where no split keeps to what is fixed and to what the model takes: another size than the fixed ones, with a note, or none.
+// Where no split keeps to what is fixed and to what the model takes: another size than the fixed ones, with a note, or
+// none.
 void expect_said(const std::vector<RankCost>& ranks, std::int64_t batch, const PlannerOptions& options) {
-  const bool fixed = std::ranges::any_of(ranks, [](const RankCost& rank) { return rank.fixed_micro_batch.has_value(); });
+  const bool fixed =
+      std::ranges::any_of(ranks, [](const RankCost& rank) { return rank.fixed_micro_batch.has_value(); });
   try {
     const Plan plan = plan_global_batch(batch, ranks, options);
     EXPECT_TRUE(fixed);
@@ -253,7 +260,8 @@ std::vector<std::int64_t> brute_force_least(const RankCost& rank, std::int64_t b
   return least;
 }
 
-// As brute_force, where a rank's share n takes micro-batches of its largest least size, and is none or at least what is preferred.
+// As brute_force, where a rank's share n takes micro-batches of its largest least size, and is none or at least what is
+// preferred.
 double brute_force_with_preference(const std::vector<RankCost>& ranks, std::int64_t batch, std::int64_t preferred) {
   std::vector<double> best(static_cast<std::size_t>(batch) + 1, k_infinite);
   best[0] = 0.0;
@@ -290,7 +298,8 @@ std::int64_t expect_preferred_sizes(const Plan& plan, const std::vector<RankCost
 }
 
 bool says_what_cannot_be_kept(const Plan& plan) {
-  return std::ranges::any_of(plan.notes, [](const std::string& note) { return note.find("min_micro_batch_size") != std::string::npos; });
+  return std::ranges::any_of(
+      plan.notes, [](const std::string& note) { return note.find("min_micro_batch_size") != std::string::npos; });
 }
 
 TEST(PlannerTest, preferred_sizes_equal_brute_force) {
@@ -370,10 +379,10 @@ TEST(PlannerTest, published_cluster_takes_the_published_times) {
     double slowest;
     double equal;
   };
-  for (const Row& row : {Row{256, 0.1221, 0.1564}, Row{512, 0.2288, 0.2937}, Row{1024, 0.4487, 0.5706}, Row{2048, 0.8865, 1.1412},
-                         Row{4096, 1.7599, 2.2824}}) {
-    const Plan plan =
-        plan_global_batch(row.batch, published_cluster(), {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
+  for (const Row& row : {Row{256, 0.1221, 0.1564}, Row{512, 0.2288, 0.2937}, Row{1024, 0.4487, 0.5706},
+                         Row{2048, 0.8865, 1.1412}, Row{4096, 1.7599, 2.2824}}) {
+    const Plan plan = plan_global_batch(row.batch, published_cluster(),
+                                        {.gradient_accumulation_steps = std::nullopt, .few_sizes_tolerance = 0.0});
     EXPECT_NEAR(makespan(plan), row.slowest, 5e-5) << row.batch;
     EXPECT_NEAR(plan.equal_split_seconds.value(), row.equal, 5e-5) << row.batch;
   }
@@ -454,7 +463,8 @@ TEST(PlannerTest, a_batch_that_no_memory_holds_a_plan_for_is_refused) {
       plan_global_batch(batch, ranks);
       FAIL() << batch;
     } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find("write a smaller batch.global_batch_size"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("write a smaller batch.global_batch_size"), std::string::npos)
+          << error.what();
     }
   }
 }

@@ -50,7 +50,8 @@ TEST(ProbeCacheTest, a_file_that_is_nested_without_end_is_no_answer) {
   EXPECT_EQ(cache.store(example()), "");
   const auto file = std::filesystem::directory_iterator(folder / "cache")->path();
   const std::size_t depth = 1'000'000;
-  testing::write_bytes(file, R"({"identity": "one", "profile": )" + std::string(depth, '[') + std::string(depth, ']') + "}");
+  testing::write_bytes(file,
+                       R"({"identity": "one", "profile": )" + std::string(depth, '[') + std::string(depth, ']') + "}");
   EXPECT_FALSE(cache.load().has_value());
 }
 

@@ -24,14 +24,16 @@ using ::testing::StartsWith;
 using testing::write_bytes;
 namespace fs = std::filesystem;
 
-LoadedConfig config_in(const fs::path& folder, const std::string& resume, const std::vector<std::string>& assignments = {}) {
+LoadedConfig config_in(const fs::path& folder, const std::string& resume,
+                       const std::vector<std::string>& assignments = {}) {
   auto all = assignments;
   all.push_back("run.output_dir=" + folder.string());
   all.push_back("checkpoint.resume=" + resume);
   return load_config("[batch]\nglobal_batch_size = 8\n", "x.toml", all);
 }
 
-RunFolder claim(const ScratchFolder& scratch, const std::string& resume, const std::vector<std::string>& assignments = {}) {
+RunFolder claim(const ScratchFolder& scratch, const std::string& resume,
+                const std::vector<std::string>& assignments = {}) {
   return RunFolder::claim(config_in(scratch.path(), resume, assignments), "x");
 }
 
@@ -73,7 +75,8 @@ TEST(RunFolderTest, every_state_is_told) {
 
 TEST(RunFolderTest, a_new_run_takes_the_next_free_name) {
   const ScratchFolder scratch;
-  for (const auto state : {FolderState::begun, FolderState::has_checkpoints, FolderState::complete}) leave_run(scratch, state);
+  for (const auto state : {FolderState::begun, FolderState::has_checkpoints, FolderState::complete})
+    leave_run(scratch, state);
   const RunFolder fourth = claim(scratch, "never");
   EXPECT_EQ(fourth.path(), scratch / "x-4");
   EXPECT_THAT(fourth.said(), HasSubstr("it is in " + (scratch / "x-4").string()));
@@ -99,7 +102,8 @@ TEST(RunFolderTest, the_run_of_the_same_configuration_goes_on) {
   leave_run(scratch, FolderState::begun, {"optimizer.lr=0.3"});
   EXPECT_EQ(claim(scratch, "auto", {"optimizer.lr=0.1"}).path(), scratch / "x") << "an unfinished one first";
   EXPECT_EQ(claim(scratch, "auto", {"optimizer.lr=0.2"}).path(), scratch / "x-2");
-  EXPECT_THAT(claim(scratch, "auto", {"optimizer.lr=0.3"}).said(), HasSubstr("x-4 has ended before its first checkpoint"));
+  EXPECT_THAT(claim(scratch, "auto", {"optimizer.lr=0.3"}).said(),
+              HasSubstr("x-4 has ended before its first checkpoint"));
   const RunFolder newest = claim(scratch, "auto", {"optimizer.lr=0.4", "run.seed=7"});
   EXPECT_EQ(newest.path(), scratch / "x-4");
   EXPECT_THAT(newest.said(), HasSubstr("differs: run.seed: 1 -> 7, optimizer.lr: 0.3 -> 0.4"));
@@ -175,8 +179,10 @@ TEST(RunLockTest, a_dead_process_holds_nothing) {
   const ScratchFolder scratch;
   std::string kernel = testing::read_bytes("/proc/sys/kernel/random/boot_id");
   kernel.pop_back();
-  write_bytes(scratch / "run.lock", R"({"host": "here", "kernel": ")" + kernel + R"(", "process": 1, "since": "then"})");
-  EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value()) << "number 1 lives, but holds no lock";
+  write_bytes(scratch / "run.lock",
+              R"({"host": "here", "kernel": ")" + kernel + R"(", "process": 1, "since": "then"})");
+  EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value())
+      << "number 1 lives, but holds no lock";
   write_bytes(scratch / "run.lock", "no JSON");
   EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(200)).lock.has_value());
 }
@@ -185,7 +191,8 @@ TEST(RunLockTest, another_machines_process_is_believed_while_it_shows_life) {
   const ScratchFolder scratch;
   const std::string content = R"({"host": "node3", "kernel": "another", "process": 17, "since": "then"})";
   write_bytes(scratch / "run.lock", content);
-  EXPECT_EQ(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).holder, "process 17 on node3, since then") << "nobody waited";
+  EXPECT_EQ(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).holder, "process 17 on node3, since then")
+      << "nobody waited";
   {
     std::jthread alive([&](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
@@ -229,7 +236,8 @@ TEST(HeldFolderTest, may_be_written_while_its_holder_or_nobody_has_it) {
   EXPECT_THAT(held.why_not_write(true), IsEmpty()) << "a process of the same run has it";
   std::this_thread::sleep_for(std::chrono::seconds(1));
   EXPECT_THAT(held.why_not_write(true), IsEmpty()) << "its holder is dead";
-  EXPECT_FALSE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value()) << "now this process has it";
+  EXPECT_FALSE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value())
+      << "now this process has it";
 }
 
 TEST(HeldFolderTest, may_not_be_written_once_another_has_taken_it) {

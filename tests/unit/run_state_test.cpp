@@ -75,7 +75,8 @@ TEST(RunStateTest, a_loss_scale_is_a_number_above_0_and_a_count) {
 }
 
 TEST(RunStateTest, bases_are_whole_numbers_that_are_powers_of_gradients) {
-  for (const nlohmann::json& bases : {nlohmann::json{1.5}, nlohmann::json{1e300}, nlohmann::json{INT64_MAX}, nlohmann::json("x")}) {
+  for (const nlohmann::json& bases :
+       {nlohmann::json{1.5}, nlohmann::json{1e300}, nlohmann::json{INT64_MAX}, nlohmann::json("x")}) {
     auto json = example_json();
     json["bases"] = bases;
     EXPECT_THAT(refusal(json), HasSubstr("state.json:.bases")) << bases;

@@ -33,7 +33,8 @@ std::string refusal(const std::filesystem::path& file) {
   return "accepted";
 }
 
-const std::string k_good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
+const std::string k_good =
+    R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
 
 TEST(SafetensorsTest, what_is_written_is_read) {
   const ScratchFolder folder;
@@ -83,13 +84,18 @@ TEST(SafetensorsTest, mistakes_name_file_and_tensor) {
   EXPECT_THAT(said(R"({"a":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})"), HasSubstr("tensor a.dtype"));
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})"), HasSubstr("12 bytes"));
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}})"), HasSubstr("shape"));
-  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"), HasSubstr("more elements"));
+  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"),
+              HasSubstr("more elements"));
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})"), HasSubstr("data_offsets"));
   EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"), HasSubstr("begins at byte 4"));
-  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
-              HasSubstr("begins"));
-  EXPECT_THAT(said(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"),
-              HasSubstr("twice"));
+  EXPECT_THAT(
+      said(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
+      HasSubstr("begins"));
+  EXPECT_THAT(
+      said(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"),
+      HasSubstr("twice"));
   EXPECT_THAT(said("[1]"), HasSubstr("no JSON object"));
   EXPECT_THAT(said("{"), HasSubstr("not JSON"));
   write_bytes(folder / "t", std::string(8, '\xff') + "{}");
@@ -107,7 +113,8 @@ TEST(SafetensorsTest, random_damage_never_crashes) {
     write_bytes(folder / "t", bytes);
     try {
       const SafetensorsHeader header = read_safetensors_header(folder / "t");
-      for (const auto& entry : header.entries) EXPECT_LE(read_safetensors_entry(folder / "t", header, entry).size(), 11U);
+      for (const auto& entry : header.entries)
+        EXPECT_LE(read_safetensors_entry(folder / "t", header, entry).size(), 11U);
     } catch (const UserError&) {
     }
   }

@@ -30,7 +30,8 @@ TEST(SampleOrderTest, seed_and_epoch_change_the_order) {
   EXPECT_NE(epoch_order(1, 0, 100), epoch_order(2, 0, 100));
 }
 
-// Every sample at every place about equally often: 4 * 4 cells, 4,000 epochs, expected 1,000 each, standard deviation 27.
+// Every sample at every place about equally often: 4 * 4 cells, 4,000 epochs, expected 1,000 each, standard
+// deviation 27.
 TEST(SampleOrderTest, places_are_uniform) {
   std::vector<int> counts(16, 0);
   for (std::int64_t epoch = 0; epoch < 4000; ++epoch) {

@@ -48,7 +48,9 @@ double rounded(double bytes, double unit) {
 
 // Affine with the allocator's rounding, quadratic, with a workspace that appears at some size.
 Memory random_memory(std::mt19937& generator, std::int64_t& block_bytes) {
-  const auto real = [&](double least, double most) { return std::uniform_real_distribution<double>(least, most)(generator); };
+  const auto real = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(generator);
+  };
   const double fixed = real(1e6, 5e7);
   const double per_sample = std::exp(real(std::log(2e4), std::log(8e6)));
   const int kind = std::uniform_int_distribution<int>(0, 3)(generator);
@@ -77,7 +79,8 @@ TEST(SearchTest, random_memory_is_found_in_few_trials) {
     ++cases;
     const Counted found = search(memory, limit, 8192, ProbeMode::model, block_bytes);
     ASSERT_LE(found.result.largest_micro_batch, largest) << "case " << i;
-    ASSERT_GE(static_cast<double>(found.result.largest_micro_batch), 0.95 * static_cast<double>(largest)) << "case " << i;
+    ASSERT_GE(static_cast<double>(found.result.largest_micro_batch), 0.95 * static_cast<double>(largest))
+        << "case " << i;
     ASSERT_LE(found.result.trials.size(), 8U) << "case " << i;
     ASSERT_LE(found.failures, 2) << "case " << i;
     close += static_cast<double>(found.result.largest_micro_batch) >= 0.98 * static_cast<double>(largest) ? 1 : 0;
@@ -91,8 +94,8 @@ TEST(SearchTest, random_memory_is_found_in_few_trials) {
 TEST(SearchTest, only_tried_sizes_are_returned) {
   const Counted found = search([](std::int64_t n) { return 1e6 + 1e5 * static_cast<double>(n); }, 10'000'000, 8192);
   const auto& trials = found.result.trials;
-  EXPECT_TRUE(
-      std::any_of(trials.begin(), trials.end(), [&](const Trial& t) { return t.fits && t.size == found.result.largest_micro_batch; }));
+  EXPECT_TRUE(std::any_of(trials.begin(), trials.end(),
+                          [&](const Trial& t) { return t.fits && t.size == found.result.largest_micro_batch; }));
   EXPECT_EQ(found.result.largest_micro_batch, 90);
 }
 
@@ -115,13 +118,15 @@ TEST(SearchTest, nothing_fits) {
 }
 
 TEST(SearchTest, doubling_stops_at_the_last_that_fitted) {
-  const Counted found = search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, ProbeMode::power);
+  const Counted found =
+      search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, ProbeMode::power);
   EXPECT_EQ(found.result.largest_micro_batch, 64);
   EXPECT_EQ(found.failures, 1);
 }
 
 TEST(SearchTest, bisection_finds_the_exact_size) {
-  const Counted found = search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, ProbeMode::binsearch);
+  const Counted found =
+      search([](std::int64_t n) { return 1e5 * static_cast<double>(n); }, 10'000'000, 8192, ProbeMode::binsearch);
   EXPECT_EQ(found.result.largest_micro_batch, 100);
 }
 
@@ -148,8 +153,9 @@ TEST(SearchTest, a_model_that_refuses_two_samples_is_the_users_to_mend) {
 TEST(SearchTest, other_errors_end_the_search) {
   SearchOptions options;
   options.limit_bytes = 100'000;
-  EXPECT_THROW(search_largest_micro_batch(options, [](std::int64_t) -> TrialResult { throw std::domain_error("a real error"); }),
-               std::domain_error);
+  EXPECT_THROW(
+      search_largest_micro_batch(options, [](std::int64_t) -> TrialResult { throw std::domain_error("a real error"); }),
+      std::domain_error);
 }
 
 TEST(SearchTest, margin_holds_back_its_share) {

@@ -15,7 +15,8 @@ std::string text(const std::string& words) {
 
 std::string number(std::int32_t value) {
   std::string bytes = "J";
-  for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>((static_cast<std::uint32_t>(value) >> shift) & 0xff);
+  for (int shift = 0; shift < 32; shift += 8)
+    bytes += static_cast<char>((static_cast<std::uint32_t>(value) >> shift) & 0xff);
   return bytes;
 }
 
@@ -34,14 +35,15 @@ struct Place {
 
 // As LibTorch writes it: a table of three texts, and one place in "def a: b".
 std::string with_table(const Place& place) {
-  return k_protocol + text("FORMAT_WITH_STRING_TABLE") + "(" + text("def ") + text("a: b") + text("a.py") + "t" + "(" + number(7) +
-         integers(place.pieces) + number(place.file) + number(1) + "\x87" + number(place.begin) + number(place.end) + "\x87" + number(0) +
-         "\x87" + "t" + "\x87.";
+  return k_protocol + text("FORMAT_WITH_STRING_TABLE") + "(" + text("def ") + text("a: b") + text("a.py") + "t" + "(" +
+         number(7) + integers(place.pieces) + number(place.file) + number(1) + "\x87" + number(place.begin) +
+         number(place.end) + "\x87" + number(0) + "\x87" + "t" + "\x87.";
 }
 
 // As it was before there was a table.
 std::string without_table(std::int32_t end) {
-  return k_protocol + std::string("((") + number(7) + text("def a: b") + "N" + number(1) + "\x87" + number(0) + number(end) + "\x87tt.";
+  return k_protocol + std::string("((") + number(7) + text("def a: b") + "N" + number(1) + "\x87" + number(0) +
+         number(end) + "\x87tt.";
 }
 
 void check(const std::string& pickle) {

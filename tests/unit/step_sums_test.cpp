@@ -62,8 +62,8 @@ TEST(StepSumsTest, what_ranks_pack_is_read_again_by_each) {
 }
 
 TEST(StepSumsTest, a_flag_of_any_rank_is_that_of_all_and_of_no_other) {
-  bool StepPart::*const given[] = {&StepPart::stop_requested, &StepPart::save_due, &StepPart::failed, &StepPart::discard,
-                                   &StepPart::has_news};
+  bool StepPart::*const given[] = {&StepPart::stop_requested, &StepPart::save_due, &StepPart::failed,
+                                   &StepPart::discard, &StepPart::has_news};
   bool StepSums::*const read[] = {&StepSums::stop_requested, &StepSums::save_due, &StepSums::failed, &StepSums::discard,
                                   &StepSums::has_news};
   for (std::size_t set = 0; set < 5; ++set) {
@@ -71,7 +71,8 @@ TEST(StepSumsTest, a_flag_of_any_rank_is_that_of_all_and_of_no_other) {
       std::vector<StepPart> parts(3);
       parts[rank].*given[set] = true;
       const StepSums found = sums_of(parts);
-      for (std::size_t flag = 0; flag < 5; ++flag) EXPECT_EQ(found.*read[flag], flag == set) << "flag " << flag << " of rank " << rank;
+      for (std::size_t flag = 0; flag < 5; ++flag)
+        EXPECT_EQ(found.*read[flag], flag == set) << "flag " << flag << " of rank " << rank;
     }
   }
 }

@@ -24,7 +24,8 @@ StepRecord record_of(std::int64_t step) {
 std::vector<std::int64_t> steps_in(const std::string& text) {
   std::vector<std::int64_t> steps;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) steps.push_back(nlohmann::json::parse(line).at("step").get<std::int64_t>());
+  for (std::string line; std::getline(lines, line);)
+    steps.push_back(nlohmann::json::parse(line).at("step").get<std::int64_t>());
   return steps;
 }
 

@@ -18,7 +18,8 @@ double sampled_median_of_slowest(const std::vector<VaryingTime>& ranks, std::mt1
   std::vector<double> steps;
   for (int i = 0; i < k_steps; ++i) {
     double slowest = 0.0;
-    for (const auto& rank : ranks) slowest = std::max(slowest, rank.seconds * (1.0 + rank.jitter / k_quartile * normal(generator)));
+    for (const auto& rank : ranks)
+      slowest = std::max(slowest, rank.seconds * (1.0 + rank.jitter / k_quartile * normal(generator)));
     steps.push_back(slowest);
   }
   std::nth_element(steps.begin(), steps.begin() + k_steps / 2, steps.end());
@@ -46,7 +47,8 @@ TEST(StragglerTest, agrees_with_drawn_steps) {
     for (auto& rank : ranks)
       rank = {0.05 * (1.0 + unlike * uniform(generator)), i % 5 == 0 ? most_jitter : most_jitter * uniform(generator)};
     const double sampled = sampled_median_of_slowest(ranks, generator);
-    EXPECT_NEAR(median_of_slowest(ranks), sampled, 0.003 * sampled) << "case " << i << " of " << ranks.size() << " ranks";
+    EXPECT_NEAR(median_of_slowest(ranks), sampled, 0.003 * sampled)
+        << "case " << i << " of " << ranks.size() << " ranks";
   }
 }
 
@@ -61,7 +63,8 @@ TEST(StragglerTest, as_many_equal_ranks_as_there_may_be_take_their_quantile) {
       (std::erfc(middle / std::sqrt(2.0)) / 2.0 > part ? low : high) = middle;
     }
     const double expected = 3.0 * (1.0 + 0.02 / k_quartile * low);
-    EXPECT_NEAR(median_of_slowest(std::vector<VaryingTime>(count, {3.0, 0.02})), expected, 1e-2 * (expected - 3.0)) << count;
+    EXPECT_NEAR(median_of_slowest(std::vector<VaryingTime>(count, {3.0, 0.02})), expected, 1e-2 * (expected - 3.0))
+        << count;
   }
 }
 

@@ -16,7 +16,8 @@ Vote vote(int rank, std::int64_t step, std::uint64_t state = 7, bool can_write =
 }
 
 TEST(SurvivorVoteTest, lines_make_the_votes_that_they_were_made_of) {
-  const std::vector<Vote> votes = {vote(0, 41), {3, Vote::k_not_whole, {}, false}, {12, 1, {~std::uint64_t{0}, 1}, true}};
+  const std::vector<Vote> votes = {
+      vote(0, 41), {3, Vote::k_not_whole, {}, false}, {12, 1, {~std::uint64_t{0}, 1}, true}};
   std::string lines = "2\t7\t0\t0\t0.1\t0.1\trunning\tall_reduce\tmicro-batches of step 4\n";
   for (const Vote& one : votes) {
     EXPECT_LE(one.to_line().size(), Vote::k_most_line_bytes);
@@ -27,9 +28,11 @@ TEST(SurvivorVoteTest, lines_make_the_votes_that_they_were_made_of) {
 
 TEST(SurvivorVoteTest, lines_that_are_torn_or_of_others_make_none) {
   const std::string line = vote(1, 5).to_line();
-  for (std::size_t length = 0; length + 2 < line.size(); ++length) EXPECT_TRUE(Vote::from_lines(line.substr(0, length)).empty()) << length;
-  for (const char* other : {"vote\t-1\t5\t00000000000000070000000000000007\t1\n", "vote\t1\t-2\t00000000000000070000000000000007\t1\n",
-                            "vote\t1\t5\t0000000000000007000000000000000g\t1\n", "1\t5\t00000000000000070000000000000007\t1\n"})
+  for (std::size_t length = 0; length + 2 < line.size(); ++length)
+    EXPECT_TRUE(Vote::from_lines(line.substr(0, length)).empty()) << length;
+  for (const char* other :
+       {"vote\t-1\t5\t00000000000000070000000000000007\t1\n", "vote\t1\t-2\t00000000000000070000000000000007\t1\n",
+        "vote\t1\t5\t0000000000000007000000000000000g\t1\n", "1\t5\t00000000000000070000000000000007\t1\n"})
     EXPECT_TRUE(Vote::from_lines(other).empty()) << other;
 }
 
@@ -46,13 +49,15 @@ TEST(SurvivorVoteTest, a_lone_rank_saves_where_its_replica_is_the_runs) {
 
 constexpr int k_kinds = 10;
 
-// Each of four ranks is lost, has no whole step, or has done step 5 or 6, in one of two states, with the folder in sight or not.
+// Each of four ranks is lost, has no whole step, or has done step 5 or 6, in one of two states, with the folder in
+// sight or not.
 std::vector<Vote> votes_of(int number) {
   std::vector<Vote> votes;
   for (int rank = 0; rank < 4; ++rank, number /= k_kinds) {
     const int kind = number % k_kinds;
     if (kind == 1) votes.push_back(vote(rank, Vote::k_not_whole, 0, false));
-    if (kind > 1) votes.push_back(vote(rank, 5 + kind % 2, 7U + static_cast<unsigned>(kind - 2) / 2 % 2, (kind - 2) / 4 == 0));
+    if (kind > 1)
+      votes.push_back(vote(rank, 5 + kind % 2, 7U + static_cast<unsigned>(kind - 2) / 2 % 2, (kind - 2) / 4 == 0));
   }
   return votes;
 }
@@ -69,7 +74,8 @@ Newest newest_of(const std::vector<Vote>& votes) {
   for (const Vote& one : votes) newest.step = std::max(newest.step, one.step);
   for (const Vote& one : votes) {
     if (one.step != newest.step || newest.step == Vote::k_not_whole) continue;
-    for (const Vote& other : votes) newest.same = newest.same && (other.step != newest.step || other.digest == one.digest);
+    for (const Vote& other : votes)
+      newest.same = newest.same && (other.step != newest.step || other.digest == one.digest);
     newest.have.push_back(one.rank);
     if (one.can_write) newest.writers.push_back(one.rank);
   }
@@ -87,7 +93,8 @@ TEST(SurvivorVoteTest, any_votes_save_the_newest_step_where_all_that_have_it_agr
     const bool saves = !newest.have.empty() && newest.same && !newest.writers.empty();
     EXPECT_EQ(decision->why_not.empty(), saves) << number << ": " << decision->why_not;
     EXPECT_EQ(decision->agreeing, newest.have) << number;
-    EXPECT_EQ(decision->speaker, !newest.writers.empty() ? newest.writers.front() : (newest.have.empty() ? first : newest.have.front()))
+    EXPECT_EQ(decision->speaker,
+              !newest.writers.empty() ? newest.writers.front() : (newest.have.empty() ? first : newest.have.front()))
         << number;
     EXPECT_TRUE(!saves || decision->step == newest.step) << number;
   }
@@ -116,7 +123,8 @@ TEST_F(SurvivorBoardTest, what_a_rank_keeps_is_there_for_the_others_for_three_st
       ASSERT_EQ(bytes.has_value(), asked <= step && asked > step - 3) << step << " " << asked;
       if (bytes) {
         EXPECT_EQ(bytes->size(), k_own_bytes);
-        EXPECT_TRUE(std::ranges::all_of(*bytes, [&](std::byte one) { return static_cast<std::int64_t>(one) == asked + 1; }));
+        EXPECT_TRUE(
+            std::ranges::all_of(*bytes, [&](std::byte one) { return static_cast<std::int64_t>(one) == asked + 1; }));
       }
     }
   }

@@ -14,12 +14,14 @@ TEST(TimingTest, the_median_of_each_size_is_typical) {
 
 TEST(TimingTest, calm_times_are_not_spoiled) {
   EXPECT_LT(spread_of({{8, {1.0, 1.01, 0.99, 1.02}}, {64, {8.0, 8.1, 7.9, 8.05}}}), k_spoiled_spread);
-  EXPECT_LT(spread_of({{64, {8.0, 8.1, 8.0, 8.0, 20.0, 8.1, 8.0, 8.0}}}), k_spoiled_spread) << "one hiccup is what medians are for";
+  EXPECT_LT(spread_of({{64, {8.0, 8.1, 8.0, 8.0, 20.0, 8.1, 8.0, 8.0}}}), k_spoiled_spread)
+      << "one hiccup is what medians are for";
 }
 
 TEST(TimingTest, a_busy_machine_is_noticed) {
   EXPECT_GT(spread_of({{64, {8.0, 12.0, 8.1, 13.0, 8.0, 12.5}}}), k_spoiled_spread);
-  EXPECT_GT(spread_of({{32, {9.0, 9.0, 9.0}}, {64, {7.0, 7.0, 7.0}}}), k_spoiled_spread) << "more samples do not take less time";
+  EXPECT_GT(spread_of({{32, {9.0, 9.0, 9.0}}, {64, {7.0, 7.0, 7.0}}}), k_spoiled_spread)
+      << "more samples do not take less time";
 }
 
 TEST(TimingTest, small_sizes_may_waver) {
@@ -28,7 +30,8 @@ TEST(TimingTest, small_sizes_may_waver) {
 
 TEST(TimingTest, jitter_is_the_upper_quartile_over_the_median) {
   EXPECT_NEAR(jitter_of({{64, {8.0, 8.4, 8.0, 8.8, 8.0, 8.0, 8.8, 8.8}}}), 0.4 / 8.4, 1e-12);
-  EXPECT_NEAR(jitter_of({{32, {4.0, 4.0, 4.0, 4.4}}, {64, {8.0, 8.0, 8.0, 8.8}}}), 0.1, 1e-12) << "of all sizes together";
+  EXPECT_NEAR(jitter_of({{32, {4.0, 4.0, 4.0, 4.4}}, {64, {8.0, 8.0, 8.0, 8.8}}}), 0.1, 1e-12)
+      << "of all sizes together";
   EXPECT_EQ(jitter_of({{1, {0.1, 0.3, 0.5}}, {64, {8.0, 8.0, 8.0, 8.0}}}), 0.0) << "small sizes may waver";
   EXPECT_EQ(jitter_of({{64, {8.0, 9.0}}}), 0.0) << "two times say nothing";
 }

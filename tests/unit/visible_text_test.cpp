@@ -30,7 +30,8 @@ TEST(VisibleTextTest, what_is_no_utf8_is_shown) {
   EXPECT_EQ(visible_text("\xe0\x80\x9b"), "\\xe0\\x80\\x9b");
   EXPECT_EQ(visible_text("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "half of a pair";
   EXPECT_EQ(visible_text("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "above the last";
-  EXPECT_EQ(visible_text("\xef\xbf\xbe\xef\xbf\xbd"), "\\xef\\xbf\\xbe\xef\xbf\xbd") << "no character, and the replacement character";
+  EXPECT_EQ(visible_text("\xef\xbf\xbe\xef\xbf\xbd"), "\\xef\\xbf\\xbe\xef\xbf\xbd")
+      << "no character, and the replacement character";
   EXPECT_EQ(visible_text("\xe6\xbc"), "\\xe6\\xbc") << "cut off";
 }
 

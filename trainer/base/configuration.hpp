@@ -1,4 +1,5 @@
-// Everything a run can be told, as plain structs. The program fills them from TOML (launch/), a library user fills them by hand.
+// Everything a run can be told, as plain structs. The program fills them from TOML (launch/), a library user fills them
+// by hand.
 #pragma once
 
 #include "trainer/base/cost_table.hpp"
@@ -48,17 +49,18 @@ struct BatchConfiguration {
   std::vector<std::int64_t> micro_batch_size;               // empty = auto, one = every rank, else one per rank
   std::optional<std::int64_t> gradient_accumulation_steps;  // none = auto
   LastBatch last_batch = LastBatch::exact;
-  Replan replan = Replan::automatic;  // when a device's speed has changed for good; automatic: where that leaves the result as it is
+  Replan replan = Replan::automatic;  // when a device's speed has changed for good; automatic: where that leaves the
+                                      // result as it is
 };
 
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
-  std::string kind = "idx";                         // or "safetensors", "synthetic", or one that was registered
-  std::string path;                                 // idx: folder with train-*/t10k-* files; safetensors: the file
-  std::vector<std::string> inputs = {"x"};          // safetensors: names of tensors [samples, ...]
-  std::string target = "y";                         // safetensors: likewise; empty = none
-  std::string weights;                              // safetensors: of the target's shape, what each counts; empty = 1
-  std::string lengths;                              // safetensors: [samples], of sequences that are padded; empty = all alike
+  std::string kind = "idx";                 // or "safetensors", "synthetic", or one that was registered
+  std::string path;                         // idx: folder with train-*/t10k-* files; safetensors: the file
+  std::vector<std::string> inputs = {"x"};  // safetensors: names of tensors [samples, ...]
+  std::string target = "y";                 // safetensors: likewise; empty = none
+  std::string weights;                      // safetensors: of the target's shape, what each counts; empty = 1
+  std::string lengths;                      // safetensors: [samples], of sequences that are padded; empty = all alike
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
@@ -83,7 +85,7 @@ struct ModelConfiguration {
   std::string weights;                            // safetensors to start from
   std::vector<std::int64_t> hidden = {512, 512};  // mlp
   double dropout = 0.0;                           // mlp
-  std::int64_t depth = 18;                        // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)
+  std::int64_t depth = 18;  // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)
   ResNetStem stem = ResNetStem::imagenet;
   std::int64_t num_classes = 0;  // 0 = the data's
   Options options;               // of a kind that was registered
@@ -94,8 +96,9 @@ struct LossConfiguration {
   double label_smoothing = 0.0;
   std::int64_t ignore_index = -100;
   std::vector<double> class_weights;
-  NormalizeBy normalize_by = NormalizeBy::tokens;  // what the sum is divided by: labels that count, or samples that have one
-  Options options;                                 // of a kind that was registered
+  // What the sum is divided by: labels that count, or samples that have one.
+  NormalizeBy normalize_by = NormalizeBy::tokens;
+  Options options;  // of a kind that was registered
 };
 
 /// Options of some parameters; a parameter belongs to the first group that matches its name.
@@ -131,9 +134,9 @@ struct ScheduleConfiguration {
 struct PrecisionConfiguration {
   Precision compute = Precision::float32;
   Precision parameters = Precision::float32;
-  bool master_weights =
-      true;  // bfloat16, float16 parameters: float32 copies are what the optimizer updates, and gradients are summed in float32
-  std::optional<double> loss_scale;             // float16: a fixed one; none = dynamic
+  bool master_weights = true;        // bfloat16, float16 parameters: float32 copies are what the optimizer updates, and
+                                     // gradients are summed in float32
+  std::optional<double> loss_scale;  // float16: a fixed one; none = dynamic
   std::int64_t loss_scale_growth_steps = 2000;  // good steps in a row after which a dynamic one doubles
   bool allow_tf32 = false;
   Switch channels_last = Switch::automatic;  // automatic: on where a GPU's convolutions compute in 16 bits or TF32
@@ -142,18 +145,20 @@ struct PrecisionConfiguration {
 
 struct BatchNormConfiguration {
   BatchNormMode mode = BatchNormMode::local;
-  bool frozen = false;                     // normalise with the running statistics also in training, never update them
-  std::int64_t min_micro_batch_size = 16;  // whose statistics are taken; less only where memory, the batch or its share are smaller
+  bool frozen = false;  // normalise with the running statistics also in training, never update them
+  // Whose statistics are taken; less only where memory, the batch or its share are smaller.
+  std::int64_t min_micro_batch_size = 16;
 };
 
 struct MemoryConfiguration {
   Recompute recompute = Recompute::off;
-  std::int64_t segments = 0;             // of a recomputed forward; 0 = as many as take the least memory
-  Offload offload = Offload::automatic;  // what exact BatchNorm keeps of a share that the device has no room for goes to host memory
+  std::int64_t segments = 0;  // of a recomputed forward; 0 = as many as take the least memory
+  // What exact BatchNorm keeps of a share that the device has no room for goes to host memory.
+  Offload offload = Offload::automatic;
   // Of LibTorch's allocator on a CUDA GPU.
   bool expandable_segments = false;
   std::optional<std::int64_t> max_split_size_mb;  // none = blocks of any size are split
-  double garbage_collection_threshold = 0.0;      // share of the limit from which unused blocks are given back; 0 = none
+  double garbage_collection_threshold = 0.0;  // share of the limit from which unused blocks are given back; 0 = none
 };
 
 struct ProbeConfiguration {
@@ -208,7 +213,8 @@ struct SimulatedDevice {
   std::int64_t memory_bytes = 0;  // 0 = no limit of its own
   double slowdown = 1.0;          // compute time is stretched by this factor
   std::vector<DeviceChange> changes;
-  std::vector<TimedSize> step_seconds;  // what a micro-batch takes at a slowdown of 1, as a CostTable; empty = what it takes here
+  // What a micro-batch takes at a slowdown of 1, as a CostTable; empty = what it takes here.
+  std::vector<TimedSize> step_seconds;
 };
 
 struct Configuration {

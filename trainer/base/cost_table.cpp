@@ -18,7 +18,8 @@ void check(const std::vector<TimedSize>& points) {
     if (size < 1) throw UserError(fmt::format("a table of step times holds the size {}: sizes begin at 1", size));
     if (!std::isfinite(seconds) || seconds < 0.0)
       throw UserError(fmt::format("the time of size {} is {:f}: write seconds, 0 or more", size, seconds));
-    if (i > 0 && points[i - 1].size == size) throw UserError(fmt::format("a table of step times holds the size {} twice", size));
+    if (i > 0 && points[i - 1].size == size)
+      throw UserError(fmt::format("a table of step times holds the size {} twice", size));
   }
 }
 
@@ -27,7 +28,8 @@ void check(const std::vector<TimedSize>& points) {
 CostTable::CostTable(std::vector<TimedSize> points) : points_(std::move(points)) {
   std::sort(points_.begin(), points_.end(), [](const TimedSize& a, const TimedSize& b) { return a.size < b.size; });
   check(points_);
-  for (std::size_t i = 1; i < points_.size(); ++i) points_[i].seconds = std::max(points_[i].seconds, points_[i - 1].seconds);
+  for (std::size_t i = 1; i < points_.size(); ++i)
+    points_[i].seconds = std::max(points_[i].seconds, points_[i - 1].seconds);
 }
 
 double CostTable::seconds(std::int64_t size) const {
@@ -38,7 +40,8 @@ double CostTable::seconds(std::int64_t size) const {
 }
 
 std::size_t CostTable::next_point(std::int64_t size) const {
-  const auto next = std::lower_bound(points_.begin(), points_.end(), size, [](const TimedSize& p, std::int64_t s) { return p.size < s; });
+  const auto next = std::lower_bound(points_.begin(), points_.end(), size,
+                                     [](const TimedSize& p, std::int64_t s) { return p.size < s; });
   return static_cast<std::size_t>(next - points_.begin());
 }
 

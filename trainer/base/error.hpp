@@ -28,7 +28,8 @@ enum class ExitCode : int {
   stopped_by_signal = 75
 };
 
-/// A failure that every rank throws together, after they have agreed on it: rank 0 says it, all leave MPI in order and exit with `code`.
+/// A failure that every rank throws together, after they have agreed on it: rank 0 says it, all leave MPI in order and
+/// exit with `code`.
 class AgreedError : public std::runtime_error {
  public:
   AgreedError(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

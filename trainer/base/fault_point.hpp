@@ -1,12 +1,13 @@
-// Places at which a test makes a rank fail. In the library they do nothing; a test program links its own in their stead.
+// Places at which a test makes a rank fail. In the library they do nothing; a test program links its own in their
+// stead.
 #pragma once
 
 #include <cstdint>
 
 namespace onebatch {
 
-/// `place` is "start", "probe", "loader", "model", "step", "checkpoint", "copy", "write" or "end"; `number` its step or size. Returns by
-/// how many steps this rank is to believe itself ahead: 0.
+/// `place` is "start", "probe", "loader", "model", "step", "checkpoint", "copy", "write" or "end"; `number` its step or
+/// size. Returns by how many steps this rank is to believe itself ahead: 0.
 std::int64_t fault_point(const char* place, std::int64_t number);
 
 }  // namespace onebatch

@@ -94,9 +94,9 @@ struct Float64Verdict {
 struct VerifyReport {
   bool pass = false;
   Verdict verdict = Verdict::fail;
-  std::string reason;                     // of a verdict that is no pass: the most likely, in words
-  std::string cause;                      // its name: "batch_norm", "mixes_samples", ... as docs/documents.md lists them
-  std::vector<Comparison> compared;       // in the order of the run
+  std::string reason;                // of a verdict that is no pass: the most likely, in words
+  std::string cause;                 // its name: "batch_norm", "mixes_samples", ... as docs/documents.md lists them
+  std::vector<Comparison> compared;  // in the order of the run
   std::optional<Float64Verdict> float64;  // where the run computes in something else
   std::string reference;                  // what it was compared with, in words
   double relative_l2 = 0.0;

@@ -49,8 +49,8 @@ at::Tensor pinned_like(const at::Tensor& tensor) {
     return at::empty(tensor.sizes(), options);
   } catch (const c10::Error&) {  // whose words are those of a device that is full
     throw DoesNotFitError("the host, not its GPU, has no memory left: " + std::to_string(tensor.nbytes()) +
-                          " bytes that a GPU can copy from or to were refused; give the job more host memory, or write memory.offload = "
-                          "\"never\" where exact BatchNorm keeps its share there");
+                          " bytes that a GPU can copy from or to were refused; give the job more host memory, or write "
+                          "memory.offload = \"never\" where exact BatchNorm keeps its share there");
   }
 }
 

@@ -7,11 +7,12 @@
 
 namespace onebatch {
 
-/// `host` on a device; itself where it lies there. A GPU copies it from pinned memory when its stream comes to it: the host goes on.
+/// `host` on a device; itself where it lies there. A GPU copies it from pinned memory when its stream comes to it: the
+/// host goes on.
 at::Tensor upload(const at::Tensor& host, c10::Device device);
 
-/// While one lives upload() to a GPU is refused, on all threads: a graph that records a copy from host memory would repeat it when other
-/// numbers lie there.
+/// While one lives upload() to a GPU is refused, on all threads: a graph that records a copy from host memory would
+/// repeat it when other numbers lie there.
 class NoUploads {
  public:
   NoUploads();
@@ -23,8 +24,8 @@ class NoUploads {
   [[nodiscard]] bool refused() const;
 };
 
-/// Memory of the host that a GPU copies from and to by itself, of a tensor's type and sizes, and its strides where those are dense. Throws
-/// DoesNotFitError where the host has none left.
+/// Memory of the host that a GPU copies from and to by itself, of a tensor's type and sizes, and its strides where
+/// those are dense. Throws DoesNotFitError where the host has none left.
 at::Tensor pinned_like(const at::Tensor& tensor);
 
 /// The elements of a float64 tensor, when the device's current stream has come that far: one wait for all of them.

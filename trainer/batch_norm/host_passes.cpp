@@ -34,10 +34,12 @@ struct Pointers {
   const double *mean, *slope, *offset, *factor;
 };
 
-// Two sums for each channel of a part: of a and a·b, where b is x − centre and a is the gradient, or b itself where there is none.
+// Two sums for each channel of a part: of a and a·b, where b is x − centre and a is the gradient, or b itself where
+// there is none.
 template <typename T>
-[[gnu::always_inline]] inline void add_up(const T* __restrict x, const T* __restrict g, const Part& part, const double* __restrict centre,
-                                          double* __restrict first, double* __restrict second) {
+[[gnu::always_inline]] inline void add_up(const T* __restrict x, const T* __restrict g, const Part& part,
+                                          const double* __restrict centre, double* __restrict first,
+                                          double* __restrict second) {
   const auto [outer, channels, inner] = part.of;
   if (inner == 1) {
     for (std::int64_t n = 0; n < outer; ++n) {
@@ -84,8 +86,8 @@ template <typename T>
 
 // Planes [begin, end) of outer · channels, or rows where a plane is one element.
 template <typename T>
-[[gnu::always_inline]] inline void apply(const T* __restrict x, const T* __restrict g, T* __restrict y, const Part& part,
-                                         const Pointers& by) {
+[[gnu::always_inline]] inline void apply(const T* __restrict x, const T* __restrict g, T* __restrict y,
+                                         const Part& part, const Pointers& by) {
   const auto [outer, channels, inner] = part.of;
   if (inner == 1) {
     for (std::int64_t n = part.begin; n < part.end; ++n) {
@@ -99,7 +101,8 @@ template <typename T>
   }
   for (std::int64_t plane = part.begin; plane < part.end; ++plane) {
     const std::int64_t c = plane % channels;
-    const double mean = by.mean[c], slope = by.slope[c], offset = by.offset[c], factor = g == nullptr ? 0.0 : by.factor[c];
+    const double mean = by.mean[c], slope = by.slope[c], offset = by.offset[c],
+                 factor = g == nullptr ? 0.0 : by.factor[c];
     for (std::int64_t i = plane * inner; i < (plane + 1) * inner; ++i) {
       const double scaled = (static_cast<double>(x[i]) - mean) * slope + offset;
       y[i] = static_cast<T>(g == nullptr ? scaled : scaled + static_cast<double>(g[i]) * factor);
@@ -107,11 +110,15 @@ template <typename T>
   }
 }
 
-ONEBATCH_VECTORISED void add_part(const float* x, const float* g, const Part& part, const double* centre, double* first, double* second) {
-  g == nullptr ? add_up<float>(x, nullptr, part, centre, first, second) : add_up<float>(x, g, part, centre, first, second);
+ONEBATCH_VECTORISED void add_part(const float* x, const float* g, const Part& part, const double* centre, double* first,
+                                  double* second) {
+  g == nullptr ? add_up<float>(x, nullptr, part, centre, first, second)
+               : add_up<float>(x, g, part, centre, first, second);
 }
-ONEBATCH_VECTORISED void add_part(const double* x, const double* g, const Part& part, const double* centre, double* first, double* second) {
-  g == nullptr ? add_up<double>(x, nullptr, part, centre, first, second) : add_up<double>(x, g, part, centre, first, second);
+ONEBATCH_VECTORISED void add_part(const double* x, const double* g, const Part& part, const double* centre,
+                                  double* first, double* second) {
+  g == nullptr ? add_up<double>(x, nullptr, part, centre, first, second)
+               : add_up<double>(x, g, part, centre, first, second);
 }
 ONEBATCH_VECTORISED void apply_part(const float* x, const float* g, float* y, const Part& part, const Pointers& by) {
   g == nullptr ? apply<float>(x, nullptr, y, part, by) : apply<float>(x, g, y, part, by);
@@ -129,12 +136,14 @@ at::MemoryFormat format_of(const at::Tensor& inputs) {
 
 // Both in one order, without gaps.
 struct Dense {
-  Dense(const at::Tensor& inputs, const at::Tensor& gradient) : format(format_of(inputs)), x(inputs.detach().contiguous(format)) {
+  Dense(const at::Tensor& inputs, const at::Tensor& gradient)
+      : format(format_of(inputs)), x(inputs.detach().contiguous(format)) {
     if (gradient.defined()) g = gradient.detach().to(x.scalar_type()).contiguous(format);
     const std::int64_t channels = x.size(1);
     const bool last = format != at::MemoryFormat::Contiguous;
     const std::int64_t rows = channels == 0 ? 0 : x.numel() / channels;
-    extent = last ? Extent{rows, channels, 1} : Extent{x.size(0), channels, rows / std::max<std::int64_t>(1, x.size(0))};
+    extent =
+        last ? Extent{rows, channels, 1} : Extent{x.size(0), channels, rows / std::max<std::int64_t>(1, x.size(0))};
   }
   at::MemoryFormat format;
   at::Tensor x, g;
@@ -180,9 +189,10 @@ void apply_to(const Dense& dense, const Pointers& by, at::Tensor& result) {
   const auto [outer, channels, inner] = dense.extent;
   const std::int64_t parts = inner == 1 ? outer : outer * channels;
   const std::int64_t of_a_part = std::max<std::int64_t>(1, inner == 1 ? channels : inner);
-  at::parallel_for(0, parts, std::max<std::int64_t>(1, k_least_elements / of_a_part), [&](std::int64_t begin, std::int64_t end) {
-    apply_part(x, g, y, {dense.extent, begin, end}, by);
-  });
+  at::parallel_for(0, parts, std::max<std::int64_t>(1, k_least_elements / of_a_part),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     apply_part(x, g, y, {dense.extent, begin, end}, by);
+                   });
 }
 
 }  // namespace
@@ -191,8 +201,8 @@ bool take(const at::Tensor& inputs) {
   return inputs.is_cpu() && (inputs.scalar_type() == at::kFloat || inputs.scalar_type() == at::kDouble);
 }
 
-// One pass, around each channel's first element; a second around the mean where the first element is so far from it that squares would
-// cancel each other.
+// One pass, around each channel's first element; a second around the mean where the first element is so far from it
+// that squares would cancel each other.
 Moments moments(const at::Tensor& inputs) {
   constexpr double k_most_cancelled = 1e4;
   const Dense dense(inputs, {});
@@ -217,7 +227,8 @@ Moments moments(const at::Tensor& inputs) {
   return {count, at::tensor(mean, at::kDouble), at::tensor(squares, at::kDouble)};
 }
 
-OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Channels& mean, const Channels& scale) {
+OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Channels& mean,
+                       const Channels& scale) {
   TwoSums sums = sum_of(Dense(inputs, gradient), mean);
   std::ranges::transform(sums.second, scale, sums.second.begin(), std::multiplies<>());
   return {at::tensor(sums.first, at::kDouble), at::tensor(sums.second, at::kDouble)};

@@ -1,5 +1,6 @@
-// BatchNorm's passes over tensors in host memory. Elements may be float32, but what is done with one is done in float64, around the mean
-// that all micro-batches and ranks have agreed on: x * a + b in float32 loses as many digits as the mean is larger than the deviation.
+// BatchNorm's passes over tensors in host memory. Elements may be float32, but what is done with one is done in
+// float64, around the mean that all micro-batches and ranks have agreed on: x * a + b in float32 loses as many digits
+// as the mean is larger than the deviation.
 #pragma once
 
 #include "trainer/batch_norm/statistics.hpp"
@@ -15,9 +16,11 @@ bool take(const at::Tensor& inputs);
 Moments moments(const at::Tensor& inputs);
 
 /// Σ g and Σ g · (x − mean) · scale.
-OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Channels& mean, const Channels& scale);
+OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Channels& mean,
+                       const Channels& scale);
 
-/// What is done to each element of a channel: (x − mean) · slope + offset + g · factor. Without a gradient the last is left out.
+/// What is done to each element of a channel: (x − mean) · slope + offset + g · factor. Without a gradient the last is
+/// left out.
 struct Affine {
   Channels mean;
   Channels slope;

@@ -28,7 +28,8 @@ at::Tensor largest(const at::Tensor& buffer, comm::Communicator& control) {
 
 }  // namespace
 
-std::vector<NamedTensor> average_statistics(const std::vector<NamedTensor>& statistics, double weight, comm::Communicator& control) {
+std::vector<NamedTensor> average_statistics(const std::vector<NamedTensor>& statistics, double weight,
+                                            comm::Communicator& control) {
   double total = weight;
   control.all_reduce(&total, 1, comm::ScalarType::float64, comm::ReduceOp::sum);
   const double share = total > 0.0 ? weight / total : (control.rank() == 0 ? 1.0 : 0.0);
@@ -39,7 +40,8 @@ std::vector<NamedTensor> average_statistics(const std::vector<NamedTensor>& stat
   return averaged;
 }
 
-AveragedStatistics::AveragedStatistics(const std::vector<NamedTensor>& own_statistics, double weight, comm::Communicator& control)
+AveragedStatistics::AveragedStatistics(const std::vector<NamedTensor>& own_statistics, double weight,
+                                       comm::Communicator& control)
     : live_(own_statistics) {
   const at::NoGradGuard no_grad;
   if (control.size() == 1 || live_.empty()) return;

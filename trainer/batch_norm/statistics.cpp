@@ -101,13 +101,13 @@ std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, std::i
   const at::Tensor rows = rows_of(numbers, width, device);
   std::vector<Moments> slots;
   for (std::int64_t i = 0; i < rows.size(0); ++i)
-    slots.push_back(
-        {numbers[static_cast<std::size_t>(i * width)], rows[i].narrow(0, 1, channels), rows[i].narrow(0, 1 + channels, channels)});
+    slots.push_back({numbers[static_cast<std::size_t>(i * width)], rows[i].narrow(0, 1, channels),
+                     rows[i].narrow(0, 1 + channels, channels)});
   return slots;
 }
 
-// Around the first sample's mean, since a device sums in float32: what is left of the mean is then at most the deviation times the square
-// root of the number of samples.
+// Around the first sample's mean, since a device sums in float32: what is left of the mean is then at most the
+// deviation times the square root of the number of samples.
 Moments moments_of(const at::Tensor& inputs) {
   if (host_passes::take(inputs)) return host_passes::moments(inputs);
   Moments moments;
@@ -143,15 +143,18 @@ Normaliser make_normaliser(const Moments& moments, double eps, const at::TensorO
           .rounded_left = left.to(options)};
 }
 
-at::Tensor normalised(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias, const Normaliser& by) {
+at::Tensor normalised(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias,
+                      const Normaliser& by) {
   if (host_passes::take(inputs)) {
-    const Channels offset = bias.defined() ? channels_of(bias) : Channels(static_cast<std::size_t>(by.mean.numel()), 0.0);
+    const Channels offset =
+        bias.defined() ? channels_of(bias) : Channels(static_cast<std::size_t>(by.mean.numel()), 0.0);
     return host_passes::applied({channels_of(by.mean), channels_of(scaled(by.invstd, weight)), offset}, inputs);
   }
   at::Tensor offset = weight.defined() ? by.rounded_left.mul(weight.detach()).neg_() : by.rounded_left.neg();
   if (bias.defined()) offset.add_(bias.detach());
-  return std::get<0>(at::native_batch_norm(inputs.detach(), optional(weight.defined() ? weight.detach() : weight), offset, by.rounded_mean,
-                                           by.rounded_variance, /*training=*/false, 0.0, by.eps));
+  return std::get<0>(at::native_batch_norm(inputs.detach(), optional(weight.defined() ? weight.detach() : weight),
+                                           offset, by.rounded_mean, by.rounded_variance, /*training=*/false, 0.0,
+                                           by.eps));
 }
 
 void OutputSums::add(const OutputSums& more) {
@@ -170,15 +173,18 @@ std::vector<double> packed(const std::vector<OutputSums>& slots, std::int64_t ch
   return read_rows(rows, channels, /*room=*/0);
 }
 
-std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels, c10::Device device) {
+std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels,
+                                             c10::Device device) {
   const at::Tensor rows = rows_of(numbers, 2 * channels, device);
   std::vector<OutputSums> slots;
-  for (std::int64_t i = 0; i < rows.size(0); ++i) slots.push_back({rows[i].narrow(0, 0, channels), rows[i].narrow(0, channels, channels)});
+  for (std::int64_t i = 0; i < rows.size(0); ++i)
+    slots.push_back({rows[i].narrow(0, 0, channels), rows[i].narrow(0, channels, channels)});
   return slots;
 }
 
 OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Normaliser& by) {
-  if (host_passes::take(inputs)) return host_passes::output_sums(gradient, inputs, channels_of(by.mean), channels_of(by.invstd));
+  if (host_passes::take(inputs))
+    return host_passes::output_sums(gradient, inputs, channels_of(by.mean), channels_of(by.invstd));
   OutputSums sums;
   if (inputs.is_cuda()) {
     // The CPU's call below wants saved statistics there. This one sums g and g * (x - mean).
@@ -187,36 +193,40 @@ OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, con
         gradient, inputs.detach(), by.rounded_mean, invstd, {}, /*input_g=*/true, /*weight_g=*/false, /*bias_g=*/false);
     sums = {plain.to(at::kDouble), times_centred.mul(invstd).to(at::kDouble)};
   } else {
-    const auto [none, times_normalised, plain] = at::native_batch_norm_backward(
-        gradient, inputs.detach(), {}, by.rounded_mean, by.rounded_variance, {}, {}, /*train=*/false, by.eps, {false, true, true});
+    const auto [none, times_normalised, plain] =
+        at::native_batch_norm_backward(gradient, inputs.detach(), {}, by.rounded_mean, by.rounded_variance, {}, {},
+                                       /*train=*/false, by.eps, {false, true, true});
     sums = {plain.to(at::kDouble), times_normalised.to(at::kDouble)};
   }
   sums.gradient_times_normalised = sums.gradient_times_normalised.sub(sums.gradient.mul(by.left));
   return sums;
 }
 
-at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& inputs, const at::Tensor& weight, const Normaliser& by,
-                          const OutputSums& total) {
+at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& inputs, const at::Tensor& weight,
+                          const Normaliser& by, const OutputSums& total) {
   const bool on_host = host_passes::take(inputs);
   const at::Tensor slope = total.gradient_times_normalised.div(-by.count);  // of x̂
-  const at::Tensor offset = (on_host ? total.gradient : total.gradient.sub(total.gradient_times_normalised.mul(by.left))).div(-by.count);
+  const at::Tensor offset =
+      (on_host ? total.gradient : total.gradient.sub(total.gradient_times_normalised.mul(by.left))).div(-by.count);
   if (on_host) {
     const at::Tensor factor = scaled(by.invstd, weight);
-    return host_passes::applied(
-        {channels_of(by.mean), channels_of(slope.mul(factor).mul_(by.invstd)), channels_of(offset.mul(factor)), channels_of(factor)},
-        inputs, gradient);
+    return host_passes::applied({channels_of(by.mean), channels_of(slope.mul(factor).mul_(by.invstd)),
+                                 channels_of(offset.mul(factor)), channels_of(factor)},
+                                inputs, gradient);
   }
   at::Tensor factor = by.rounded_variance.add(by.eps).rsqrt_();
   if (weight.defined()) factor.mul_(weight.detach());
   const at::Tensor rows = at::stack({slope, offset}).to(factor.scalar_type()).mul_(factor);
-  at::Tensor result = std::get<0>(
-      at::native_batch_norm(inputs.detach(), rows[0], rows[1], by.rounded_mean, by.rounded_variance, /*training=*/false, 0.0, by.eps));
+  at::Tensor result = std::get<0>(at::native_batch_norm(inputs.detach(), rows[0], rows[1], by.rounded_mean,
+                                                        by.rounded_variance, /*training=*/false, 0.0, by.eps));
   return result.addcmul_(gradient, by_channel(factor, inputs));
 }
 
-void update_running(const at::Tensor& running_mean, const at::Tensor& running_var, const Moments& moments, double momentum) {
+void update_running(const at::Tensor& running_mean, const at::Tensor& running_var, const Moments& moments,
+                    double momentum) {
   const auto blend = [&](const at::Tensor& running, const at::Tensor& statistic) {
-    if (running.defined()) running.copy_(running.to(at::kDouble).mul_(1.0 - momentum).add_(statistic.to(running.device()), momentum));
+    if (running.defined())
+      running.copy_(running.to(at::kDouble).mul_(1.0 - momentum).add_(statistic.to(running.device()), momentum));
   };
   blend(running_mean, moments.mean);
   blend(running_var, moments.squares.div(moments.count).mul_(moments.count / std::max(1.0, moments.count - 1.0)));

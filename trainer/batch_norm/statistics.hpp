@@ -1,4 +1,5 @@
-// BatchNorm's arithmetic in two halves: what is summed over many micro-batches and ranks, and what is then done to each element.
+// BatchNorm's arithmetic in two halves: what is summed over many micro-batches and ranks, and what is then done to each
+// element.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,21 +8,23 @@
 
 namespace onebatch {
 
-/// Count, mean and sum of squares around the mean, per channel: float64 [C], where the inputs lie, so that nobody waits for a device.
+/// Count, mean and sum of squares around the mean, per channel: float64 [C], where the inputs lie, so that nobody waits
+/// for a device.
 struct Moments {
   double count = 0.0;
   at::Tensor mean = {};  // undefined where the count is 0
   at::Tensor squares = {};
 
-  /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979, formula 2.1.
+  /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979,
+  /// formula 2.1.
   void add(const Moments& more);
 };
 
 /// Of `inputs` [N, C, ...] over all dimensions but the second.
 Moments moments_of(const at::Tensor& inputs);
 
-/// What normalises, per channel. On a device, and for short types, ATen's kernels do it, with a mean that is rounded: what the rounding has
-/// left out goes into their offset.
+/// What normalises, per channel. On a device, and for short types, ATen's kernels do it, with a mean that is rounded:
+/// what the rounding has left out goes into their offset.
 struct Normaliser {
   at::Tensor mean;
   at::Tensor invstd;  // 1 / sqrt(variance + eps)
@@ -45,18 +48,22 @@ struct OutputSums {
 
 OutputSums output_sums(const at::Tensor& gradient, const at::Tensor& inputs, const Normaliser& by);
 
-/// The gradient at the inputs (Ioffe and Szegedy, 2015, section 3), from the sums over everything that shares the statistics.
-at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& inputs, const at::Tensor& weight, const Normaliser& by,
-                          const OutputSums& total);
+/// The gradient at the inputs (Ioffe and Szegedy, 2015, section 3), from the sums over everything that shares the
+/// statistics.
+at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& inputs, const at::Tensor& weight,
+                          const Normaliser& by, const OutputSums& total);
 
-/// running = (1 − momentum) · running + momentum · statistic, with the variance divided by count − 1, as one batch of all would. Undefined
-/// tensors are left out.
-void update_running(const at::Tensor& running_mean, const at::Tensor& running_var, const Moments& moments, double momentum);
+/// running = (1 − momentum) · running + momentum · statistic, with the variance divided by count − 1, as one batch of
+/// all would. Undefined tensors are left out.
+void update_running(const at::Tensor& running_mean, const at::Tensor& running_var, const Moments& moments,
+                    double momentum);
 
-/// What ranks send each other: float64, for each slot count, mean and squares, or both sums; zeros where a slot has nothing.
+/// What ranks send each other: float64, for each slot count, mean and squares, or both sums; zeros where a slot has
+/// nothing.
 std::vector<double> packed(const std::vector<Moments>& slots, std::int64_t channels);
 std::vector<double> packed(const std::vector<OutputSums>& slots, std::int64_t channels);
 std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, std::int64_t channels, c10::Device device);
-std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels, c10::Device device);
+std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels,
+                                             c10::Device device);
 
 }  // namespace onebatch

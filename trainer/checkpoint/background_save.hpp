@@ -19,8 +19,8 @@ struct SavedCheckpoint {
 /// One save at a time. What it threw is kept until it is taken. Any thread may ask whether it runs.
 class BackgroundSave {
  public:
-  /// Begins to write in a thread; `write` returns the folder, and owns what it uses: the thread may outlive this object, if only as long as
-  /// the process. Nothing may be under way, nor left to be taken.
+  /// Begins to write in a thread; `write` returns the folder, and owns what it uses: the thread may outlive this
+  /// object, if only as long as the process. Nothing may be under way, nor left to be taken.
   void start(std::int64_t step, std::function<std::filesystem::path()> write);
   /// Started and not taken yet.
   [[nodiscard]] bool is_under_way() const;

@@ -22,7 +22,8 @@ bool has_all(const std::filesystem::path& file, const std::vector<NamedTensor>& 
   if (extra == Extra::refused && names.size() != gathered.size()) return false;
   const bool has_more_ranks =
       std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(rank_name(world_size, "")); });
-  return !has_more_ranks && std::ranges::all_of(gathered, [&](const NamedTensor& one) { return names.contains(one.name); });
+  return !has_more_ranks &&
+         std::ranges::all_of(gathered, [&](const NamedTensor& one) { return names.contains(one.name); });
 }
 
 }  // namespace
@@ -42,7 +43,8 @@ std::vector<NamedTensor> gather_by_rank(const std::vector<NamedTensor>& own, com
   return gathered;
 }
 
-bool load_by_rank(const std::filesystem::path& file, const std::vector<NamedTensor>& own, Extra extra, comm::Communicator& control) {
+bool load_by_rank(const std::filesystem::path& file, const std::vector<NamedTensor>& own, Extra extra,
+                  comm::Communicator& control) {
   if (own.empty()) return false;
   const auto gathered = gather_by_rank(own, control);
   std::int64_t have = 0;

@@ -1,4 +1,5 @@
-// All that a checkpoint holds, in host memory, and how it becomes files: of one process, with no other. No LibTorch here.
+// All that a checkpoint holds, in host memory, and how it becomes files: of one process, with no other. No LibTorch
+// here.
 #pragma once
 
 #include "trainer/checkpoint/checkpoint_folder.hpp"
@@ -37,8 +38,8 @@ struct CheckpointContents {
   std::vector<SafetensorsView> generators;  // each rank's random generators, "rank0.name"; none: no such file
 };
 
-/// Writes `checkpoints`/step-N and publishes it, N being the state's step. Returns the folder. Throws std::system_error naming the file;
-/// the older checkpoints stand then. Not collective.
+/// Writes `checkpoints`/step-N and publishes it, N being the state's step. Returns the folder. Throws std::system_error
+/// naming the file; the older checkpoints stand then. Not collective.
 std::filesystem::path write_contents(const std::filesystem::path& checkpoints, const CheckpointContents& contents,
                                      const Retention& retention);
 

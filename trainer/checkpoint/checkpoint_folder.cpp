@@ -40,8 +40,9 @@ WrittenFile write_manifest(const fs::path& folder, const std::vector<WrittenFile
 void check_written(const WrittenFile& file) {
   const Checksum found = checksum_of(file.path, ReadFrom::disk);
   if (found == file.checksum) return;
-  throw std::runtime_error(file.path.string() + " is not what was written: read back it has the checksum " + to_text(found) + ", not " +
-                           to_text(file.checksum) + "; look at the disk and its file system. The checkpoints before it stand");
+  throw std::runtime_error(file.path.string() + " is not what was written: read back it has the checksum " +
+                           to_text(found) + ", not " + to_text(file.checksum) +
+                           "; look at the disk and its file system. The checkpoints before it stand");
 }
 
 void fill(const fs::path& folder, const std::vector<CheckpointFile>& files) {
@@ -110,7 +111,8 @@ class PartialFolder {
 
   [[nodiscard]] const fs::path& path() const { return path_; }
   void rename_to(const fs::path& final) {
-    // An older checkpoint of the same step makes way only when its successor is whole; the next save removes what is left of it.
+    // An older checkpoint of the same step makes way only when its successor is whole; the next save removes what is
+    // left of it.
     std::string name = ".";
     name.append(final.filename().string()).append(".old.partial");
     const fs::path old = final.parent_path() / name;
@@ -141,7 +143,8 @@ namespace {
 // Among those that add to it. A file system without such locks refuses nobody.
 class LockedFolder {
  public:
-  explicit LockedFolder(const fs::path& folder) : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  explicit LockedFolder(const fs::path& folder)
+      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     locked_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
   }
   ~LockedFolder() {
@@ -158,7 +161,8 @@ class LockedFolder {
 
 fs::path free_name(const fs::path& wanted) {
   fs::path name = wanted;
-  for (int number = 2; fs::exists(fs::symlink_status(name)); ++number) name = fmt::format("{}-{}", wanted.string(), number);
+  for (int number = 2; fs::exists(fs::symlink_status(name)); ++number)
+    name = fmt::format("{}-{}", wanted.string(), number);
   return name;
 }
 
@@ -203,7 +207,8 @@ void check_file(const fs::path& file, const JsonReader& said) {
   if (!fs::is_regular_file(file, error)) throw UserError(file.string() + " is missing, or no file");
   const std::uint64_t bytes = fs::file_size(file);
   const auto expected = static_cast<std::uint64_t>(said.field("bytes").integer(0, INT64_MAX));
-  if (bytes != expected) throw UserError(fmt::format("{} is torn: it has {} bytes, the manifest says {}", file.string(), bytes, expected));
+  if (bytes != expected)
+    throw UserError(fmt::format("{} is torn: it has {} bytes, the manifest says {}", file.string(), bytes, expected));
   if (checksum_text(file) != said.field("checksum").text())
     throw UserError(file.string() + " was altered: its checksum is not the manifest's");
 }
@@ -224,7 +229,8 @@ std::vector<std::string> lost_ones(const fs::path& checkpoints) {
 
 }  // namespace
 
-PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files)
+PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step,
+                                     const std::vector<CheckpointFile>& files)
     : checkpoints_(checkpoints), step_(step) {
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   remove_partial_ones(checkpoints);
@@ -247,13 +253,15 @@ fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const 
   return PartialCheckpoint(checkpoints, step, files).publish(retention);
 }
 
-Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files, const Retention& retention,
-                     const std::string& by, const std::function<void()>& before_publishing) {
+Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
+                     const Retention& retention, const std::string& by,
+                     const std::function<void()>& before_publishing) {
   const std::string name = k_prefix + std::to_string(step);
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   const LockedFolder alone(checkpoints);
   if (!alone.locked()) return Added::by_another;
-  if (const auto there = step_folders(checkpoints); !there.empty() && there.front().step >= step) return Added::was_there;
+  if (const auto there = step_folders(checkpoints); !there.empty() && there.front().step >= step)
+    return Added::was_there;
   PartialFolder partial(checkpoints / ("." + name + "." + by + ".partial"));
   fill(partial.path(), files);
   before_publishing();
@@ -266,7 +274,8 @@ Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::
 void check_checkpoint(const fs::path& checkpoint) {
   const fs::path file = checkpoint / k_manifest;
   std::error_code error;
-  if (!fs::is_regular_file(file, error)) throw UserError(checkpoint.string() + " has no " + k_manifest + ": it is not a whole checkpoint");
+  if (!fs::is_regular_file(file, error))
+    throw UserError(checkpoint.string() + " has no " + k_manifest + ": it is not a whole checkpoint");
   const nlohmann::json manifest = JsonReader::parse(read_text(file), file.string());
   const JsonReader files = JsonReader(manifest, file.string() + ":").field("files");
   if (!files.json().is_object() || files.json().empty()) files.fail("must name the checkpoint's files");
@@ -276,7 +285,8 @@ void check_checkpoint(const fs::path& checkpoint) {
   }
   for (const fs::path& path : entries_of(checkpoint)) {
     const std::string name = path.filename().string();
-    if (name != k_manifest && !files.json().contains(name)) files.fail("does not name " + name + ", which lies in the checkpoint");
+    if (name != k_manifest && !files.json().contains(name))
+      files.fail("does not name " + name + ", which lies in the checkpoint");
   }
 }
 

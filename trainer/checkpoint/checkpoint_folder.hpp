@@ -24,16 +24,18 @@ struct Retention {
 /// A checkpoint that is written and synced, but not there yet: others may have to agree first.
 class PartialCheckpoint {
  public:
-  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, syncs files and folder, and
-  /// reads all files back from the disk: one that is not what was written is an error. On any error the partial folder is removed and the
-  /// older checkpoints stand; the error names the file.
-  PartialCheckpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files);
+  /// Writes every file into checkpoints/.step-N.partial and a manifest with size and XXH3 checksum of each, syncs files
+  /// and folder, and reads all files back from the disk: one that is not what was written is an error. On any error the
+  /// partial folder is removed and the older checkpoints stand; the error names the file.
+  PartialCheckpoint(const std::filesystem::path& checkpoints, std::int64_t step,
+                    const std::vector<CheckpointFile>& files);
   /// Removes it unless it was published.
   ~PartialCheckpoint();
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at it, then removes the older ones that are not to stay. Returns the folder.
+  /// Renames it to checkpoints/step-N, points `latest` at it, then removes the older ones that are not to stay. Returns
+  /// the folder.
   std::filesystem::path publish(const Retention& retention);
 
  private:
@@ -48,11 +50,12 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints,
 
 enum class Added { now, was_there, by_another };
 
-/// Both at once, from a process beside which others of its run may still write: under a name of its own, which has `by` in it.
-/// `before_publishing` may throw: then nothing is there. Where that step or a later one is there already it stays the newest, and where
-/// another process is adding one at this moment nothing is done.
-Added add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
-                     const Retention& retention, const std::string& by, const std::function<void()>& before_publishing);
+/// Both at once, from a process beside which others of its run may still write: under a name of its own, which has `by`
+/// in it. `before_publishing` may throw: then nothing is there. Where that step or a later one is there already it
+/// stays the newest, and where another process is adding one at this moment nothing is done.
+Added add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step,
+                     const std::vector<CheckpointFile>& files, const Retention& retention, const std::string& by,
+                     const std::function<void()>& before_publishing);
 
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);
@@ -63,11 +66,12 @@ struct FoundCheckpoint {
   std::vector<std::string> refused;  // newer ones that were torn, altered or gone, each with the reason
 };
 
-/// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is whole. Partial
-/// folders of a run that died are ignored.
+/// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is
+/// whole. Partial folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
 
-/// Points `latest` beside a checkpoint at it where it does not: a run that was killed when it had just saved has not come to that.
+/// Points `latest` beside a checkpoint at it where it does not: a run that was killed when it had just saved has not
+/// come to that.
 void mend_latest(const std::filesystem::path& checkpoint);
 
 }  // namespace onebatch

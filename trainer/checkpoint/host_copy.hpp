@@ -15,8 +15,8 @@ struct LiveState {
   std::vector<NamedTensor> optimizer;
   std::vector<NamedTensor> buffers;     // of all ranks, by rank
   std::vector<NamedTensor> generators;  // of all ranks, by rank
-  /// Those of the model and the optimizer that nothing but an update writes to: their copying may wait. All others, as running statistics,
-  /// change in forwards.
+  /// Those of the model and the optimizer that nothing but an update writes to: their copying may wait. All others, as
+  /// running statistics, change in forwards.
   std::vector<NamedTensor> still = {};
 };
 
@@ -26,11 +26,12 @@ struct PendingCopy {
   at::Tensor to;
 };
 
-/// In the order of the list, on a stream of its own where the device has streams, and to its end. Any thread; all work on `from` has to be
-/// done. May throw what LibTorch throws.
+/// In the order of the list, on a stream of its own where the device has streams, and to its end. Any thread; all work
+/// on `from` has to be done. May throw what LibTorch throws.
 void finish_copies(const std::vector<PendingCopy>& pending);
 
-/// Holds one copy at a time. Its memory is that of the largest so far, and is used again; no memory limit of a device counts it.
+/// Holds one copy at a time. Its memory is that of the largest so far, and is used again; no memory limit of a device
+/// counts it.
 class HostCopy {
  public:
   /// Of a copy: each tensor once, however many names it has.

@@ -23,8 +23,8 @@ void check_name(const fs::path& checkpoint, const RunState& state) {
   const std::string right = "step-" + std::to_string(state.step);
   const bool has_number = name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == std::string::npos;
   if (has_number && name != right)
-    throw UserError(checkpoint.string() + " holds step " + std::to_string(state.step) + ": it was renamed or copied; name it " + right +
-                    ", or move it away");
+    throw UserError(checkpoint.string() + " holds step " + std::to_string(state.step) +
+                    ": it was renamed or copied; name it " + right + ", or move it away");
 }
 
 void say_refused(const std::vector<std::string>& refused, const std::string& chosen, EventStream& events) {
@@ -35,7 +35,8 @@ void say_refused(const std::vector<std::string>& refused, const std::string& cho
 
 }  // namespace
 
-fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, EventStream& events, comm::Communicator& control) {
+fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, EventStream& events,
+                           comm::Communicator& control) {
   std::string chosen;
   agree_on_rank_0(control, [&] {
     if (!path.empty() && fs::exists(path / k_state_file)) {
@@ -43,10 +44,12 @@ fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, Ev
       chosen = path.string();
       return;
     }
-    const fs::path folder = path.empty() ? checkpoints : (fs::exists(path / "checkpoints") ? path / "checkpoints" : path);
+    const fs::path folder =
+        path.empty() ? checkpoints : (fs::exists(path / "checkpoints") ? path / "checkpoints" : path);
     const auto found = find_latest_checkpoint(folder);
     if (!found && !path.empty())
-      throw UserError("no checkpoint at " + path.string() + ": give a step-N folder or the folder of a run that has saved one");
+      throw UserError("no checkpoint at " + path.string() +
+                      ": give a step-N folder or the folder of a run that has saved one");
     if (!found) return;
     chosen = found->folder.string();
     if (!found->refused.empty()) say_refused(found->refused, chosen, events);
@@ -64,7 +67,8 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
 }
 
 void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, replica.model->state_dict(), Extra::refused); });
+  agree_on_rank_0(control,
+                  [&] { load_tensors(checkpoint / k_model_file, replica.model->state_dict(), Extra::refused); });
   broadcast_tensors(state_of(*replica.model), control);
 }
 

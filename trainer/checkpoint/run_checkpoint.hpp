@@ -9,16 +9,16 @@
 
 namespace onebatch {
 
-/// Rank 0's choice of the checkpoint to go on from: `path` (a step-N folder or a run's folder; empty: the newest whole one below
-/// `checkpoints`), checked. Empty where there is none. Torn or altered ones that are passed over are a fallback. Throws AgreedError.
-/// Collective.
-std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints, const std::filesystem::path& path, EventStream& events,
-                                        comm::Communicator& control);
+/// Rank 0's choice of the checkpoint to go on from: `path` (a step-N folder or a run's folder; empty: the newest whole
+/// one below `checkpoints`), checked. Empty where there is none. Torn or altered ones that are passed over are a
+/// fallback. Throws AgreedError. Collective.
+std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints, const std::filesystem::path& path,
+                                        EventStream& events, comm::Communicator& control);
 
 /// Throws AgreedError. Collective; only rank 0 reads.
 RunState load_run_state(const std::filesystem::path& checkpoint, comm::Communicator& control);
-/// Model and optimizer; each rank's own buffers and generators where the world has the size that saved them, else the averaged buffers.
-/// Throws AgreedError. Collective.
+/// Model and optimizer; each rank's own buffers and generators where the world has the size that saved them, else the
+/// averaged buffers. Throws AgreedError. Collective.
 void load_replica(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
 /// The model alone, for evaluation.
 void load_model(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);

@@ -42,9 +42,11 @@ std::string gibibytes(double bytes) {
 
 }  // namespace
 
-RunSaver::RunSaver(fs::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control, EventStream& events)
+RunSaver::RunSaver(fs::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control,
+                   EventStream& events)
     : checkpoints_(std::move(checkpoints)), configuration_(configuration), control_(control), events_(events) {
-  if (control_.watchdog() != nullptr) control_.watchdog()->put_off_end_while([this] { return background_.is_writing(); });
+  if (control_.watchdog() != nullptr)
+    control_.watchdog()->put_off_end_while([this] { return background_.is_writing(); });
 }
 
 RunSaver::~RunSaver() {
@@ -91,15 +93,17 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
 RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) {
   const Retention retention{.keep = configuration_.keep, .keep_every = configuration_.keep_every};
   if (!configuration_.background || !has_room_for(HostCopy::bytes_needed(live)))
-    return {false,
-            [this, retention, &state, &live] { return write_checkpoint(checkpoints_, state.step, files_of(state, live), retention); }};
+    return {false, [this, retention, &state, &live] {
+              return write_checkpoint(checkpoints_, state.step, files_of(state, live), retention);
+            }};
   auto [contents, pending] = copy_->take(state, live);
   const auto copying = std::make_shared<std::packaged_task<void()>>([step = state.step, pending = std::move(pending)] {
     fault_point("copy", step);
     finish_copies(pending);
   });
   copied_ = copying->get_future().share();
-  return {true, [copy = copy_, copying, copied = copied_, contents = std::move(contents), checkpoints = checkpoints_, retention] {
+  return {true, [copy = copy_, copying, copied = copied_, contents = std::move(contents), checkpoints = checkpoints_,
+                 retention] {
             (*copying)();
             copied.get();
             fault_point("write", contents.state.step);
@@ -124,8 +128,8 @@ bool RunSaver::has_room_for(std::size_t bytes) const {
   const auto available = static_cast<double>(available_host_memory_bytes());
   if (needed <= available) return true;
   events_.fallback("saving while training goes on (checkpoint.background = true)",
-                   "saving while training waits: a copy takes " + gibibytes(static_cast<double>(bytes)) + " of rank 0's host memory, of " +
-                       gibibytes(available) + " that are free");
+                   "saving while training waits: a copy takes " + gibibytes(static_cast<double>(bytes)) +
+                       " of rank 0's host memory, of " + gibibytes(available) + " that are free");
   return false;
 }
 

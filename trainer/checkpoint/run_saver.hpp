@@ -1,4 +1,5 @@
-// Saves a run while it trains: all ranks agree on a copy, and a thread of rank 0 makes files of it. See Note [Nothing is lost].
+// Saves a run while it trains: all ranks agree on a copy, and a thread of rank 0 makes files of it. See Note [Nothing
+// is lost].
 #pragma once
 
 #include "trainer/checkpoint/background_save.hpp"
@@ -11,21 +12,24 @@ namespace onebatch {
 /// Of one start. Only rank 0's says anything.
 struct SaveTotals {
   std::int64_t saved = 0;
-  std::int64_t waits = 0;      // saves that had to wait until the one before was written
-  double held_up_seconds = 0;  // for which training stood still because of all of them, waiting for their copies included
+  std::int64_t waits = 0;  // saves that had to wait until the one before was written
+  // For which training stood still because of all of them, waiting for their copies included.
+  double held_up_seconds = 0;
 };
 
 class RunSaver {
  public:
   RunSaver(std::filesystem::path checkpoints, const CheckpointConfiguration& configuration, comm::Communicator& control,
            EventStream& events);
-  /// What is under way is brought to an end, for which a rank that leaves because of another's failure takes comm.timeout_seconds at most.
+  /// What is under way is brought to an end, for which a rank that leaves because of another's failure takes
+  /// comm.timeout_seconds at most.
   ~RunSaver();
   RunSaver(const RunSaver&) = delete;
   RunSaver& operator=(const RunSaver&) = delete;
 
-  /// Begins on rank 0 to copy what is trained, and then to write it, as soon as the save before is done. Until wait_for_copy() nothing may
-  /// write to parameters or optimizer. `share` weighs this rank's running statistics. Throws AgreedError. Collective.
+  /// Begins on rank 0 to copy what is trained, and then to write it, as soon as the save before is done. Until
+  /// wait_for_copy() nothing may write to parameters or optimizer. `share` weighs this rank's running statistics.
+  /// Throws AgreedError. Collective.
   void save(const RunState& state, const Replica& replica, double share);
   /// Until what is being saved has been copied. Not collective.
   void wait_for_copy();

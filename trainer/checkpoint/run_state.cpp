@@ -31,7 +31,8 @@ std::vector<std::string> read_devices(const JsonReader& list) {
 std::map<std::string, std::string> read_identity(const JsonReader& object) {
   if (!object.json().is_object()) object.fail("must be an object of texts");
   std::map<std::string, std::string> identity;
-  for (const auto& [key, value] : object.json().items()) identity[key] = JsonReader(value, object.place() + "." + key).text();
+  for (const auto& [key, value] : object.json().items())
+    identity[key] = JsonReader(value, object.place() + "." + key).text();
   return identity;
 }
 
@@ -54,7 +55,8 @@ std::string to_json(const RunState& state) {
                {"world_size", state.world_size},
                {"devices", state.devices},
                {"configuration", state.identity}};
-  if (state.loss_scale > 0.0) json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
+  if (state.loss_scale > 0.0)
+    json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
   if (!state.bases.empty()) json["bases"] = state.bases;
   if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
   return json.dump(2) + "\n";
@@ -67,7 +69,8 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
     throw UserError(fmt::format("{}: format {}, this program reads {}", origin, json.at("format").dump(), k_format));
   RunState state;
   state.step = count(reader, "step", 0);
-  state.position = {count(reader, "epoch", 0), count(reader, "consumed_in_epoch", 0), count(reader, "consumed_samples", 0)};
+  state.position = {count(reader, "epoch", 0), count(reader, "consumed_in_epoch", 0),
+                    count(reader, "consumed_samples", 0)};
   state.global_batch_size = count(reader, "global_batch_size", 1);
   state.world_size = static_cast<int>(reader.field("world_size").integer(1, INT32_MAX));
   state.devices = read_devices(reader.field("devices"));

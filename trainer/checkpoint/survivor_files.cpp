@@ -18,14 +18,16 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t k_alignment = 16;
 
-void gather(const std::byte* from, at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t element_bytes, std::byte*& to) {
+void gather(const std::byte* from, at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t element_bytes,
+            std::byte*& to) {
   if (sizes.empty()) {
     std::memcpy(to, from, element_bytes);
     to += element_bytes;
     return;
   }
   const auto step = strides.front() * static_cast<std::int64_t>(element_bytes);
-  for (std::int64_t i = 0; i < sizes.front(); ++i) gather(from + i * step, sizes.slice(1), strides.slice(1), element_bytes, to);
+  for (std::int64_t i = 0; i < sizes.front(); ++i)
+    gather(from + i * step, sizes.slice(1), strides.slice(1), element_bytes, to);
 }
 
 template <typename T>
@@ -45,7 +47,8 @@ T narrowed(double value) {
 
 // As average_statistics() has it: in float64, and a rank of weight 0 adds nothing, whatever it has.
 template <typename T>
-void average(const std::vector<const std::byte*>& of_ranks, const std::vector<double>& weights, std::vector<std::byte>& to) {
+void average(const std::vector<const std::byte*>& of_ranks, const std::vector<double>& weights,
+             std::vector<std::byte>& to) {
   double total = 0.0;
   for (const double weight : weights) total += weight;
   for (std::size_t i = 0; i < to.size() / sizeof(T); ++i) {
@@ -78,7 +81,8 @@ std::vector<std::byte> averaged(at::ScalarType type, std::size_t bytes, const st
     case at::kBFloat16: average<at::BFloat16>(of_ranks, weights, made); break;
     case at::kLong: largest<std::int64_t>(of_ranks, made); break;
     case at::kInt: largest<std::int32_t>(of_ranks, made); break;
-    default: throw std::runtime_error(std::string("running statistics of type ") + c10::toString(type) + " have no average");
+    default:
+      throw std::runtime_error(std::string("running statistics of type ") + c10::toString(type) + " have no average");
   }
   return made;
 }
@@ -86,7 +90,8 @@ std::vector<std::byte> averaged(at::ScalarType type, std::size_t bytes, const st
 std::vector<double> weights_of(const RunState& state, std::size_t ranks) {
   std::vector<double> weights(ranks, 0.0);
   if (!state.plan) return weights;
-  for (const RankPlan& rank : state.plan->full.ranks) weights.at(static_cast<std::size_t>(rank.rank)) = static_cast<double>(rank.samples);
+  for (const RankPlan& rank : state.plan->full.ranks)
+    weights.at(static_cast<std::size_t>(rank.rank)) = static_cast<double>(rank.samples);
   return weights;
 }
 
@@ -173,14 +178,16 @@ void SurvivorFiles::note_versions() {
 
 std::string SurvivorFiles::changed_tensor() const {
   for (std::size_t i = 0; i < versions_.size(); ++i) {
-    if (steady_[i].tensor.unsafeGetTensorImpl()->version_counter().current_version() != versions_[i]) return steady_[i].name;
+    if (steady_[i].tensor.unsafeGetTensorImpl()->version_counter().current_version() != versions_[i])
+      return steady_[i].name;
   }
   return {};
 }
 
 const SurvivorFiles::Piece* SurvivorFiles::statistic(const at::Tensor& tensor) const {
   const auto found = std::ranges::find_if(statistics_, [&](const Piece& piece) {
-    return piece.tensor.is_same(tensor) || (piece.bytes > 0 && piece.tensor.const_data_ptr() == tensor.const_data_ptr());
+    return piece.tensor.is_same(tensor) ||
+           (piece.bytes > 0 && piece.tensor.const_data_ptr() == tensor.const_data_ptr());
   });
   return found == statistics_.end() ? nullptr : &*found;
 }
@@ -206,12 +213,14 @@ Digest SurvivorFiles::digest(RunState state, OwnBytes own) const {
 void SurvivorFiles::require_statistics(const std::vector<std::optional<OwnBytes>>& own) const {
   for (std::size_t rank = 0; rank < own.size(); ++rank) {
     if (!own[rank])
-      throw std::runtime_error("with batch_norm.mode = \"local\" every rank has running statistics of its own, and those of rank " +
-                               std::to_string(rank) + " cannot be read from here");
+      throw std::runtime_error(
+          "with batch_norm.mode = \"local\" every rank has running statistics of its own, and those of rank " +
+          std::to_string(rank) + " cannot be read from here");
   }
 }
 
-void SurvivorFiles::add_model(Content& content, const RunState& state, const std::vector<std::optional<OwnBytes>>& own, int rank) const {
+void SurvivorFiles::add_model(Content& content, const RunState& state, const std::vector<std::optional<OwnBytes>>& own,
+                              int rank) const {
   const std::vector<double> weights = weights_of(state, own.size());
   for (const auto& [name, tensor] : model_) {
     const Piece* piece = statistic(tensor);
@@ -227,12 +236,14 @@ void SurvivorFiles::add_model(Content& content, const RunState& state, const std
   }
 }
 
-std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const std::vector<std::optional<OwnBytes>>& own, int rank) const {
+std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const std::vector<std::optional<OwnBytes>>& own,
+                                                 int rank) const {
   const auto by_rank = [&](const std::vector<Piece>& pieces) {
     auto content = std::make_shared<Content>();
     for (const Piece& piece : pieces) {
       for (std::size_t r = 0; r < own.size(); ++r)
-        content->add("rank" + std::to_string(r) + "." + piece.name, piece.tensor, own[r]->subspan(piece.begin, piece.bytes));
+        content->add("rank" + std::to_string(r) + "." + piece.name, piece.tensor,
+                     own[r]->subspan(piece.begin, piece.bytes));
     }
     return content;
   };
@@ -244,7 +255,8 @@ std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const st
   add_model(*model, state, own, rank);
   auto optimizer = std::make_shared<Content>();
   for (const auto& [name, tensor] : optimizer_) optimizer->add(name, tensor);
-  CheckpointWriters writers = {.model = Content::writer(std::move(model)), .optimizer = Content::writer(std::move(optimizer))};
+  CheckpointWriters writers = {.model = Content::writer(std::move(model)),
+                               .optimizer = Content::writer(std::move(optimizer))};
   if (is_local_) writers.buffers = Content::writer(by_rank(statistics_));
   if (have_all) writers.generators = Content::writer(by_rank(generators_));
   return checkpoint_files(state, std::move(writers));

@@ -1,5 +1,6 @@
-// The files of a checkpoint that is made of one rank's memory and of what the others have left in shared memory: by a process that has
-// forked, where LibTorch's threads are gone. So tensors are read as plain memory here, never computed with.
+// The files of a checkpoint that is made of one rank's memory and of what the others have left in shared memory: by a
+// process that has forked, where LibTorch's threads are gone. So tensors are read as plain memory here, never computed
+// with.
 #pragma once
 
 #include "trainer/checkpoint/checkpoint_folder.hpp"
@@ -12,12 +13,14 @@
 
 namespace onebatch {
 
-/// What each rank keeps by itself of a step, as bytes: BatchNorm's running statistics and the states of its random generators.
+/// What each rank keeps by itself of a step, as bytes: BatchNorm's running statistics and the states of its random
+/// generators.
 using OwnBytes = std::span<const std::byte>;
 
 class SurvivorFiles {
  public:
-  /// `draws`: forwards draw from the rank's generators, so that no run goes on without their states. The tensors stay the replica's.
+  /// `draws`: forwards draw from the rank's generators, so that no run goes on without their states. The tensors stay
+  /// the replica's.
   SurvivorFiles(const Replica& replica, bool draws);
 
   [[nodiscard]] std::size_t own_bytes() const { return own_bytes_; }
@@ -32,9 +35,10 @@ class SurvivorFiles {
 
   /// Of all that is to be the same on every rank: `own` is this rank's.
   [[nodiscard]] Digest digest(RunState state, OwnBytes own) const;
-  /// Throws std::runtime_error where something of a rank is missing that cannot be done without. `own` has an entry per rank; the views are
-  /// of memory that has to stay.
-  [[nodiscard]] std::vector<CheckpointFile> files(const RunState& state, const std::vector<std::optional<OwnBytes>>& own, int rank) const;
+  /// Throws std::runtime_error where something of a rank is missing that cannot be done without. `own` has an entry per
+  /// rank; the views are of memory that has to stay.
+  [[nodiscard]] std::vector<CheckpointFile> files(const RunState& state,
+                                                  const std::vector<std::optional<OwnBytes>>& own, int rank) const;
 
  private:
   struct Piece {
@@ -46,7 +50,8 @@ class SurvivorFiles {
   class Content;
   void add_piece(std::vector<Piece>& pieces, const NamedTensor& tensor);
   [[nodiscard]] const Piece* statistic(const at::Tensor& tensor) const;
-  void add_model(Content& content, const RunState& state, const std::vector<std::optional<OwnBytes>>& own, int rank) const;
+  void add_model(Content& content, const RunState& state, const std::vector<std::optional<OwnBytes>>& own,
+                 int rank) const;
   void require_statistics(const std::vector<std::optional<OwnBytes>>& own) const;
 
   std::vector<NamedTensor> model_;

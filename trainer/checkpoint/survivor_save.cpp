@@ -38,17 +38,20 @@ extern "C" void onebatch_save_is_too_late(int /*number*/) {
 
 // All ends within the timeout and some seconds of the loss.
 unsigned seconds_to_save(bool waited_in_vain, double timeout_seconds) {
-  const double more = waited_in_vain ? 0.0 : std::min(timeout_seconds, k_longest_save_seconds - k_after_a_timeout_seconds);
+  const double more =
+      waited_in_vain ? 0.0 : std::min(timeout_seconds, k_longest_save_seconds - k_after_a_timeout_seconds);
   return static_cast<unsigned>(k_after_a_timeout_seconds + more);
 }
 
 // The launcher kills by process group, and nothing of the run's own handlers is of use here.
 void leave_the_launcher(int rank, unsigned seconds) {
   setsid();
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT})
+  for (const int number :
+       {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT})
     std::signal(number, SIG_DFL);
   std::signal(SIGPIPE, SIG_IGN);  // the launcher has gone
-  std::snprintf(too_late.data(), too_late.size(), "onebatch: rank %d: not saved: writing took longer than %u s\n", rank, seconds);
+  std::snprintf(too_late.data(), too_late.size(), "onebatch: rank %d: not saved: writing took longer than %u s\n", rank,
+                seconds);
   std::signal(SIGALRM, onebatch_save_is_too_late);
   sigset_t all;
   sigemptyset(&all);
@@ -68,9 +71,10 @@ SurvivorSave::SurvivorSave(Parts parts)
     why_never_ = "weights on a GPU are not copied once a rank is lost";
   else if ((board_ = parts_.world.make_survivor_board(files_.own_bytes())) == nullptr)
     why_never_ = "there is no room in shared memory for what the ranks keep for that";
-  parts_.world.watchdog().on_loss({.called = [this] { return board_ != nullptr && board_->called(); },
-                                   .answer = [this](const comm::LossCall& call) { answer(call); },
-                                   .answering = [this] { return child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0; }});
+  parts_.world.watchdog().on_loss(
+      {.called = [this] { return board_ != nullptr && board_->called(); },
+       .answer = [this](const comm::LossCall& call) { answer(call); },
+       .answering = [this] { return child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0; }});
 }
 
 SurvivorSave::~SurvivorSave() {
@@ -124,7 +128,8 @@ void SurvivorSave::failed(bool on_this_rank) {
 
 // Of ranks that end in order: the others wait for them meanwhile, and with rank 0 its lock goes.
 milliseconds SurvivorSave::longest_goodbye() const {
-  const double seconds = std::min(0.8 * parts_.world.watchdog().timeout_seconds(), k_longest_save_seconds - k_after_a_timeout_seconds);
+  const double seconds =
+      std::min(0.8 * parts_.world.watchdog().timeout_seconds(), k_longest_save_seconds - k_after_a_timeout_seconds);
   return std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
 }
 
@@ -151,7 +156,8 @@ void SurvivorSave::answer(const comm::LossCall& call) {
     board_->promise();
     child_ = fork();
     if (child_ == 0) live_on(call, whole);
-    if (child_ < 0) comm::say_failure(call.rank, std::string("not saved: no process can be made to do it: ") + std::strerror(errno));
+    if (child_ < 0)
+      comm::say_failure(call.rank, std::string("not saved: no process can be made to do it: ") + std::strerror(errno));
   }
   if (child_ > 0 && call.loss != comm::Loss::timeout)
     wait_for_child(call.loss == comm::Loss::launcher ? k_before_the_kill : longest_goodbye());
@@ -204,7 +210,8 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) 
   const std::string after = loss_text(votes, call);
   const std::string step = "step " + std::to_string(decision->step);
   if (!why.empty()) return "not saved after " + after + ": " + why;
-  if (!decision->why_not.empty()) return "not saved after " + after + ": " + decision->why_not + (not_mine.empty() ? "" : ": " + not_mine);
+  if (!decision->why_not.empty())
+    return "not saved after " + after + ": " + decision->why_not + (not_mine.empty() ? "" : ": " + not_mine);
   if (decision->step == 0) return "not saved after " + after + ": no step was done yet";
   if (decision->step <= saved_step_) return "nothing to save after " + after + ": " + step + " is saved already";
   try {
@@ -214,7 +221,8 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) 
   }
 }
 
-std::string SurvivorSave::save(const comm::Decision& decision, const std::string& step, const std::string& after) const {
+std::string SurvivorSave::save(const comm::Decision& decision, const std::string& step,
+                               const std::string& after) const {
   if (!own_is_known_)
     throw std::runtime_error("step " + std::to_string(state_.step) +
                              " was skipped, and the running statistics of the others before it are not known");
@@ -226,14 +234,15 @@ std::string SurvivorSave::save(const comm::Decision& decision, const std::string
   };
   take_the_folder();
   const int rank = parts_.world.rank();
-  switch (add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, parts_.retention, "rank" + std::to_string(rank),
-                         take_the_folder)) {
+  switch (add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, parts_.retention,
+                         "rank" + std::to_string(rank), take_the_folder)) {
     case Added::by_another: return {};  // which says so
     case Added::was_there: return "nothing to save after " + after + ": " + step + " or a later one is there already";
     case Added::now: break;
   }
   return "saved " + step + " by rank " + std::to_string(rank) + " after " + after +
-         (decision.agreeing.size() == 1 ? ", which it alone has finished" : ", the same on ranks " + comm::ranks_text(decision.agreeing));
+         (decision.agreeing.size() == 1 ? ", which it alone has finished"
+                                        : ", the same on ranks " + comm::ranks_text(decision.agreeing));
 }
 
 std::string SurvivorSave::loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const {

@@ -1,11 +1,13 @@
-// What is saved when a rank is lost: the last step that the ranks that are left have finished, where they have the same state of it.
+// What is saved when a rank is lost: the last step that the ranks that are left have finished, where they have the same
+// state of it.
 //
-// Note [Survivors save what is whole]. MPI ends with the first rank that dies, and the launcher gives the others a second. So the watching
-// thread of each forks: the child has the step's memory as it is at that moment, leaves the launcher's process group, and may take its
-// time. A step is whole from the moment its update has ended to the moment the next one's begins; an update that is under way is waited
-// for, and none begins after that. What forwards change meanwhile (running statistics, generators) is taken from what every rank has laid
-// down in shared memory before the step's last sum. The children vote with the step and a digest of it (comm/survivor_vote.hpp); one of
-// them writes. Where anything of this cannot be shown, nothing is written, and one line says why.
+// Note [Survivors save what is whole]. MPI ends with the first rank that dies, and the launcher gives the others a
+// second. So the watching thread of each forks: the child has the step's memory as it is at that moment, leaves the
+// launcher's process group, and may take its time. A step is whole from the moment its update has ended to the moment
+// the next one's begins; an update that is under way is waited for, and none begins after that. What forwards change
+// meanwhile (running statistics, generators) is taken from what every rank has laid down in shared memory before the
+// step's last sum. The children vote with the step and a digest of it (comm/survivor_vote.hpp); one of them writes.
+// Where anything of this cannot be shown, nothing is written, and one line says why.
 #pragma once
 
 #include "comm/survivor_vote.hpp"
@@ -42,11 +44,11 @@ class SurvivorSave {
 
   /// This rank's micro-batches of the step that comes after the last one are done: what they have changed is final.
   void keep_own();
-  /// Before the first write to parameters, optimizer or loss scale. Where a loss is known already it does not return. `what` is done with
-  /// them, in words: where it does not end in time, that is why nothing is saved.
+  /// Before the first write to parameters, optimizer or loss scale. Where a loss is known already it does not return.
+  /// `what` is done with them, in words: where it does not end in time, that is why nothing is saved.
   void begin_update(const char* what = "its update was not done");
-  /// After the last: a step is done. `progress` is what of the run's state a step changes; `restored`: nothing was updated, and the
-  /// forwards' changes are undone.
+  /// After the last: a step is done. `progress` is what of the run's state a step changes; `restored`: nothing was
+  /// updated, and the forwards' changes are undone.
   void end_step(RunState progress, bool restored);
   /// After begin_update(), where the step that was done stays the last one: it is whole again.
   void end_of_use();
@@ -66,7 +68,8 @@ class SurvivorSave {
   [[noreturn]] void live_on(const comm::LossCall& call, bool whole);
   [[nodiscard]] std::string vote_and_save(const comm::LossCall& call, bool whole);
   [[nodiscard]] std::string why_not_whole(bool whole) const;
-  [[nodiscard]] std::string save(const comm::Decision& decision, const std::string& step, const std::string& after) const;
+  [[nodiscard]] std::string save(const comm::Decision& decision, const std::string& step,
+                                 const std::string& after) const;
   [[nodiscard]] std::string loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const;
 
   Parts parts_;

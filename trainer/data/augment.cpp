@@ -27,7 +27,8 @@ Draw draw(const AugmentConfiguration& configuration, std::uint64_t key) {
   const auto shift = [&](std::uint64_t bits) {
     return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(2 * padding + 1)) - padding;
   };
-  return {shift(mix_bits(key)), shift(mix_bits(key + 1)), configuration.horizontal_flip && (mix_bits(key + 2) >> 63) != 0};
+  return {shift(mix_bits(key)), shift(mix_bits(key + 1)),
+          configuration.horizontal_flip && (mix_bits(key + 2) >> 63) != 0};
 }
 
 // One channel: what comes from outside stays as it is.
@@ -38,7 +39,8 @@ void copy_channel(const T* from, T* to, std::int64_t height, std::int64_t width,
   for (std::int64_t row = std::max<std::int64_t>(0, by.down); row < std::min(height, height + by.down); ++row) {
     const T* source = from + (row - by.down) * width - by.right;
     T* target = to + row * width;
-    for (std::int64_t column = first; column < last; ++column) target[by.mirrored ? width - 1 - column : column] = source[column];
+    for (std::int64_t column = first; column < last; ++column)
+      target[by.mirrored ? width - 1 - column : column] = source[column];
   }
 }
 
@@ -50,12 +52,12 @@ void check_augmentation(const AugmentConfiguration& configuration, const Dataset
   const bool images = shape.size() == 3 && data.gather({}, at::kFloat).inputs.front().is_floating_point();
   if (!images) throw UserError("data.augment is for images [C, H, W] of floating-point numbers: leave it out");
   if (configuration.crop_padding >= std::min(shape[1], shape[2]))
-    throw UserError(fmt::format("data.augment.crop_padding = {}: write less than the images' {} pixels", configuration.crop_padding,
-                                std::min(shape[1], shape[2])));
+    throw UserError(fmt::format("data.augment.crop_padding = {}: write less than the images' {} pixels",
+                                configuration.crop_padding, std::min(shape[1], shape[2])));
 }
 
-at::Tensor augmented(const at::Tensor& images, const AugmentConfiguration& configuration, std::uint64_t seed, std::int64_t step,
-                     std::span<const std::int64_t> samples) {
+at::Tensor augmented(const at::Tensor& images, const AugmentConfiguration& configuration, std::uint64_t seed,
+                     std::int64_t step, std::span<const std::int64_t> samples) {
   if (!asked_for(configuration)) return images;
   const at::Tensor source = images.contiguous();
   const at::Tensor made = at::zeros_like(source);

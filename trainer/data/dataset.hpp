@@ -1,4 +1,5 @@
-// A data set: numbered samples that can be gathered into a batch. Samples stay in plain host memory, outside the device's budget.
+// A data set: numbered samples that can be gathered into a batch. Samples stay in plain host memory, outside the
+// device's budget.
 #pragma once
 
 #include "trainer/base/configuration.hpp"
@@ -49,22 +50,25 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t num_classes() const = 0;
   /// Of the class indices that count; none where there are none.
   [[nodiscard]] virtual std::optional<LabelRange> labels() const { return std::nullopt; }
-  /// The samples at `indices`, in that order, on the CPU; whatever is no integer of type `type`. The values depend on the index alone.
+  /// The samples at `indices`, in that order, on the CPU; whatever is no integer of type `type`. The values depend on
+  /// the index alone.
   [[nodiscard]] virtual Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const = 0;
   /// Of each sample, where they are sequences that are padded to the longest; else empty.
   [[nodiscard]] virtual std::span<const std::int64_t> lengths() const { return {}; }
   /// gather(), but sequences are cut to `length` instead of to the longest among them.
-  [[nodiscard]] virtual Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const;
+  [[nodiscard]] virtual Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type,
+                                         std::int64_t length) const;
   /// How the user calls what is at this place among Batch::tensors().
   [[nodiscard]] virtual std::string name_of(std::size_t tensor) const;
-  /// So many samples (with repetition where there are fewer) that take the most memory and time: of unlike lengths the longest.
+  /// So many samples (with repetition where there are fewer) that take the most memory and time: of unlike lengths the
+  /// longest.
   [[nodiscard]] virtual std::vector<std::int64_t> costliest(std::int64_t count) const;
 };
 
 enum class Split { train, validation };
 
-/// `ignored`: the label that counts for nothing, and is no class. Throws UserError that names the file, what is wrong with it and what was
-/// expected.
+/// `ignored`: the label that counts for nothing, and is no class. Throws UserError that names the file, what is wrong
+/// with it and what was expected.
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
                                       std::optional<std::int64_t> ignored = std::nullopt);
 

@@ -37,7 +37,8 @@ class Reader {
     while (count > 0) {
       const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(count, std::uint64_t{1} << 24));
       const int got = gzread(handle_.get(), to, wanted);
-      if (got <= 0) fail(file_, std::string("ends in the middle of its ") + what + " or is damaged: it is not a whole IDX file");
+      if (got <= 0)
+        fail(file_, std::string("ends in the middle of its ") + what + " or is damaged: it is not a whole IDX file");
       to += got;
       count -= static_cast<std::uint64_t>(got);
     }
@@ -78,9 +79,12 @@ IdxArray read_idx(const fs::path& file, std::int64_t num_dimensions) {
   Reader reader(file);
   std::array<std::uint8_t, 4> magic{};
   reader.read(magic.data(), magic.size(), "magic number");
-  if (magic[0] != 0 || magic[1] != 0) fail(file, "is not an IDX file: its magic number does not begin with two zero bytes");
-  if (magic[2] != 0x08) fail(file, fmt::format("holds elements of IDX type {}; only unsigned bytes (8) are read", magic[2]));
-  if (magic[3] != num_dimensions) fail(file, fmt::format("has {} dimension(s), {} were expected", magic[3], num_dimensions));
+  if (magic[0] != 0 || magic[1] != 0)
+    fail(file, "is not an IDX file: its magic number does not begin with two zero bytes");
+  if (magic[2] != 0x08)
+    fail(file, fmt::format("holds elements of IDX type {}; only unsigned bytes (8) are read", magic[2]));
+  if (magic[3] != num_dimensions)
+    fail(file, fmt::format("has {} dimension(s), {} were expected", magic[3], num_dimensions));
   IdxArray array;
   for (std::int64_t i = 0; i < num_dimensions; ++i) {
     std::array<std::uint8_t, 4> size{};

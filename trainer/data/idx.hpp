@@ -12,9 +12,9 @@ struct IdxArray {
   std::vector<std::uint8_t> values;
 };
 
-/// Reads an array of unsigned bytes with exactly `num_dimensions` dimensions. The file may be gzip whatever its name says. Throws UserError
-/// naming the file: wrong magic, truncated, longer than its sizes say, sizes that no file of this length can hold. Never allocates more
-/// than the file can expand to.
+/// Reads an array of unsigned bytes with exactly `num_dimensions` dimensions. The file may be gzip whatever its name
+/// says. Throws UserError naming the file: wrong magic, truncated, longer than its sizes say, sizes that no file of
+/// this length can hold. Never allocates more than the file can expand to.
 IdxArray read_idx(const std::filesystem::path& file, std::int64_t num_dimensions);
 
 /// `folder`/`name` or `folder`/`name`.gz, whichever is there. Throws UserError that says what was looked for.

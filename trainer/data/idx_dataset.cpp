@@ -21,8 +21,8 @@ Labelled read_pair(const std::filesystem::path& folder, const std::string& prefi
   const auto labels = find_idx(folder, prefix + "-labels-idx1-ubyte");
   Labelled pair{read_idx(images, 3), read_idx(labels, 1)};
   if (pair.images.shape[0] != pair.labels.shape[0]) {
-    throw UserError(images.string() + " has " + std::to_string(pair.images.shape[0]) + " images, but " + labels.string() + " has " +
-                    std::to_string(pair.labels.shape[0]) + " labels");
+    throw UserError(images.string() + " has " + std::to_string(pair.images.shape[0]) + " images, but " +
+                    labels.string() + " has " + std::to_string(pair.labels.shape[0]) + " labels");
   }
   if (pair.images.values.empty()) throw UserError(images.string() + " holds no image");
   return pair;
@@ -48,7 +48,10 @@ std::optional<LabelRange> range_of(const IdxArray& labels, std::optional<std::in
 class IdxDataset final : public Dataset {
  public:
   IdxDataset(Labelled data, std::uint8_t largest_pixel, std::int64_t num_classes, std::optional<LabelRange> labels)
-      : data_(std::move(data)), divisor_(std::max<double>(1.0, largest_pixel)), num_classes_(num_classes), labels_(labels) {}
+      : data_(std::move(data)),
+        divisor_(std::max<double>(1.0, largest_pixel)),
+        num_classes_(num_classes),
+        labels_(labels) {}
 
   std::int64_t size() const override { return data_.labels.shape[0]; }
   std::vector<std::int64_t> sample_shape() const override { return {1, data_.images.shape[1], data_.images.shape[2]}; }
@@ -90,7 +93,8 @@ class IdxDataset final : public Dataset {
 };
 
 // Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].
-std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split, std::optional<std::int64_t> ignored) {
+std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split,
+                                          std::optional<std::int64_t> ignored) {
   // Scale and classes are the training files', whichever split is asked for: both must mean the same to a model.
   Labelled train = read_pair(folder, "train");
   const std::uint8_t largest_pixel = largest(train.images);
@@ -112,7 +116,8 @@ DatasetKind idx_dataset_kind() {
   DatasetKind kind;
   kind.name = "idx";
   kind.check = [](const DatasetConfiguration& data, const CheckRequest& request) {
-    if (data.path.empty()) request.complain("path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
+    if (data.path.empty())
+      request.complain("path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
   };
   kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
     return open_idx_dataset(data.path, request.split, request.ignored);

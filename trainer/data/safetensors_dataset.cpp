@@ -1,5 +1,5 @@
-// Tensors of a safetensors file as samples: the first dimension counts them. Any number of inputs, targets of any shape, a weight for each
-// target, and sequences of unlike lengths in tensors that are padded to the longest.
+// Tensors of a safetensors file as samples: the first dimension counts them. Any number of inputs, targets of any
+// shape, a weight for each target, and sequences of unlike lengths in tensors that are padded to the longest.
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset_kind.hpp"
@@ -24,19 +24,22 @@ namespace {
 class Column {
  public:
   Column(const std::filesystem::path& file, const SafetensorsHeader& header, const std::string& name, const char* key) {
-    const auto found =
-        std::find_if(header.entries.begin(), header.entries.end(), [&](const SafetensorsEntry& entry) { return entry.name == name; });
+    const auto found = std::find_if(header.entries.begin(), header.entries.end(),
+                                    [&](const SafetensorsEntry& entry) { return entry.name == name; });
     if (found == header.entries.end()) {
       std::string names;
       for (const auto& entry : header.entries) names += (names.empty() ? "" : ", ") + entry.name;
       throw UserError(file.string() + " holds no tensor \"" + name + "\": write one of " + names + " for " + key);
     }
     const auto type = type_of_dtype(found->dtype);
-    if (!type) throw UserError(file.string() + ": tensor " + name + " has the type " + found->dtype + ", which is not supported");
+    if (!type)
+      throw UserError(file.string() + ": tensor " + name + " has the type " + found->dtype +
+                      ", which is not supported");
     if (found->shape.empty() || found->shape[0] == 0)
       throw UserError(file.string() + ": tensor " + name + " holds no samples: its first dimension must count them");
     if (std::ranges::find(found->shape, 0) != found->shape.end())
-      throw UserError(file.string() + ": tensor " + name + " " + shape_text(found->shape) + " holds no values: write another for " + key);
+      throw UserError(file.string() + ": tensor " + name + " " + shape_text(found->shape) +
+                      " holds no values: write another for " + key);
     name_ = std::string(key) + " \"" + name + "\"";
     type_ = *type;
     shape_ = found->shape;
@@ -86,7 +89,8 @@ class Column {
   [[nodiscard]] std::vector<std::int64_t> integers() const {
     std::vector<std::int64_t> values;
     for_each_part(at::kLong, [&](std::int64_t /*first*/, const at::Tensor& part) {
-      values.insert(values.end(), part.const_data_ptr<std::int64_t>(), part.const_data_ptr<std::int64_t>() + part.numel());
+      values.insert(values.end(), part.const_data_ptr<std::int64_t>(),
+                    part.const_data_ptr<std::int64_t>() + part.numel());
     });
     return values;
   }
@@ -101,7 +105,8 @@ class Column {
 
 class SafetensorsDataset final : public Dataset {
  public:
-  SafetensorsDataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored) : file_(configuration.path) {
+  SafetensorsDataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored)
+      : file_(configuration.path) {
     const SafetensorsHeader header = read_safetensors_header(file_);
     for (const std::string& name : configuration.inputs) inputs_.emplace_back(file_, header, name, "data.inputs");
     for (const Column& input : inputs_) check_count(input);
@@ -117,7 +122,9 @@ class SafetensorsDataset final : public Dataset {
   }
 
   std::int64_t size() const override { return inputs_.front().shape()[0]; }
-  std::vector<std::int64_t> sample_shape() const override { return {inputs_.front().shape().begin() + 1, inputs_.front().shape().end()}; }
+  std::vector<std::int64_t> sample_shape() const override {
+    return {inputs_.front().shape().begin() + 1, inputs_.front().shape().end()};
+  }
   std::int64_t num_classes() const override { return num_classes_; }
 
   std::optional<LabelRange> labels() const override { return labels_; }
@@ -174,8 +181,8 @@ class SafetensorsDataset final : public Dataset {
     longest_ = inputs_.front().shape()[1];
     for (const std::int64_t length : lengths_) {
       if (length < 1 || length > longest_)
-        throw UserError(file_.string() + ": " + name + " holds the length " + std::to_string(length) + ", but " + inputs_.front().name() +
-                        " has room for 1 to " + std::to_string(longest_));
+        throw UserError(file_.string() + ": " + name + " holds the length " + std::to_string(length) + ", but " +
+                        inputs_.front().name() + " has room for 1 to " + std::to_string(longest_));
     }
   }
 
@@ -196,18 +203,23 @@ class SafetensorsDataset final : public Dataset {
 
   void check_weights() const {
     weights_->for_each_part(at::kDouble, [&](std::int64_t first, const at::Tensor& part) {
-      const at::Tensor wrong =
-          part.view({part.size(0), -1}).ge(0.0).logical_and(part.view({part.size(0), -1}).isfinite()).logical_not().any(1);
+      const at::Tensor wrong = part.view({part.size(0), -1})
+                                   .ge(0.0)
+                                   .logical_and(part.view({part.size(0), -1}).isfinite())
+                                   .logical_not()
+                                   .any(1);
       if (!wrong.any().item<bool>()) return;
       const std::int64_t row = wrong.to(at::kInt).argmax().item<std::int64_t>();
-      throw UserError(file_.string() + ": sample " + std::to_string(first + row) + " of " + weights_->name() + " holds " +
-                      fmt::format("{:g}", worst_weight(part[row])) + ": weights are finite numbers from 0");
+      throw UserError(file_.string() + ": sample " + std::to_string(first + row) + " of " + weights_->name() +
+                      " holds " + fmt::format("{:g}", worst_weight(part[row])) + ": weights are finite numbers from 0");
     });
   }
 
   static double worst_weight(const at::Tensor& weights) {
     const at::Tensor finite = weights.isfinite();
-    return (finite.all().item<bool>() ? weights : weights.flatten().masked_select(finite.flatten().logical_not())).min().item<double>();
+    return (finite.all().item<bool>() ? weights : weights.flatten().masked_select(finite.flatten().logical_not()))
+        .min()
+        .item<double>();
   }
 
   std::filesystem::path file_;
@@ -225,24 +237,24 @@ constexpr Changes k_both = Changes::result | Changes::probe;
 std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
   using D = DatasetConfiguration;
   return {
-      names_key(
-          {"inputs", k_both,
-           "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers arrive as int64, others "
-           "in the run's precision"},
-          &D::inputs),
+      names_key({"inputs", k_both,
+                 "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers "
+                 "arrive as int64, others in the run's precision"},
+                &D::inputs),
       text_key({"target", k_both,
-                "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a loss that needs none. "
-                "Whole numbers are class indices from 0, looked through before the first step"},
+                "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a "
+                "loss that needs none. Whole numbers are class indices from 0, looked through before the first step"},
                &D::target),
       text_key({"weights", k_both,
-                "safetensors: how much each label (of squared errors: each number) counts, of the target's shape, finite and not negative; "
-                "the loss is divided by what they sum to over the global batch"},
+                "safetensors: how much each label (of squared errors: each number) counts, of the target's shape, "
+                "finite and not negative; the loss is divided by what they sum to over the global batch"},
                &D::weights),
       text_key({"lengths", k_both,
-                "safetensors: `[samples]`, of sequences that are padded to the longest: a global batch is cut to the longest in it (every "
-                "tensor whose second dimension is the first input's), as one batch would be. Where a few samples' losses and gradients, "
-                "tried in float64 before the first step, do not depend on how far they are padded, each micro-batch is cut to its own "
-                "longest; where they do (BatchNorm, means or squared errors over padding), that is said. The probe measures the longest"},
+                "safetensors: `[samples]`, of sequences that are padded to the longest: a global batch is cut to the "
+                "longest in it (every tensor whose second dimension is the first input's), as one batch would be. "
+                "Where a few samples' losses and gradients, tried in float64 before the first step, do not depend on "
+                "how far they are padded, each micro-batch is cut to its own longest; where they do (BatchNorm, means "
+                "or squared errors over padding), that is said. The probe measures the longest"},
                &D::lengths)};
 }
 

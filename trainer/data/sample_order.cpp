@@ -28,8 +28,13 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
   return order;
 }
 
-SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last, OrderPosition start)
-    : seed_(seed), dataset_size_(dataset_size), global_batch_size_(global_batch_size), drop_last_(drop_last), position_(start) {
+SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last,
+                         OrderPosition start)
+    : seed_(seed),
+      dataset_size_(dataset_size),
+      global_batch_size_(global_batch_size),
+      drop_last_(drop_last),
+      position_(start) {
   if (dataset_size < 1 || global_batch_size < 1)
     throw std::invalid_argument("an order needs at least one sample and a batch of at least one");
   if (drop_last && global_batch_size > dataset_size)

@@ -7,10 +7,12 @@
 
 namespace onebatch {
 
-/// The order of the samples of one epoch: a permutation of 0 … dataset_size − 1 that depends on the seed, the epoch and the size alone.
+/// The order of the samples of one epoch: a permutation of 0 … dataset_size − 1 that depends on the seed, the epoch and
+/// the size alone.
 std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size);
 
-/// Where a run stands: everything about the order that must survive a stop. Independent of the batch size, so that it may change.
+/// Where a run stands: everything about the order that must survive a stop. Independent of the batch size, so that it
+/// may change.
 struct OrderPosition {
   std::int64_t epoch = 0;
   std::int64_t consumed_in_epoch = 0;
@@ -22,13 +24,16 @@ struct OrderPosition {
 class SampleOrder {
  public:
   /// Throws std::invalid_argument where no batch could ever be given.
-  SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last, OrderPosition start = {});
+  SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last,
+              OrderPosition start = {});
 
-  /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by itself.
+  /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by
+  /// itself.
   std::vector<std::int64_t> next();
   /// How many samples `next` will give: the plan must fit it.
   [[nodiscard]] std::int64_t next_size() const;
-  /// The position after the last `next`; consumed_in_epoch is 0 exactly when an epoch has just ended (or none has begun).
+  /// The position after the last `next`; consumed_in_epoch is 0 exactly when an epoch has just ended (or none has
+  /// begun).
   [[nodiscard]] const OrderPosition& position() const { return position_; }
   /// Optimizer steps of one whole epoch.
   [[nodiscard]] std::int64_t steps_per_epoch() const;

@@ -19,7 +19,8 @@ class SyntheticDataset final : public Dataset {
   SyntheticDataset(const DatasetConfiguration& configuration, std::uint64_t key)
       : configuration_(configuration),
         key_(key),
-        width_(std::accumulate(configuration.shape.begin(), configuration.shape.end(), std::int64_t{1}, std::multiplies<>())) {}
+        width_(std::accumulate(configuration.shape.begin(), configuration.shape.end(), std::int64_t{1},
+                               std::multiplies<>())) {}
 
   std::int64_t size() const override { return configuration_.size; }
   std::vector<std::int64_t> sample_shape() const override { return configuration_.shape; }
@@ -37,7 +38,8 @@ class SyntheticDataset final : public Dataset {
     }
     std::int64_t* label = targets.mutable_data_ptr<std::int64_t>();
     for (const std::int64_t index : indices)
-      *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) % static_cast<std::uint64_t>(configuration_.num_classes));
+      *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) %
+                                           static_cast<std::uint64_t>(configuration_.num_classes));
     return {{inputs.to(type)}, targets, {}};
   }
 
@@ -48,8 +50,8 @@ class SyntheticDataset final : public Dataset {
     return mix_bits(key_ ^ static_cast<std::uint64_t>(index));
   }
 
-  // Uniform on [-sqrt(3), sqrt(3)), which has variance 1: unlike a normal's logarithms and sines it is the same bits everywhere. Two values
-  // of a draw's 64 bits.
+  // Uniform on [-sqrt(3), sqrt(3)), which has variance 1: unlike a normal's logarithms and sines it is the same bits
+  // everywhere. Two values of a draw's 64 bits.
   template <typename T>
   void fill(std::span<const std::int64_t> indices, T* to) const {
     const double step = 2.0 * std::sqrt(3.0) / 4294967296.0;
@@ -71,8 +73,10 @@ class SyntheticDataset final : public Dataset {
   std::int64_t width_;
 };
 
-std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed) {
-  if (configuration.size < 1) throw UserError("data.size = " + std::to_string(configuration.size) + ": write 1 or more");
+std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split,
+                                                std::uint64_t seed) {
+  if (configuration.size < 1)
+    throw UserError("data.size = " + std::to_string(configuration.size) + ": write 1 or more");
   if (configuration.num_classes < 1)
     throw UserError("data.num_classes = " + std::to_string(configuration.num_classes) + ": write 1 or more");
   std::int64_t width = 1;
@@ -88,10 +92,11 @@ constexpr Changes k_both = Changes::result | Changes::probe;
 
 std::vector<KeyOf<DatasetConfiguration>> synthetic_keys() {
   using D = DatasetConfiguration;
-  return {
-      integers_key({"shape", k_both, "synthetic: the shape of one sample", "", Elsewhere::ignored}, 1, &D::shape),
-      integer_key({"num_classes", k_both, "synthetic", "", Elsewhere::ignored}, 1, std::int64_t{1} << 31, &D::num_classes),
-      integer_key({"size", Changes::result, "synthetic: how many samples", "", Elsewhere::ignored}, 1, std::int64_t{1} << 40, &D::size)};
+  return {integers_key({"shape", k_both, "synthetic: the shape of one sample", "", Elsewhere::ignored}, 1, &D::shape),
+          integer_key({"num_classes", k_both, "synthetic", "", Elsewhere::ignored}, 1, std::int64_t{1} << 31,
+                      &D::num_classes),
+          integer_key({"size", Changes::result, "synthetic: how many samples", "", Elsewhere::ignored}, 1,
+                      std::int64_t{1} << 40, &D::size)};
 }
 
 }  // namespace

@@ -50,10 +50,12 @@ std::vector<AgreedItem> read_items(const std::string& text) {
   return items;
 }
 
-std::string first_difference(const std::vector<AgreedItem>& first, const std::vector<AgreedItem>& other, std::size_t rank) {
+std::string first_difference(const std::vector<AgreedItem>& first, const std::vector<AgreedItem>& other,
+                             std::size_t rank) {
   const std::string who = fmt::format("rank 0 and rank {} differ in ", rank);
   for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-    if (i >= first.size()) return fmt::format("{}{}: only rank {} has it ({})", who, other[i].name, rank, other[i].value);
+    if (i >= first.size())
+      return fmt::format("{}{}: only rank {} has it ({})", who, other[i].name, rank, other[i].value);
     if (i >= other.size() || first[i].name != other[i].name)
       return fmt::format("{}{}: {} on rank 0; rank {} has {}", who, first[i].name, first[i].value, rank,
                          i < other.size() ? other[i].name + " in its place" : "none");
@@ -83,14 +85,16 @@ ExitCode exit_code_of(const std::exception& error) {
 
 void agree(comm::Communicator& control, const std::function<void()>& work) {
   const Failure mine = attempt(work);
-  const std::string said =
-      mine.code == ExitCode::done ? "" : fmt::format("{} {}\n{}", static_cast<int>(mine.code), comm::host_name(), mine.message);
+  const std::string said = mine.code == ExitCode::done
+                               ? ""
+                               : fmt::format("{} {}\n{}", static_cast<int>(mine.code), comm::host_name(), mine.message);
   const auto all = comm::all_gather_text(control, said);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
     const std::size_t space = all[rank].find(' ');
     const std::size_t newline = all[rank].find('\n');
-    const std::string who = all.size() == 1 ? "" : fmt::format("rank {} ({}): ", rank, all[rank].substr(space + 1, newline - space - 1));
+    const std::string who =
+        all.size() == 1 ? "" : fmt::format("rank {} ({}): ", rank, all[rank].substr(space + 1, newline - space - 1));
     auto code = static_cast<ExitCode>(std::stoi(all[rank].substr(0, space)));
     // For the others it is another rank that failed, unless it is something that the user has to mend.
     if (code == ExitCode::failed && mine.code == ExitCode::done) code = ExitCode::peer_failed;
@@ -109,7 +113,8 @@ void check_same(comm::Communicator& control, const std::vector<AgreedItem>& item
   for (const AgreedItem& item : items) mine += item.name + "\x1f" + item.value + "\x1e";
   const auto all = comm::all_gather_text(control, mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] != all[0]) throw AgreedError(ExitCode::user_error, first_difference(read_items(all[0]), read_items(all[rank]), rank));
+    if (all[rank] != all[0])
+      throw AgreedError(ExitCode::user_error, first_difference(read_items(all[0]), read_items(all[rank]), rank));
   }
 }
 

@@ -1,4 +1,5 @@
-// Work that may fail on one rank alone, done so that no rank waits for one that has failed. See Note [Nobody waits for the dead].
+// Work that may fail on one rank alone, done so that no rank waits for one that has failed. See Note [Nobody waits for
+// the dead].
 #pragma once
 
 #include "comm/communicator.hpp"
@@ -10,8 +11,8 @@
 
 namespace onebatch {
 
-/// Runs `work` on every rank. Where it threw on any, every rank throws AgreedError with the first failing rank's words and exit code.
-/// `work` itself must not be collective. Collective.
+/// Runs `work` on every rank. Where it threw on any, every rank throws AgreedError with the first failing rank's words
+/// and exit code. `work` itself must not be collective. Collective.
 void agree(comm::Communicator& control, const std::function<void()>& work);
 
 /// The same for work that rank 0 does for all. Collective.
@@ -29,8 +30,8 @@ struct AgreedItem {
   std::string value;
 };
 
-/// Throws AgreedError on every rank, with the user's exit code, where a rank's items are not rank 0's: it names the first that differs,
-/// both values and the two ranks. Collective.
+/// Throws AgreedError on every rank, with the user's exit code, where a rank's items are not rank 0's: it names the
+/// first that differs, both values and the two ranks. Collective.
 void check_same(comm::Communicator& control, const std::vector<AgreedItem>& items);
 
 }  // namespace onebatch

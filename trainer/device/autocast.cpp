@@ -4,7 +4,8 @@
 
 namespace onebatch {
 
-AutocastScope::AutocastScope(std::optional<c10::ScalarType> type, c10::Device device) : active_(type.has_value()), device_(device.type()) {
+AutocastScope::AutocastScope(std::optional<c10::ScalarType> type, c10::Device device)
+    : active_(type.has_value()), device_(device.type()) {
   if (!active_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   was_type_ = at::autocast::get_autocast_dtype(device_);

@@ -8,9 +8,9 @@
 
 namespace onebatch {
 
-/// While one lives, operators for which that is safe compute in `type`; none: nothing changes. For one forward, or a part of one: what was
-/// cast is forgotten at its end, since weights change in place between steps, and casts made without gradients must not serve a forward
-/// with them.
+/// While one lives, operators for which that is safe compute in `type`; none: nothing changes. For one forward, or a
+/// part of one: what was cast is forgotten at its end, since weights change in place between steps, and casts made
+/// without gradients must not serve a forward with them.
 class AutocastScope {
  public:
   AutocastScope(std::optional<c10::ScalarType> type, c10::Device device);

@@ -21,13 +21,17 @@
 namespace onebatch {
 namespace {
 
-// Of the memory that a rank may have on the host: the rest is for the data set, libraries' own buffers and everyone else.
+// Of the memory that a rank may have on the host: the rest is for the data set, libraries' own buffers and everyone
+// else.
 constexpr double k_host_memory_share = 0.8;
 
 class CpuDevice final : public ComputeDevice {
  public:
   CpuDevice(std::int64_t limit_bytes, SimulatedDevice played, std::string name)
-      : budget_(MemoryBudget::install()), slowdown_(played.slowdown), played_(std::move(played)), name_(std::move(name)) {
+      : budget_(MemoryBudget::install()),
+        slowdown_(played.slowdown),
+        played_(std::move(played)),
+        name_(std::move(name)) {
     budget_.set_limit_bytes(limit_bytes);
     if (!played_.step_seconds.empty()) table_.emplace(played_.step_seconds);
   }
@@ -77,20 +81,21 @@ class CpuDevice final : public ComputeDevice {
 std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& request) {
   const auto rank = static_cast<std::size_t>(request.rank);
   if (rank >= request.simulate.size())
-    throw UserError(
-        fmt::format("rank {0} has no device to play: simulate.devices lists {1}; add devices or start fewer ranks (mpirun -np {1})", rank,
-                    request.simulate.size()));
+    throw UserError(fmt::format(
+        "rank {0} has no device to play: simulate.devices lists {1}; add devices or start fewer ranks (mpirun -np {1})",
+        rank, request.simulate.size()));
   const SimulatedDevice& played = request.simulate[rank];
   const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
   const std::string memory = played.memory_bytes > 0 ? fmt::format("{} MiB", played.memory_bytes >> 20) : "any memory";
   const char* times = played.step_seconds.empty() ? "" : " by given times";
-  return std::make_unique<CpuDevice>(limit, played, fmt::format("cpu playing {}{} at {:g}x", memory, times, played.slowdown));
+  return std::make_unique<CpuDevice>(limit, played,
+                                     fmt::format("cpu playing {}{} at {:g}x", memory, times, played.slowdown));
 }
 
 std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {
   const double share = k_host_memory_share / std::max(1, request.node_local_size);
-  return std::make_unique<CpuDevice>(static_cast<std::int64_t>(share * static_cast<double>(available_host_memory_bytes())),
-                                     SimulatedDevice(), "cpu");
+  return std::make_unique<CpuDevice>(
+      static_cast<std::int64_t>(share * static_cast<double>(available_host_memory_bytes())), SimulatedDevice(), "cpu");
 }
 
 // The process's device: where it is a GPU, the host's memory is another.
@@ -106,8 +111,9 @@ std::int64_t read_number(const char* file) {
 
 std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
   if (!request.simulate.empty()) return bind_simulated_device(request);
-  const bool want_cuda = request.choice == DeviceChoice::cuda ||
-                         (request.choice == DeviceChoice::automatic && (cuda_device_count() > 0 || has_cuda_driver_too_old()));
+  const bool want_cuda =
+      request.choice == DeviceChoice::cuda ||
+      (request.choice == DeviceChoice::automatic && (cuda_device_count() > 0 || has_cuda_driver_too_old()));
   a_gpu_is_bound = want_cuda;
   return want_cuda ? bind_cuda_device(request) : bind_cpu(request);
 }
@@ -115,7 +121,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
 bool is_out_of_host_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   const std::string_view text = error.what();
-  // TorchScript's interpreter makes a runtime_error of what an operator throws: then the budget's own words stand in it.
+  // TorchScript's interpreter makes a runtime_error of what an operator throws: then the budget's own words stand in
+  // it.
   const std::string refusal = MemoryBudget::last_refusal();
   if (!refusal.empty() && text.find(refusal) != std::string_view::npos) return true;
   return text.find("DefaultCPUAllocator: can't allocate memory") != std::string_view::npos;
@@ -135,7 +142,8 @@ bool is_out_of_memory(const std::exception& error) {
   // cuDNN's engines are tried one after the other, and that the allocator had no room for any is not said.
   constexpr std::string_view k_no_engine = "unable to find an engine to execute this computation";
   if (text.find(k_no_engine) != std::string_view::npos && cuda_allocator_ran_out()) return true;
-  return std::any_of(k_words.begin(), k_words.end(), [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
+  return std::any_of(k_words.begin(), k_words.end(),
+                     [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
 std::int64_t available_host_memory_bytes() {
@@ -145,7 +153,8 @@ std::int64_t available_host_memory_bytes() {
     if (line.starts_with("MemAvailable:")) available = std::stoll(line.substr(13)) * 1024;
   }
   const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
-  if (limit != INT64_MAX) available = std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
+  if (limit != INT64_MAX)
+    available = std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
   return available;
 }
 

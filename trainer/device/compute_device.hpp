@@ -1,4 +1,5 @@
-// What one rank computes on: the CPU, a simulated device played by the CPU, or a CUDA GPU. One interface for memory and time.
+// What one rank computes on: the CPU, a simulated device played by the CPU, or a CUDA GPU. One interface for memory and
+// time.
 #pragma once
 
 #include "trainer/base/configuration.hpp"
@@ -33,10 +34,11 @@ class ComputeDevice {
   [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
   virtual void reset_peak() = 0;
-  /// Gives cached blocks back. Call it outside the `catch` of an out-of-memory error: the exception keeps tensors alive.
+  /// Gives cached blocks back. Call it outside the `catch` of an out-of-memory error: the exception keeps tensors
+  /// alive.
   virtual void empty_cache() = 0;
-  /// Counts memory that this rank uses but the device's allocator did not give; with a negative number it is given back. May throw an
-  /// out-of-memory error.
+  /// Counts memory that this rank uses but the device's allocator did not give; with a negative number it is given
+  /// back. May throw an out-of-memory error.
   virtual void charge(std::int64_t /*bytes*/) {}
   /// Waits until the work that was put on the current stream is done.
   virtual void synchronize() = 0;
@@ -46,8 +48,8 @@ class ComputeDevice {
   virtual std::unique_ptr<DeviceGraphs> create_graphs() { return nullptr; }
   /// Called as an optimizer step begins, counted from 1: a simulated device may change with it.
   virtual void begin_step(std::int64_t /*step*/) {}
-  /// A simulated device's slowness: waits as long as the device would have needed beyond `compute_seconds`, in which these micro-batches
-  /// were completed.
+  /// A simulated device's slowness: waits as long as the device would have needed beyond `compute_seconds`, in which
+  /// these micro-batches were completed.
   virtual void pace(double /*compute_seconds*/, const std::vector<MicroBatchRun>& /*completed*/) {}
 };
 
@@ -62,7 +64,8 @@ struct DeviceRequest {
   std::string allocator_settings = {};  // of a CUDA GPU's: see trainer/device/allocator_settings.hpp
 };
 
-/// Binds this rank to its device and sets its memory limit. Throws UserError or comm::LaunchError with what to do instead.
+/// Binds this rank to its device and sets its memory limit. Throws UserError or comm::LaunchError with what to do
+/// instead.
 std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 
 /// Number of CUDA GPUs that this process sees; 0 without CUDA.
@@ -76,8 +79,8 @@ std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request);
 /// Built in device_cuda.cpp or, without CUDA, in no_cuda.cpp, which throws UserError and says how to get it.
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request);
 
-/// Whether an error means "does not fit" (Note [Only out-of-memory means does not fit]): LibTorch's type, or cuDNN's, cuBLAS' and NCCL's
-/// own words for it.
+/// Whether an error means "does not fit" (Note [Only out-of-memory means does not fit]): LibTorch's type, or cuDNN's,
+/// cuBLAS' and NCCL's own words for it.
 [[nodiscard]] bool is_out_of_memory(const std::exception& error);
 
 /// Bytes of host memory that can be had now (/proc/meminfo's MemAvailable, or the cgroup's limit if that is less).

@@ -19,10 +19,13 @@ class CudaGraph final : public DeviceGraph {
 class CudaGraphs final : public DeviceGraphs {
  public:
   explicit CudaGraphs(c10::DeviceIndex device)
-      : device_(device), pool_(at::cuda::graph_pool_handle()), stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
+      : device_(device),
+        pool_(at::cuda::graph_pool_handle()),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
 
   std::unique_ptr<DeviceGraph> record(const std::function<void()>& work) override {
-    // The default stream cannot be captured. What is recorded waits for nothing that lies there: it is replayed behind all of it.
+    // The default stream cannot be captured. What is recorded waits for nothing that lies there: it is replayed behind
+    // all of it.
     const c10::cuda::CUDAStreamGuard on_a_stream_of_its_own(stream_);
     auto made = std::make_unique<CudaGraph>();
     try {
@@ -38,7 +41,8 @@ class CudaGraphs final : public DeviceGraphs {
   }
 
  private:
-  // LibTorch's allocators go on handing out the pool's memory where a capture does not end well: later tensors would lie in it.
+  // LibTorch's allocators go on handing out the pool's memory where a capture does not end well: later tensors would
+  // lie in it.
   void abandon(at::cuda::CUDAGraph& graph) {
     try {
       graph.capture_end();

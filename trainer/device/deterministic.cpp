@@ -14,7 +14,8 @@ std::string operation_without_deterministic_form(const std::exception& error) {
 
 std::string refusal_of(const std::string& operation, const std::string& place) {
   return "run.deterministic: " + (place.empty() ? operation + " has" : place + ", has (as " + operation + ")") +
-         " no form on this device that gives the same bits every time: replace it in the model, or write run.deterministic = false";
+         " no form on this device that gives the same bits every time: replace it in the model, or write "
+         "run.deterministic = false";
 }
 
 }  // namespace onebatch

@@ -1,4 +1,5 @@
-// A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host memory in silence.
+// A CUDA GPU as a compute device: LibTorch's caching allocator with a memory fraction, so that no driver spills to host
+// memory in silence.
 #include "comm/world.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
@@ -43,8 +44,8 @@ std::string why_the_driver_does_not_do() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0 || driver / 1000 >= CUDART_VERSION / 1000) return "";
   return fmt::format(
-      "the NVIDIA driver serves CUDA up to {}, and this program is built with {}: update the driver, or build with LIBTORCH_ROOT set to a "
-      "LibTorch for CUDA {}",
+      "the NVIDIA driver serves CUDA up to {}, and this program is built with {}: update the driver, or build with "
+      "LIBTORCH_ROOT set to a LibTorch for CUDA {}",
       cuda_text(driver), libtorch_text(), driver / 1000);
 }
 
@@ -58,15 +59,16 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
   } catch (const c10::Error& error) {
     if (std::string_view(error.what_without_backtrace()).find(k_cudas_words) == std::string_view::npos) throw;
     throw UserError(fmt::format(
-        "{} has compute capability {}.{}, for which {} has no kernels: build with LIBTORCH_ROOT set to one that has them (torch 2.7.1's "
-        "for CUDA 12.6 serves cards from Maxwell to Hopper), or write run.device = \"cpu\"",
+        "{} has compute capability {}.{}, for which {} has no kernels: build with LIBTORCH_ROOT set to one that has "
+        "them (torch 2.7.1's for CUDA 12.6 serves cards from Maxwell to Hopper), or write run.device = \"cpu\"",
         std::string_view(properties.name), properties.major, properties.minor, libtorch_text()));
   }
 }
 
 class CudaDevice final : public ComputeDevice {
  public:
-  CudaDevice(int index, double fraction, const std::string& allocator_settings) : index_(static_cast<c10::DeviceIndex>(index)) {
+  CudaDevice(int index, double fraction, const std::string& allocator_settings)
+      : index_(static_cast<c10::DeviceIndex>(index)) {
     c10::cuda::set_device(index_);
     cudaDeviceProp properties{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
@@ -103,7 +105,8 @@ class CudaDevice final : public ComputeDevice {
   std::int64_t peak_bytes() const override { return reserved().peak; }
   void reset_peak() override {
     c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
-    c10::cuda::CUDACachingAllocator::resetAccumulatedStats(index_);  // how often it has refused: see cuda_allocator_ran_out
+    // How often it has refused: see cuda_allocator_ran_out.
+    c10::cuda::CUDACachingAllocator::resetAccumulatedStats(index_);
   }
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void synchronize() override { c10::cuda::getCurrentCUDAStream(index_).synchronize(); }
@@ -176,7 +179,8 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
     throw UserError(why + ", or write run.device = \"cpu\"");
   if (visible == 0)
     throw UserError(
-        "run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write run.device = \"cpu\"");
+        "run.device = \"cuda\", but no CUDA GPU is visible here: see nvidia-smi and CUDA_VISIBLE_DEVICES, or write "
+        "run.device = \"cpu\"");
   std::vector<std::vector<std::string>> gpus = request.gpus_of_ranks;
   const int rank = gpus.empty() ? 0 : request.rank;
   if (gpus.empty()) gpus.push_back(visible_gpus());

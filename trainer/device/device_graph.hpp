@@ -26,8 +26,8 @@ class DeviceGraphs {
   DeviceGraphs& operator=(const DeviceGraphs&) = delete;
   virtual ~DeviceGraphs() = default;
 
-  /// Records what `work` puts on the device, on whichever thread; nothing of it is done. Throws what it throws, and the device's own error
-  /// where something in it cannot be recorded; the device is then as before.
+  /// Records what `work` puts on the device, on whichever thread; nothing of it is done. Throws what it throws, and the
+  /// device's own error where something in it cannot be recorded; the device is then as before.
   virtual std::unique_ptr<DeviceGraph> record(const std::function<void()>& work) = 0;
 };
 

@@ -23,7 +23,8 @@ void release_failed_backward(c10::Device device) {
   const at::Tensor gradient = at::zeros({1}, at::TensorOptions().device(device));
   const auto node = std::make_shared<LastNode>();
   node->add_input_metadata(gradient);
-  torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(node, 0)}, {gradient}, /*keep_graph=*/false,
+  torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(node, 0)}, {gradient},
+                                                        /*keep_graph=*/false,
                                                         /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);
 }

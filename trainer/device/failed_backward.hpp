@@ -5,12 +5,14 @@
 
 namespace onebatch {
 
-/// After an exception autograd's ready queue of this device still holds the tasks that were not run, and with them the graph and its saved
-/// activations. They are dropped only when they are popped, and later backwards are done before that. This runs a backward of lowest
-/// priority, so that all of them are popped and their memory is free. Call it outside the `catch`.
+/// After an exception autograd's ready queue of this device still holds the tasks that were not run, and with them the
+/// graph and its saved activations. They are dropped only when they are popped, and later backwards are done before
+/// that. This runs a backward of lowest priority, so that all of them are popped and their memory is free. Call it
+/// outside the `catch`.
 void release_failed_backward(c10::Device device);
 
-/// All that a forward and backward which ran out of memory may hold is free afterwards, for the device too. Call it outside the `catch`.
+/// All that a forward and backward which ran out of memory may hold is free afterwards, for the device too. Call it
+/// outside the `catch`.
 void recover_from_out_of_memory(ComputeDevice& device);
 
 }  // namespace onebatch

@@ -19,8 +19,9 @@ namespace {
 
 class BudgetAllocator;
 
-// Stands in front of every block, since oneDNN frees through raw_deallocate and gives nothing but the data pointer. Aligned here, not by
-// posix_memalign, which before glibc 2.38 does not find the blocks again that it has given (sourceware.org/bugzilla 14581).
+// Stands in front of every block, since oneDNN frees through raw_deallocate and gives nothing but the data pointer.
+// Aligned here, not by posix_memalign, which before glibc 2.38 does not find the blocks again that it has given
+// (sourceware.org/bugzilla 14581).
 struct alignas(64) BlockHeader {
   void* start;  // as malloc gave it
   std::int64_t bytes;
@@ -44,7 +45,9 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* destination, const void* source, std::size_t bytes) const override { std::memcpy(destination, source, bytes); }
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
 
   void set_limit_bytes(std::int64_t limit) override { limit_ = limit; }
   std::int64_t limit_bytes() const override { return limit_; }
@@ -77,8 +80,8 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   }
 
   [[noreturn]] void throw_out_of_memory(std::int64_t bytes, const char* why) {
-    const std::string words =
-        fmt::format("out of memory: tried to allocate {} bytes, {} of {} are in use ({})", bytes, current_.load(), limit_.load(), why);
+    const std::string words = fmt::format("out of memory: tried to allocate {} bytes, {} of {} are in use ({})", bytes,
+                                          current_.load(), limit_.load(), why);
     {
       const std::lock_guard lock(refusal_mutex_);
       last_refusal_ = words;
@@ -93,7 +96,8 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::string last_refusal_;
 };
 
-// A step frees and allocates the same large blocks again. By default malloc gives them back to the kernel, which clears every page anew.
+// A step frees and allocates the same large blocks again. By default malloc gives them back to the kernel, which clears
+// every page anew.
 void keep_freed_pages() {
 #ifdef __GLIBC__
   constexpr int k_own_mapping_bytes = 1 << 30;

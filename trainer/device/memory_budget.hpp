@@ -1,4 +1,5 @@
-// A byte budget on LibTorch's CPU memory: the CPU plays a device of limited memory, and its peak is measured as a GPU's would be.
+// A byte budget on LibTorch's CPU memory: the CPU plays a device of limited memory, and its peak is measured as a GPU's
+// would be.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +7,12 @@
 
 namespace onebatch {
 
-/// LibTorch's CPU allocator with a limit that throws c10::OutOfMemoryError, as a GPU's does. Installed once a process and never removed,
-/// since tensors made through it may outlive everything. Counts the bytes asked for; thread-safe.
+/// LibTorch's CPU allocator with a limit that throws c10::OutOfMemoryError, as a GPU's does. Installed once a process
+/// and never removed, since tensors made through it may outlive everything. Counts the bytes asked for; thread-safe.
 class MemoryBudget {
  public:
-  /// Replaces LibTorch's CPU allocator on the first call, and lets malloc keep what is freed for the next step. Tensors made before keep
-  /// their own deleter and are not counted.
+  /// Replaces LibTorch's CPU allocator on the first call, and lets malloc keep what is freed for the next step. Tensors
+  /// made before keep their own deleter and are not counted.
   static MemoryBudget& install();
 
   virtual ~MemoryBudget() = default;
@@ -22,8 +23,8 @@ class MemoryBudget {
   [[nodiscard]] virtual std::int64_t limit_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t current_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
-  /// Counts memory that was had elsewhere; with a negative number it is given back. Throws c10::OutOfMemoryError where the limit does not
-  /// allow it.
+  /// Counts memory that was had elsewhere; with a negative number it is given back. Throws c10::OutOfMemoryError where
+  /// the limit does not allow it.
   virtual void charge(std::int64_t bytes) = 0;
   /// The peak becomes what is held now.
   virtual void reset_peak() = 0;

@@ -27,7 +27,8 @@ std::vector<std::string> describe_cuda_devices(const Topology& /*topology*/) {
 
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest&) {
   throw UserError(
-      "run.device = \"cuda\", but this program was built without CUDA: build it with ./dev build --cuda, or write run.device = \"cpu\"");
+      "run.device = \"cuda\", but this program was built without CUDA: build it with ./dev build --cuda, or write "
+      "run.device = \"cpu\"");
 }
 
 }  // namespace onebatch

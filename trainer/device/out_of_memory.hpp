@@ -8,7 +8,8 @@ namespace onebatch {
 /// Of the host, which is the device's where that is the CPU, and is_out_of_memory() then.
 [[nodiscard]] bool is_out_of_host_memory(const std::exception& error);
 
-/// Whether LibTorch's allocator on the current CUDA device has refused memory since the device's peak was last reset; false without CUDA.
+/// Whether LibTorch's allocator on the current CUDA device has refused memory since the device's peak was last reset;
+/// false without CUDA.
 [[nodiscard]] bool cuda_allocator_ran_out();
 
 }  // namespace onebatch

@@ -20,7 +20,8 @@ void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setAllowTF32CuBLAS(configuration.precision.allow_tf32);
   at::globalContext().setAllowTF32CuDNN(configuration.precision.allow_tf32);
   at::globalContext().setBenchmarkCuDNN(configuration.precision.cudnn_benchmark);
-  if (configuration.run.deterministic != Determinism::off) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (configuration.run.deterministic != Determinism::off)
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
 }
 
 void place_threads(const Configuration& configuration, const ComputeDevice& device, comm::Communicator& control) {

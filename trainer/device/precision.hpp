@@ -10,8 +10,8 @@ namespace onebatch {
 /// TF32 (off unless precision.allow_tf32), cuDNN's trials of algorithms and deterministic algorithms as asked.
 void set_up_arithmetic(const Configuration& configuration);
 
-/// This rank's part of the processors that its node's ranks share: as many threads, and bound to those near its GPU where it has one. What
-/// OMP_NUM_THREADS says stays. Collective.
+/// This rank's part of the processors that its node's ranks share: as many threads, and bound to those near its GPU
+/// where it has one. What OMP_NUM_THREADS says stays. Collective.
 void place_threads(const Configuration& configuration, const ComputeDevice& device, comm::Communicator& control);
 
 }  // namespace onebatch

@@ -45,7 +45,8 @@ Topology Topology::here() {
 Topology Topology::from_xml(const std::string& text) {
   auto state = std::make_unique<State>();
   const int length = static_cast<int>(text.size()) + 1;
-  if (hwloc_topology_set_xmlbuffer(state->topology, text.c_str(), length) != 0 || hwloc_topology_load(state->topology) != 0)
+  if (hwloc_topology_set_xmlbuffer(state->topology, text.c_str(), length) != 0 ||
+      hwloc_topology_load(state->topology) != 0)
     throw std::invalid_argument("this is no topology that hwloc has written");
   return Topology(std::move(state));
 }
@@ -64,7 +65,8 @@ std::vector<int> Topology::allowed_processors() const {
   const hwloc_bitmap_t set = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(state_->topology));
   // What this process is bound to, by its launcher for example, is less than what the machine allows.
   const hwloc_bitmap_t bound = hwloc_bitmap_alloc();
-  if (hwloc_topology_is_thissystem(state_->topology) != 0 && hwloc_get_cpubind(state_->topology, bound, HWLOC_CPUBIND_PROCESS) == 0)
+  if (hwloc_topology_is_thissystem(state_->topology) != 0 &&
+      hwloc_get_cpubind(state_->topology, bound, HWLOC_CPUBIND_PROCESS) == 0)
     hwloc_bitmap_and(set, set, bound);
   auto processors = processors_of(set);
   hwloc_bitmap_free(bound);
@@ -87,7 +89,8 @@ std::vector<int> Topology::processors_near(const std::string& pci_bus_id) const 
 std::vector<int> part_of_rank(const std::vector<std::vector<int>>& near_of_ranks, int node_local_rank) {
   const std::vector<int>& near = near_of_ranks.at(static_cast<std::size_t>(node_local_rank));
   const auto sharing = static_cast<std::size_t>(std::count(near_of_ranks.begin(), near_of_ranks.end(), near));
-  const auto place = static_cast<std::size_t>(std::count(near_of_ranks.begin(), near_of_ranks.begin() + node_local_rank, near));
+  const auto place =
+      static_cast<std::size_t>(std::count(near_of_ranks.begin(), near_of_ranks.begin() + node_local_rank, near));
   if (near.size() < sharing) return near.empty() ? near : std::vector<int>{near[place % near.size()]};
   const auto begin = static_cast<std::ptrdiff_t>(near.size() * place / sharing);
   const auto end = static_cast<std::ptrdiff_t>(near.size() * (place + 1) / sharing);

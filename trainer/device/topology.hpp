@@ -22,7 +22,8 @@ class Topology {
   [[nodiscard]] int num_cores() const;
   /// Processors (operating system's numbers) that may be used.
   [[nodiscard]] std::vector<int> allowed_processors() const;
-  /// Those of them near a PCI device ("0000:3b:00.0"); all that are allowed where the device is not known or near none of them.
+  /// Those of them near a PCI device ("0000:3b:00.0"); all that are allowed where the device is not known or near none
+  /// of them.
   [[nodiscard]] std::vector<int> processors_near(const std::string& pci_bus_id) const;
 
  private:
@@ -31,8 +32,8 @@ class Topology {
   std::unique_ptr<State> state_;
 };
 
-/// A rank's part of the processors, given what is near each rank of the node: ranks with the same share it in equal runs, one each at
-/// least.
+/// A rank's part of the processors, given what is near each rank of the node: ranks with the same share it in equal
+/// runs, one each at least.
 [[nodiscard]] std::vector<int> part_of_rank(const std::vector<std::vector<int>>& near_of_ranks, int node_local_rank);
 
 /// "0-3,8": as the operating system writes lists of processors.

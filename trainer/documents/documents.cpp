@@ -168,27 +168,31 @@ std::string to_json(const VerifyReport& report) {
 }
 
 std::string to_json(const TrainResult& result) {
-  return dump({{"steps", result.steps},
-               {"consumed_samples", result.consumed_samples},
-               {"train_loss", number(result.train_loss)},
-               {"validation_loss", number(result.validation_loss)},
-               {"validation_accuracy", number(result.validation_accuracy)},
-               {"samples_per_second", number(result.samples_per_second)},
-               {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},
-               {"predicted_step_seconds", number(result.predicted_step_seconds)},
-               {"reduced_bytes_per_step", result.reduced_bytes_per_step},
-               {"checkpoints_saved", result.checkpoints_saved},
-               {"checkpoint_waits", result.checkpoint_waits},
-               {"checkpoint_seconds", number(result.checkpoint_seconds)},
-               {"mended_replicas", result.mended_replicas},
-               {"out_of_memory_events", result.out_of_memory_events},
-               {"replans", result.replans},
-               {"run_dir", result.run_dir}},
-              2);
+  return dump(
+      {{"steps", result.steps},
+       {"consumed_samples", result.consumed_samples},
+       {"train_loss", number(result.train_loss)},
+       {"validation_loss", number(result.validation_loss)},
+       {"validation_accuracy", number(result.validation_accuracy)},
+       {"samples_per_second", number(result.samples_per_second)},
+       {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},
+       {"predicted_step_seconds", number(result.predicted_step_seconds)},
+       {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+       {"checkpoints_saved", result.checkpoints_saved},
+       {"checkpoint_waits", result.checkpoint_waits},
+       {"checkpoint_seconds", number(result.checkpoint_seconds)},
+       {"mended_replicas", result.mended_replicas},
+       {"out_of_memory_events", result.out_of_memory_events},
+       {"replans", result.replans},
+       {"run_dir", result.run_dir}},
+      2);
 }
 
 std::string to_json(const EvaluationResult& result) {
-  return dump({{"validation_loss", number(result.loss)}, {"validation_accuracy", number(result.accuracy)}, {"samples", result.samples}}, 2);
+  return dump({{"validation_loss", number(result.loss)},
+               {"validation_accuracy", number(result.accuracy)},
+               {"samples", result.samples}},
+              2);
 }
 
 std::string to_json_line(const StepRecord& record) {

@@ -21,8 +21,8 @@ std::string to_json_line(const StepRecord& record);
 /// One line of samples.jsonl: {"step", "indices"}.
 std::string samples_json_line(std::int64_t step, const std::vector<std::int64_t>& indices);
 
-/// A profile, measured or written by hand: needs `max_micro_batch` and `step_seconds` only. Throws UserError that names the rank, the
-/// field and what to write instead; `origin` (a file's name) is put in front.
+/// A profile, measured or written by hand: needs `max_micro_batch` and `step_seconds` only. Throws UserError that names
+/// the rank, the field and what to write instead; `origin` (a file's name) is put in front.
 ClusterProfile parse_profile(std::string_view json, std::string_view origin);
 EpochPlan parse_epoch_plan(std::string_view json, std::string_view origin);
 

@@ -29,8 +29,8 @@ std::vector<Trial> read_trials(const JsonReader& list) {
   const std::size_t count = list.array_size("trials");
   for (std::size_t i = 0; i < count; ++i) {
     const JsonReader one = list.item(i);
-    trials.push_back({one.field("size").integer(1, k_largest_size), one.field("fits").boolean(), one.field("out_of_memory").boolean(),
-                      one.field("peak_bytes").integer(0, k_most_bytes),
+    trials.push_back({one.field("size").integer(1, k_largest_size), one.field("fits").boolean(),
+                      one.field("out_of_memory").boolean(), one.field("peak_bytes").integer(0, k_most_bytes),
                       one.has("seconds") ? one.field("seconds").number_at_least(0.0) : 0.0});
   }
   return trials;
@@ -45,7 +45,8 @@ MemoryUse read_memory(const JsonReader& json) {
   memory.communication_bytes = json.field("communication_bytes").integer(0, k_most_bytes);
   memory.workspace_bytes = json.field("workspace_bytes").integer(0, k_most_bytes);
   memory.activation_bytes_per_sample = json.field("activation_bytes_per_sample").number_at_least(0.0);
-  if (json.has("kept_bytes_per_sample")) memory.kept_bytes_per_sample = json.field("kept_bytes_per_sample").number_at_least(0.0);
+  if (json.has("kept_bytes_per_sample"))
+    memory.kept_bytes_per_sample = json.field("kept_bytes_per_sample").number_at_least(0.0);
   return memory;
 }
 
@@ -115,8 +116,10 @@ Plan read_plan(const JsonReader& json) {
   Plan plan;
   plan.global_batch_size = json.field("global_batch_size").integer(1, k_largest_size);
   plan.predicted_step_seconds = json.field("predicted_step_seconds").number_at_least(0.0);
-  if (json.has("equal_split_seconds")) plan.equal_split_seconds = json.field("equal_split_seconds").number_at_least(0.0);
-  if (json.has("memory_split_seconds")) plan.memory_split_seconds = json.field("memory_split_seconds").number_at_least(0.0);
+  if (json.has("equal_split_seconds"))
+    plan.equal_split_seconds = json.field("equal_split_seconds").number_at_least(0.0);
+  if (json.has("memory_split_seconds"))
+    plan.memory_split_seconds = json.field("memory_split_seconds").number_at_least(0.0);
   const JsonReader ranks = json.field("ranks");
   std::int64_t sum = 0;
   const std::size_t count = ranks.array_size("ranks");

@@ -7,8 +7,8 @@
 
 namespace onebatch {
 
-/// A row per parameter, in the model's order: the relative L2 of its gradient's error on a logarithmic axis, and that of one single batch
-/// in the run's precision.
+/// A row per parameter, in the model's order: the relative L2 of its gradient's error on a logarithmic axis, and that
+/// of one single batch in the run's precision.
 std::string verify_svg(const VerifyReport& report);
 
 }  // namespace onebatch

@@ -89,8 +89,8 @@ struct Failed {
 
 }  // namespace event
 
-using Event = std::variant<event::Info, event::Warning, event::Fallback, event::ProfileMeasured, event::PlanMade, event::TrainingBegins,
-                           event::StepDone, event::OutOfMemory, event::Replanned, event::Validated, event::CheckpointSaved, event::Ended,
-                           event::Failed>;
+using Event = std::variant<event::Info, event::Warning, event::Fallback, event::ProfileMeasured, event::PlanMade,
+                           event::TrainingBegins, event::StepDone, event::OutOfMemory, event::Replanned,
+                           event::Validated, event::CheckpointSaved, event::Ended, event::Failed>;
 
 }  // namespace onebatch

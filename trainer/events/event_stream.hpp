@@ -1,4 +1,5 @@
-// Who is told what happens in a run. The trainer sends on every rank; that rank 0 speaks for all is decided here and nowhere else.
+// Who is told what happens in a run. The trainer sends on every rank; that rank 0 speaks for all is decided here and
+// nowhere else.
 #pragma once
 
 #include "trainer/events/event.hpp"
@@ -31,14 +32,14 @@ class EventStream {
 
   void listen(Listener listener) { listeners_.push_back(std::move(listener)); }
 
-  /// To all listeners, in their order: an event of the run on rank 0 alone, one of a rank (Failed) on that rank. Throws what a listener
-  /// throws, but for Failed: what the session ends of is something else then.
+  /// To all listeners, in their order: an event of the run on rank 0 alone, one of a rank (Failed) on that rank. Throws
+  /// what a listener throws, but for Failed: what the session ends of is something else then.
   void send(const Event& event);
 
   void info(std::string line) { send(event::Info{std::move(line)}); }
   void warn(std::string line) { send(event::Warning{std::move(line)}); }
-  /// Sent once, however often it is said. Where fallbacks are refused it throws AgreedError with the user's exit code instead: hence to be
-  /// called on all ranks alike, or in work that they agree upon (trainer/device/agreement.hpp).
+  /// Sent once, however often it is said. Where fallbacks are refused it throws AgreedError with the user's exit code
+  /// instead: hence to be called on all ranks alike, or in work that they agree upon (trainer/device/agreement.hpp).
   void fallback(const std::string& asked, const std::string& done);
 
  private:

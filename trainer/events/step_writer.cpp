@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 std::optional<std::int64_t> step_of(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return std::nullopt;
-  if (json["step"].is_number_unsigned() && json["step"].get<std::uint64_t>() > std::uint64_t{INT64_MAX}) return std::nullopt;
+  if (json["step"].is_number_unsigned() && json["step"].get<std::uint64_t>() > std::uint64_t{INT64_MAX})
+    return std::nullopt;
   return json["step"].get<std::int64_t>();
 }
 
@@ -72,7 +73,8 @@ void StepWriter::write_samples(std::int64_t step, const std::vector<std::int64_t
 
 Listener write_steps(const fs::path& metrics_file, const fs::path& samples_file) {
   return [=, writer = std::make_shared<std::optional<StepWriter>>()](const Event& event) {
-    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) writer->emplace(metrics_file, samples_file, begins->first_step);
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event))
+      writer->emplace(metrics_file, samples_file, begins->first_step);
     if (const auto* done = std::get_if<event::StepDone>(&event); done != nullptr && *writer) {
       (*writer)->write(done->record);
       (*writer)->write_samples(done->record.step, done->samples);

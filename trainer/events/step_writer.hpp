@@ -1,4 +1,5 @@
-// metrics.jsonl and samples.jsonl: a line per step, appended and flushed, cut back when a run resumes from an earlier step.
+// metrics.jsonl and samples.jsonl: a line per step, appended and flushed, cut back when a run resumes from an earlier
+// step.
 #pragma once
 
 #include "trainer/events/event_stream.hpp"
@@ -12,9 +13,10 @@ namespace onebatch {
 
 class StepWriter {
  public:
-  /// Keeps the lines of steps up to `resume_step` of files that are there and drops later ones (a torn last line too). Empty path: writes
-  /// nothing.
-  StepWriter(const std::filesystem::path& metrics_file, const std::filesystem::path& samples_file, std::int64_t resume_step);
+  /// Keeps the lines of steps up to `resume_step` of files that are there and drops later ones (a torn last line too).
+  /// Empty path: writes nothing.
+  StepWriter(const std::filesystem::path& metrics_file, const std::filesystem::path& samples_file,
+             std::int64_t resume_step);
   /// Throws std::system_error naming the file when it cannot be written (a full disk).
   void write(const StepRecord& record);
   void write_samples(std::int64_t step, const std::vector<std::int64_t>& indices);

@@ -56,7 +56,8 @@ std::string Timeline::events(int rank, std::string_view process_name, Clock::tim
 
 std::string trace_document(const std::vector<std::string>& events_of_ranks) {
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  for (std::size_t rank = 0; rank < events_of_ranks.size(); ++rank) text += (rank == 0 ? "" : ",\n") + events_of_ranks[rank];
+  for (std::size_t rank = 0; rank < events_of_ranks.size(); ++rank)
+    text += (rank == 0 ? "" : ",\n") + events_of_ranks[rank];
   return text + "\n]}\n";
 }
 

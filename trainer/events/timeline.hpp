@@ -18,8 +18,8 @@ class Timeline {
 
   void add(const char* name, const char* track, Clock::time_point begin, Clock::time_point end);
 
-  /// This rank's spans as comma-separated trace events: process `rank`, a thread per track, microseconds since `zero`. Later spans than
-  /// k_most_spans are not in it; `dropped` counts them.
+  /// This rank's spans as comma-separated trace events: process `rank`, a thread per track, microseconds since `zero`.
+  /// Later spans than k_most_spans are not in it; `dropped` counts them.
   [[nodiscard]] std::string events(int rank, std::string_view process_name, Clock::time_point zero) const;
   [[nodiscard]] std::int64_t dropped() const;
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t k_row = 1024;
 
-// LibTorch adds the squares one after the other in the gradient's own type, which loses the small ones of many: of rows, and those in
-// float64.
+// LibTorch adds the squares one after the other in the gradient's own type, which loses the small ones of many: of
+// rows, and those in float64.
 double norm_by_rows(const at::Tensor& flat) {
   const std::int64_t whole = flat.numel() / k_row * k_row;
   const at::Tensor rows = at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, k_row}), 2, at::IntArrayRef{1});
@@ -27,7 +27,8 @@ double norm_by_rows(const at::Tensor& flat) {
 double gradient_norm(const at::Tensor& flat, comm::Communicator& control) {
   double norm = norm_by_rows(flat);
   // Squares may overflow where no element does.
-  if (!std::isfinite(norm) && flat.isfinite().all().item<bool>()) norm = at::linalg_vector_norm(flat.to(at::kDouble)).item<double>();
+  if (!std::isfinite(norm) && flat.isfinite().all().item<bool>())
+    norm = at::linalg_vector_norm(flat.to(at::kDouble)).item<double>();
   control.broadcast(&norm, sizeof(norm), 0);
   return norm;
 }

@@ -14,12 +14,12 @@ struct Clipping {
   std::optional<double> max_value;
 };
 
-/// The L2 norm of the whole (reduced, divided) gradient; not finite only where an element is not. Rank 0's on every rank
-/// (Note [Replicas are one model]). Collective.
+/// The L2 norm of the whole (reduced, divided) gradient; not finite only where an element is not. Rank 0's on every
+/// rank (Note [Replicas are one model]). Collective.
 double gradient_norm(const at::Tensor& flat, comm::Communicator& control);
 
-/// Scales the gradient of norm `norm` to at most `max_norm` as PyTorch's clip_grad_norm_ does (by max_norm / (norm + 1e-6)), or clips each
-/// element to ± max_value as clip_grad_value_ does.
+/// Scales the gradient of norm `norm` to at most `max_norm` as PyTorch's clip_grad_norm_ does (by max_norm / (norm +
+/// 1e-6)), or clips each element to ± max_value as clip_grad_value_ does.
 void clip_gradient(const at::Tensor& flat, double norm, const Clipping& clipping);
 
 }  // namespace onebatch

@@ -43,19 +43,22 @@ std::int64_t num_elements(const std::vector<NamedTensor>& parameters, std::int64
 std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes) {
   const std::int64_t cap = std::max<std::int64_t>(1, cap_bytes / element_bytes);
   std::vector<Bucket> buckets;
-  for (std::int64_t begin = 0; begin < num_elements; begin += cap) buckets.push_back({begin, std::min(cap, num_elements - begin)});
+  for (std::int64_t begin = 0; begin < num_elements; begin += cap)
+    buckets.push_back({begin, std::min(cap, num_elements - begin)});
   return buckets;
 }
 
 std::size_t FlatGradients::bytes_needed(const std::vector<NamedTensor>& parameters, const GradientOptions& options) {
   const auto element = static_cast<std::int64_t>(c10::elementSize(options.type));
   const std::int64_t count = num_elements(parameters, element);
-  return static_cast<std::size_t>(
-      options.reproducible ? ReproducibleSum::length(count, options.type) * static_cast<std::int64_t>(sizeof(double)) : count * element);
+  return static_cast<std::size_t>(options.reproducible ? ReproducibleSum::length(count, options.type) *
+                                                             static_cast<std::int64_t>(sizeof(double))
+                                                       : count * element);
 }
 
 FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage)
-    : FlatGradients(parameters, {.type = parameters.empty() ? at::kFloat : parameters.front().tensor.scalar_type(), .storage = storage}) {}
+    : FlatGradients(parameters, {.type = parameters.empty() ? at::kFloat : parameters.front().tensor.scalar_type(),
+                                 .storage = storage}) {}
 
 FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const GradientOptions& options)
     : watched_(std::make_shared<Watched>()) {
@@ -75,13 +78,15 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const G
   flat_ = zeros(total, options.type, options.reproducible ? nullptr : options.storage);
   std::int64_t begin = 0;
   for (const auto& [name, tensor] : parameters_) {
-    if (!tensor.is_non_overlapping_and_dense()) throw std::logic_error("the parameter " + name + " has gaps in its memory");
+    if (!tensor.is_non_overlapping_and_dense())
+      throw std::logic_error("the parameter " + name + " has gaps in its memory");
     views_.push_back(flat_.as_strided(tensor.sizes(), tensor.strides(), begin));
     extents_.push_back({begin, tensor.numel()});
     begin += aligned(tensor.numel(), element);
   }
   if (options.reproducible)
-    reproducible_.emplace(extents_, zeros(ReproducibleSum::length(total, options.type), at::kDouble, options.storage), total);
+    reproducible_.emplace(extents_, zeros(ReproducibleSum::length(total, options.type), at::kDouble, options.storage),
+                          total);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
     if (is_view(i)) tensor.mutable_grad() = views_[i];
@@ -89,7 +94,8 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const G
                                                      if (!is_view(i)) take(i);
                                                      watched_->touched[i] = 1.0;
                                                      watched_->reached[i] = true;
-                                                     if (watched_->listener && watched_->unheard == 0) watched_->listener(i);
+                                                     if (watched_->listener && watched_->unheard == 0)
+                                                       watched_->listener(i);
                                                    }));
   }
 }
@@ -121,8 +127,8 @@ FlatGradients::~FlatGradients() {
 }
 
 void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient) {
-  const auto found =
-      std::find_if(parameters_.begin(), parameters_.end(), [&](const NamedTensor& own) { return own.tensor.is_same(parameter); });
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const NamedTensor& own) { return own.tensor.is_same(parameter); });
   if (found == parameters_.end()) return;
   const auto index = static_cast<std::size_t>(found - parameters_.begin());
   const at::Tensor view = views_[index].detach();
@@ -193,7 +199,8 @@ void FlatGradients::check_views() const {
     const at::Tensor& grad = parameters_[i].tensor.grad();
     if (!is_view(i)) continue;
     if (!grad.defined() || grad.const_data_ptr() != views_[i].const_data_ptr()) {
-      throw std::logic_error("the gradient of " + parameters_[i].name + " left the flat buffer: something replaced or dropped its .grad");
+      throw std::logic_error("the gradient of " + parameters_[i].name +
+                             " left the flat buffer: something replaced or dropped its .grad");
     }
   }
 }

@@ -1,4 +1,5 @@
-// The gradient of all parameters in one flat buffer, of which every parameter's `.grad` is a view, or to which it is added as it arrives.
+// The gradient of all parameters in one flat buffer, of which every parameter's `.grad` is a view, or to which it is
+// added as it arrives.
 #pragma once
 
 #include "trainer/gradients/reproducible_sum.hpp"
@@ -10,14 +11,15 @@
 
 namespace onebatch {
 
-/// Buckets of at most `cap_bytes` (at least one element) that cover `num_elements`. Their bounds change no result: a sum over ranks is by
-/// element.
+/// Buckets of at most `cap_bytes` (at least one element) that cover `num_elements`. Their bounds change no result: a
+/// sum over ranks is by element.
 std::vector<Bucket> make_buckets(std::int64_t num_elements, std::int64_t element_bytes, std::int64_t cap_bytes);
 
 struct GradientOptions {
   at::ScalarType type = at::kFloat;  // of the sum
   bool reproducible = false;         // see Note [Bitwise]
-  std::byte* storage = nullptr;      // host memory in which what the ranks sum lies (bytes_needed()); null: on the parameters' device
+  // Host memory in which what the ranks sum lies (bytes_needed()); null: on the parameters' device.
+  std::byte* storage = nullptr;
 };
 
 class FlatGradients {
@@ -29,9 +31,9 @@ class FlatGradients {
   };
 
  public:
-  /// Gives every parameter a `.grad` in the flat buffer (each begins at a multiple of 64 bytes) and a hook that notes when it was touched.
-  /// A parameter of another type than the sum's, and every one where the sum is reproducible, has no `.grad` between backwards: the hook
-  /// adds what has arrived.
+  /// Gives every parameter a `.grad` in the flat buffer (each begins at a multiple of 64 bytes) and a hook that notes
+  /// when it was touched. A parameter of another type than the sum's, and every one where the sum is reproducible, has
+  /// no `.grad` between backwards: the hook adds what has arrived.
   FlatGradients(const std::vector<NamedTensor>& parameters, const GradientOptions& options);
   /// Of parameters of one type, in that type.
   explicit FlatGradients(const std::vector<NamedTensor>& parameters, std::byte* storage = nullptr);
@@ -51,16 +53,17 @@ class FlatGradients {
   [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
   /// Where each parameter's gradient lies in the flat buffer, in elements.
   [[nodiscard]] const std::vector<Bucket>& extents() const { return extents_; }
-  /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the thread that did. None
-  /// ends it.
+  /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the
+  /// thread that did. None ends it.
   void set_listener(std::function<void(std::size_t)> listener);
   [[nodiscard]] bool has_listener() const { return watched_->listener != nullptr; }
-  /// Adds to a parameter's gradient what no backward will: a tensor of as many elements. A tensor that is none of the parameters is left
-  /// alone.
+  /// Adds to a parameter's gradient what no backward will: a tensor of as many elements. A tensor that is none of the
+  /// parameters is left alone.
   void add(const at::Tensor& parameter, const at::Tensor& gradient);
   /// Begins to note which parameters a backward reaches.
   void begin_backward();
-  /// As a backward that reached these parameters would have noted, of one that was not run here but repeated. The listener is told nothing.
+  /// As a backward that reached these parameters would have noted, of one that was not run here but repeated. The
+  /// listener is told nothing.
   void note_reached(const std::vector<std::size_t>& parameters);
   /// Parameters, by index, that one has reached since.
   [[nodiscard]] std::vector<std::size_t> reached() const;

@@ -1,10 +1,12 @@
-// What keeps float16 gradients in range: the loss is multiplied by a power of two before the backward, and the gradient divided by it.
+// What keeps float16 gradients in range: the loss is multiplied by a power of two before the backward, and the gradient
+// divided by it.
 //
-// Note [Loss scale]. The scale is that of the mean loss of the global batch, as PyTorch's GradScaler knows it, and follows the same rules.
-// What is multiplied is the sum, so its factor is the scale over the number of samples in the step's batch, a short last one too: what
-// flows through the backward has the bits that one single batch's mean under GradScaler has, and the factor and 1/weight do not underflow
-// one after the other. Each micro-batch's gradient is rounded to float16 by itself, as in PyTorch's accumulation under GradScaler, so what
-// overflows is that. An infinity or NaN anywhere is in the ranks' sum, so that all find it, and skip the step, once.
+// Note [Loss scale]. The scale is that of the mean loss of the global batch, as PyTorch's GradScaler knows it, and
+// follows the same rules. What is multiplied is the sum, so its factor is the scale over the number of samples in the
+// step's batch, a short last one too: what flows through the backward has the bits that one single batch's mean under
+// GradScaler has, and the factor and 1/weight do not underflow one after the other. Each micro-batch's gradient is
+// rounded to float16 by itself, as in PyTorch's accumulation under GradScaler, so what overflows is that. An infinity
+// or NaN anywhere is in the ranks' sum, so that all find it, and skip the step, once.
 #pragma once
 
 #include "trainer/base/configuration.hpp"
@@ -28,8 +30,8 @@ class LossScale {
   void set_batch_size(std::int64_t samples) { divisor_ = static_cast<double>(samples); }
   /// Of the summed loss; 1 where nothing is scaled.
   [[nodiscard]] double factor() const { return active_ ? scale_ / divisor_ : 1.0; }
-  /// After each step: halves the scale where the gradient was not finite, doubles it after so many steps in a row where it was. False where
-  /// that cannot help any more.
+  /// After each step: halves the scale where the gradient was not finite, doubles it after so many steps in a row where
+  /// it was. False where that cannot help any more.
   bool update(bool finite);
 
   [[nodiscard]] std::int64_t steps_since_change() const { return good_steps_; }

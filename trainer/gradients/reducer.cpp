@@ -29,8 +29,8 @@ bool overlaps(const Bucket& a, const Bucket& b) {
 
 }  // namespace
 
-GradientReducer::GradientReducer(comm::Communicator& communicator, comm::CollectiveQueue& queue, FlatGradients& gradients,
-                                 ComputeDevice& device, const ReducerOptions& options)
+GradientReducer::GradientReducer(comm::Communicator& communicator, comm::CollectiveQueue& queue,
+                                 FlatGradients& gradients, ComputeDevice& device, const ReducerOptions& options)
     : communicator_(communicator),
       queue_(queue),
       gradients_(gradients),
@@ -75,7 +75,8 @@ void GradientReducer::begin_last_backward() {
 void GradientReducer::parameter_is_final(std::size_t index) {
   if (!listening_ || final_[index]) return;
   final_[index] = true;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) pending_[b] -= overlaps(gradients_.extents()[index], buckets_[b]) ? 1 : 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    pending_[b] -= overlaps(gradients_.extents()[index], buckets_[b]) ? 1 : 0;
   while (next_ < buckets_.size() && pending_[next_] == 0) send_next();
 }
 
@@ -85,13 +86,15 @@ void GradientReducer::send_next() {
   const at::Tensor& travels = wire();
   if (wire_.defined() && !through_host_)
     wire_.narrow(0, bucket.begin, bucket.count).copy_(gradients_.summed().narrow(0, bucket.begin, bucket.count));
-  auto* data = static_cast<std::byte*>(travels.mutable_data_ptr()) + bucket.begin * static_cast<std::int64_t>(travels.element_size());
+  auto* data = static_cast<std::byte*>(travels.mutable_data_ptr()) +
+               bucket.begin * static_cast<std::int64_t>(travels.element_size());
   const int ready = communicator_.mark_ready(device_.current_stream());
   reduced_bytes_ += bucket.count * static_cast<std::int64_t>(travels.element_size());
-  queue_.post([this, data, count = static_cast<std::size_t>(bucket.count), type = comm_type(travels.scalar_type()), ready] {
-    const Span span(timeline_, "bucket", "reduce");
-    communicator_.start_all_reduce(data, count, type, comm::ReduceOp::sum, ready);
-  });
+  queue_.post(
+      [this, data, count = static_cast<std::size_t>(bucket.count), type = comm_type(travels.scalar_type()), ready] {
+        const Span span(timeline_, "bucket", "reduce");
+        communicator_.start_all_reduce(data, count, type, comm::ReduceOp::sum, ready);
+      });
 }
 
 void GradientReducer::finish() {

@@ -1,5 +1,5 @@
-// Sums the flat gradient over all ranks: once per optimizer step, in one fixed order, during the last backward where that is asked for. See
-// Note [Gradient communication does not depend on accumulation].
+// Sums the flat gradient over all ranks: once per optimizer step, in one fixed order, during the last backward where
+// that is asked for. See Note [Gradient communication does not depend on accumulation].
 #pragma once
 
 #include "comm/collective_queue.hpp"
@@ -11,26 +11,28 @@ namespace onebatch {
 
 struct ReducerOptions {
   std::int64_t bucket_cap_bytes = 25 << 20;
-  bool overlap = false;                   // reduce during the last backward
-  at::ScalarType wire_type = at::kFloat;  // what travels; the gradient's own type, or a narrower one that it is rounded to
+  bool overlap = false;  // reduce during the last backward
+  // What travels; the gradient's own type, or a narrower one that it is rounded to.
+  at::ScalarType wire_type = at::kFloat;
   Timeline* timeline = nullptr;
 };
 
 class GradientReducer {
  public:
-  /// `communicator` works on the memory in which the gradient lives, or on host memory: then the gradient is carried through it. Posts to
-  /// `queue`. Allocates what it needs at once, so that a probe counts it. Collective.
-  GradientReducer(comm::Communicator& communicator, comm::CollectiveQueue& queue, FlatGradients& gradients, ComputeDevice& device,
-                  const ReducerOptions& options);
+  /// `communicator` works on the memory in which the gradient lives, or on host memory: then the gradient is carried
+  /// through it. Posts to `queue`. Allocates what it needs at once, so that a probe counts it. Collective.
+  GradientReducer(comm::Communicator& communicator, comm::CollectiveQueue& queue, FlatGradients& gradients,
+                  ComputeDevice& device, const ReducerOptions& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// To be called before the backward of a step's last micro-batch: with overlap a bucket is sent as soon as the parameters in it, and
-  /// those of the buckets before it, are final. Parameters which that backward does not reach are sent by finish().
+  /// To be called before the backward of a step's last micro-batch: with overlap a bucket is sent as soon as the
+  /// parameters in it, and those of the buckets before it, are final. Parameters which that backward does not reach are
+  /// sent by finish().
   void begin_last_backward();
-  /// Sends what has not been sent, in the same order on every rank, and waits. Afterwards every rank's gradient holds the same sum, bit for
-  /// bit. Collective.
+  /// Sends what has not been sent, in the same order on every rank, and waits. Afterwards every rank's gradient holds
+  /// the same sum, bit for bit. Collective.
   void finish();
 
   /// Bytes of gradient handed to the communicator in the last reduction.

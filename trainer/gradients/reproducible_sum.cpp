@@ -17,8 +17,9 @@ constexpr int k_step_bits = 40;           // from the base down to the step; 53 
 constexpr int k_raise_bits = 4;           // a base that moves goes so far above what is there
 constexpr std::int64_t k_no_base = -900;  // below all gradients: the first step is computed twice
 constexpr int k_near_bits = 2;
-constexpr int k_lower_above = 12;               // and comes down when it is more than so far above
-constexpr int k_round_bits = 52 - k_step_bits;  // adding 1.5 * 2^(base + 12), whose last bit is the step, and taking it away, rounds
+constexpr int k_lower_above = 12;  // and comes down when it is more than so far above
+// Adding 1.5 * 2^(base + 12), whose last bit is the step, and taking it away, rounds.
+constexpr int k_round_bits = 52 - k_step_bits;
 static_assert(ReproducibleSum::k_most_calls == std::int64_t{1} << (53 - k_step_bits));
 
 double rounder(std::int64_t base) {
@@ -32,8 +33,8 @@ std::int64_t exponent_above(double value) {
   return fraction == 0.5 ? exponent - 1 : exponent;
 }
 
-// Rounds as `write` says and keeps the largest in absolute value. Bits of positive floats are ordered as they are, which vectorises where
-// comparing floats does not; what is not finite counts as the largest.
+// Rounds as `write` says and keeps the largest in absolute value. Bits of positive floats are ordered as they are,
+// which vectorises where comparing floats does not; what is not finite counts as the largest.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
@@ -86,7 +87,8 @@ void ReproducibleSum::add(std::size_t index, const at::Tensor& gradient) {
   if (gradient.is_cpu() && gradient.scalar_type() == at::kFloat && once) {
     const at::Tensor dense = gradient.contiguous();
     double& largest = largest_.mutable_data_ptr<double>()[index];
-    const double mine = add_rounded(dense.const_data_ptr<float>(), sums_.mutable_data_ptr<double>() + begin, count, round, to_nothing);
+    const double mine =
+        add_rounded(dense.const_data_ptr<float>(), sums_.mutable_data_ptr<double>() + begin, count, round, to_nothing);
     if (!(mine <= largest)) largest = mine;
     return;
   }
@@ -107,7 +109,8 @@ void ReproducibleSum::add(std::size_t index, const at::Tensor& gradient) {
 void ReproducibleSum::complete() {
   for (std::size_t i = 0; i < added_.size(); ++i) {
     if (added_[i]) continue;
-    for (std::int64_t part = 0; part < sums_.numel(); part += count_) sums_.narrow(0, part + extents_[i].begin, extents_[i].count).zero_();
+    for (std::int64_t part = 0; part < sums_.numel(); part += count_)
+      sums_.narrow(0, part + extents_[i].begin, extents_[i].count).zero_();
   }
 }
 
@@ -132,7 +135,8 @@ bool ReproducibleSum::follow(const std::vector<double>& largest_of_all) {
   const std::int64_t too_near = good ? 0 : k_near_bits;
   for (std::size_t i = 0; i < bases_.size(); ++i) {
     const auto needed = needed_by(i);
-    if (needed && (*needed + too_near > bases_[i] || *needed + k_lower_above < bases_[i])) bases_[i] = *needed + k_raise_bits;
+    if (needed && (*needed + too_near > bases_[i] || *needed + k_lower_above < bases_[i]))
+      bases_[i] = *needed + k_raise_bits;
   }
   return good;
 }

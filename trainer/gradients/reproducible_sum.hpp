@@ -1,10 +1,11 @@
 // A sum that has the same bits whatever the order and grouping of what is added.
 //
-// Note [Bitwise]. Every gradient of a kernel call is rounded, on its own, to a multiple of one step that is a power of two and the same for
-// a whole parameter on every rank. Sums of such multiples are exact in float64, so they are the same in any order, over any ranks. The step
-// follows from the largest element that the parameter's gradient has had on any rank: it lies 40 bits below its base, a power of two above
-// that element. A larger element than the base moves the base, and the optimizer step is computed again; how bases move depends on nothing
-// but the gradients, so not on the plan either. (The idea is Demmel and Nguyen's, "Parallel reproducible summation", 2015.)
+// Note [Bitwise]. Every gradient of a kernel call is rounded, on its own, to a multiple of one step that is a power of
+// two and the same for a whole parameter on every rank. Sums of such multiples are exact in float64, so they are the
+// same in any order, over any ranks. The step follows from the largest element that the parameter's gradient has had on
+// any rank: it lies 40 bits below its base, a power of two above that element. A larger element than the base moves the
+// base, and the optimizer step is computed again; how bases move depends on nothing but the gradients, so not on the
+// plan either. (The idea is Demmel and Nguyen's, "Parallel reproducible summation", 2015.)
 #pragma once
 
 #include "trainer/gradients/bucket.hpp"
@@ -20,7 +21,8 @@ class ReproducibleSum {
   /// How many gradients of one parameter may be added in a step, over all ranks.
   static constexpr std::int64_t k_most_calls = 8192;
 
-  /// float64 numbers that `count` elements of `type` take: for float64 gradients a second number holds what the first leaves.
+  /// float64 numbers that `count` elements of `type` take: for float64 gradients a second number holds what the first
+  /// leaves.
   static std::int64_t length(std::int64_t count, at::ScalarType type);
 
   /// Into `sums`, float64 [length], for parameters that lie at `extents` of [count] elements.
@@ -35,7 +37,8 @@ class ReproducibleSum {
   [[nodiscard]] const at::Tensor& sums() const { return sums_; }
   /// Per parameter the largest element of this rank in this step: ranks reduce it by MAX.
   [[nodiscard]] std::vector<double> largest() const;
-  /// Moves bases by the largest of all ranks. False where one was too low: the step's sums are of no use, and have to be made again.
+  /// Moves bases by the largest of all ranks. False where one was too low: the step's sums are of no use, and have to
+  /// be made again.
   bool follow(const std::vector<double>& largest_of_all);
   /// The sums, divided, into `flat` [count].
   void write_to(const at::Tensor& flat, double divisor) const;

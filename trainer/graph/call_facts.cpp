@@ -40,7 +40,8 @@ bool draws_unkeyed(const c10::OperatorHandle& op, Arguments given) {
   for (const char* training : {"train", "training"}) {
     if (is_false(argument_named(op, given, training))) return false;
   }
-  const bool may_drop = argument_named(op, given, "train") != nullptr;  // else p is no probability to drop: aten::bernoulli
+  // Without it p is no probability to drop: aten::bernoulli.
+  const bool may_drop = argument_named(op, given, "train") != nullptr;
   for (const char* name : {"dropout", "dropout_p", "p"}) {
     const c10::IValue* probability = argument_named(op, given, name);
     const bool drops = name[0] == 'd' || may_drop;

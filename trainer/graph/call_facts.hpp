@@ -1,4 +1,5 @@
-// What an operator's schema and its arguments tell of one call: random numbers, statistics of a batch, numbers and shapes made of values.
+// What an operator's schema and its arguments tell of one call: random numbers, statistics of a batch, numbers and
+// shapes made of values.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,7 +17,8 @@ bool is_optional_tensors(const c10::IValue& value);
 /// Writes to its first argument without reading it.
 bool overwrites(const c10::OperatorHandle& op);
 
-/// Draws from a generator, not by sample: what is a dropout alone counts where it drops (training, and a probability above zero).
+/// Draws from a generator, not by sample: what is a dropout alone counts where it drops (training, and a probability
+/// above zero).
 bool draws_unkeyed(const c10::OperatorHandle& op, Arguments given);
 
 /// A batch normalisation with the statistics of its batch.

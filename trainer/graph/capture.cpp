@@ -50,7 +50,7 @@ class Recorder {
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const auto& schema = op.schema();
-    TapeCall call{op, {}, {}, {}, at::GradMode::is_enabled(), at::autocast::is_autocast_enabled(device_), random_layers_so_far()};
+    TapeCall call = call_to(op);
     std::vector<at::Tensor> written;
     const auto given = torch::jit::last(*stack, schema.arguments().size());
     refuse_what_has_no_replay(op, given);
@@ -84,9 +84,16 @@ class Recorder {
   }
 
  private:
-  [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) {
-    refuse_with(
-        CannotCapture("the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + place(op) + ", " + why));
+  TapeCall call_to(const c10::OperatorHandle& op) const {
+    const bool autocast = at::autocast::is_autocast_enabled(device_);
+    return {op, {}, {}, {}, at::GradMode::is_enabled(), autocast, random_layers_so_far()};
+  }
+
+  [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) { refuse_at(place(op), why); }
+
+  [[noreturn]] void refuse_at(const std::string& where, const std::string& why) {
+    refuse_with(CannotCapture(
+        "the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + where + ", " + why));
   }
 
   template <typename Error>
@@ -107,9 +114,8 @@ class Recorder {
 
   void refuse_what_has_no_replay(const c10::OperatorHandle& op, Arguments given) {
     if (draws_unkeyed(op, given))
-      refuse_with(DrawsOtherwise(
-          place(op) +
-          ", draws random numbers that are not keyed by sample: they are others under another plan, and when they are computed again"));
+      refuse_with(DrawsOtherwise(place(op) + ", draws random numbers that are not keyed by sample: they are others "
+                                             "under another plan, and when they are computed again"));
   }
 
   // Numbers and shapes made of tensors are constants on the tape: what they come from must be so too.
@@ -120,16 +126,17 @@ class Recorder {
     std::set<Value> outliving;
     for (const Value value : sources.all) outliving.insert(root_of(value));
     outliving.erase(k_no_value);
-    const auto trained =
-        std::ranges::find_if(outliving, [&](Value value) { return tape_.values[static_cast<std::size_t>(value)].requires_grad; });
+    const auto trained = std::ranges::find_if(
+        outliving, [&](Value value) { return tape_.values[static_cast<std::size_t>(value)].requires_grad; });
     const std::string parameter = trained == outliving.end() ? "" : name_of(*trained);
-    const std::string what =
-        number ? "into a number (.item() or a condition on a tensor's values), which the model then uses outside of tensors"
-               : "into a tensor's shape";
+    const std::string what = number ? "into a number (.item() or a condition on a tensor's values), which the model "
+                                      "then uses outside of tensors"
+                                    : "into a tensor's shape";
     if (sources.data && !number) refuse(call.op, "makes a tensor whose shape depends on the data");
     if (sources.data) refuse(call.op, "turns data " + what);
     if (sources.random) refuse(call.op, "turns random numbers " + what);
-    if (!parameter.empty()) refuse(call.op, "turns the parameter " + parameter + " " + what + ", and the optimizer changes it");
+    if (!parameter.empty())
+      refuse(call.op, "turns the parameter " + parameter + " " + what + ", and the optimizer changes it");
     for (const Value value : outliving) numbers_of_.push_back({value, place(call.op)});
   }
 
@@ -140,8 +147,7 @@ class Recorder {
     for (const TapeCall& call : tape_.calls) counters.insert(call.momentum_buffer);
     for (const auto& [value, where] : numbers_of_) {
       if (!changing.contains(value) || counters.contains(value)) continue;
-      refuse_with(CannotCapture("the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " + where +
-                                ", turns the buffer " + name_of(value) + ", which the forward changes, into a number or a shape"));
+      refuse_at(where, "turns the buffer " + name_of(value) + ", which the forward changes, into a number or a shape");
     }
   }
 
@@ -177,11 +183,12 @@ class Recorder {
   Value read(const c10::OperatorHandle& op, const at::Tensor& tensor, bool written) {
     const Value value = numbering_.of(tensor);
     if (value == k_no_value) return foreign(op, tensor);
-    if (const auto name = names_.find(value); name != names_.end()) last_name_ = name->second.substr(0, name->second.rfind('.'));
+    if (const auto name = names_.find(value); name != names_.end())
+      last_name_ = name->second.substr(0, name->second.rfind('.'));
     if (!unfilled_.contains(value) || (written && overwrites(op))) return value;
     if (!scripted_ && !written) refuse(op, "reads a tensor that was filled by other means than tensor operations");
     if (!scripted_) return value;
-    // TorchScript fills what torch.tensor(numbers) makes by itself. Numbers out of tensors are refused where they are read.
+    // TorchScript fills what torch.tensor(numbers) makes by itself. Numbers out of tensors are refused when read.
     const Value filled = numbering_.fresh(tensor);
     tape_.live.emplace(filled, tensor.detach().clone());
     outliving_memory_.emplace(storage_of(tensor), filled);
@@ -194,8 +201,10 @@ class Recorder {
     if (number || (!tensor.requires_grad() && literals_.contains(storage_of(tensor)))) return constant(tensor);
     const Value same = numbering_.sharing_memory_with(tensor);
     if (same != k_no_value && !tensor.requires_grad()) return detached(same, tensor);
-    if (tensor.grad_fn()) refuse(op, "takes the result of a custom autograd function (" + tensor.grad_fn()->name() + ")");
-    if (same == k_no_value && !tensor.requires_grad() && tensor.dim() == 0 && !numbering_.knows_memory_of(tensor)) return constant(tensor);
+    if (tensor.grad_fn())
+      refuse(op, "takes the result of a custom autograd function (" + tensor.grad_fn()->name() + ")");
+    if (same == k_no_value && !tensor.requires_grad() && tensor.dim() == 0 && !numbering_.knows_memory_of(tensor))
+      return constant(tensor);
     refuse(op, "takes a tensor that is no input, parameter, buffer or result of the model: register it as a buffer");
   }
 
@@ -207,7 +216,7 @@ class Recorder {
 
   Value detached(Value from, const at::Tensor& tensor) {
     static const auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
-    TapeCall call{detach, {}, {}, {}, at::GradMode::is_enabled(), at::autocast::is_autocast_enabled(device_), random_layers_so_far()};
+    TapeCall call = call_to(detach);
     call.arguments.push_back({TapeArgument::Kind::tensor, {}, {from}});
     const Value value = numbering_.fresh(tensor);
     tape_.values[static_cast<std::size_t>(value)].made_by = place(detach);
@@ -227,7 +236,8 @@ class Recorder {
     std::vector<Value> values;
     const auto add = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return values.push_back(k_no_value);
-      const bool same = std::any_of(written.begin(), written.end(), [&](const at::Tensor& other) { return other.is_same(tensor); });
+      const bool same =
+          std::any_of(written.begin(), written.end(), [&](const at::Tensor& other) { return other.is_same(tensor); });
       values.push_back(same ? numbering_.of(tensor) : numbering_.fresh(tensor));
       auto& made = tape_.values[static_cast<std::size_t>(values.back())];
       if (made.made_by.empty()) made.made_by = place(op);
@@ -287,15 +297,16 @@ class Recorder {
     for (const TapeArgument& argument : call.arguments) {
       if (argument.written && root_of(argument.values.front()) != k_no_value)
         refuse(call.op,
-               "changes a parameter, buffer or constant that the same forward then uses: it would be changed again when the step computes "
-               "it again");
+               "changes a parameter, buffer or constant that the same forward then uses: it would be changed again "
+               "when the step computes it again");
     }
   }
 
   bool writes_a_buffer(const TapeCall& call) {
     for (const TapeArgument& argument : call.arguments) {
       if (!argument.written || root_of(argument.values.front()) == k_no_value) continue;
-      if (from_data_.contains(call.writes.front())) refuse(call.op, "keeps something of the data in a buffer: only BatchNorm may");
+      if (from_data_.contains(call.writes.front()))
+        refuse(call.op, "keeps something of the data in a buffer: only BatchNorm may");
       return true;
     }
     return false;
@@ -310,11 +321,7 @@ class Recorder {
   c10::DeviceType device_ = c10::DeviceType::CPU;
   std::unordered_map<const void*, Value> outliving_memory_;  // their storages: a view of one is it, too
   std::set<const void*> literals_;                           // storages
-  struct NumberOf {
-    Value value;
-    std::string place;
-  };
-  std::vector<NumberOf> numbers_of_;  // of what outlives the forward
+  std::vector<std::pair<Value, std::string>> numbers_of_;    // what outlives the forward, and where it became a number
   bool scripted_;
   bool keeps_graph_;
   std::string last_name_;
@@ -330,7 +337,8 @@ Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& l
   Recorder target(request);
   at::Tensor made;
   try {
-    watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { target.record(op, stack); }, [&] { made = loss(); });
+    watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { target.record(op, stack); },
+                [&] { made = loss(); });
   } catch (const std::exception&) {
     if (target.refusal()) std::rethrow_exception(target.refusal());
     throw;

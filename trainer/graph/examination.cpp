@@ -15,19 +15,20 @@ std::string reason_of(const Finding& finding) {
   switch (finding.trait) {
     case Trait::changes_parameter:
       return finding.place() + ", changes the parameter " + finding.tensor +
-             " in the forward: every rank sees other samples, so their copies of the model come apart. Write the embedding without "
-             "max_norm, or keep to what the optimizer does (optimizer.groups with weight_decay)";
+             " in the forward: every rank sees other samples, so their copies of the model come apart. Write the "
+             "embedding without max_norm, or keep to what the optimizer does (optimizer.groups with weight_decay)";
     case Trait::keeps_data:
       return finding.place() + ", keeps something of the samples in the buffer " + finding.tensor +
-             " in training: each micro-batch would change it, where one large batch changes it once. Write BatchNorm, or a layer without "
-             "running statistics (InstanceNorm with track_running_stats=False, GroupNorm)";
+             " in training: each micro-batch would change it, where one large batch changes it once. Write BatchNorm, "
+             "or a layer without running statistics (InstanceNorm with track_running_stats=False, GroupNorm)";
     case Trait::counts_forwards:
       return finding.place() + ", changes the buffer " + finding.tensor +
-             " with every forward: a step has as many as its plan has micro-batches, so what it counts would depend on the plan. Leave it "
-             "out of the forward, or make it a data.inputs tensor";
+             " with every forward: a step has as many as its plan has micro-batches, so what it counts would depend on "
+             "the plan. Leave it out of the forward, or make it a data.inputs tensor";
     case Trait::hidden_state:
       return "the forward changes the attribute " + finding.tensor +
-             ", which is no buffer: it follows the micro-batches and is in no checkpoint. Compute it anew in every forward";
+             ", which is no buffer: it follows the micro-batches and is in no checkpoint. Compute it anew in every "
+             "forward";
     default: return {};
   }
 }
@@ -70,7 +71,8 @@ bool Examination::has(Trait trait) const {
 std::string Examination::to_text() const {
   std::string text = examined ? line_of({"examined"}) : line_of({"failed", why_not.substr(0, why_not.find('\n'))});
   for (const Finding& finding : findings)
-    text += line_of({"finding", k_trait_names[static_cast<std::size_t>(finding.trait)], finding.op, finding.layer, finding.tensor});
+    text += line_of(
+        {"finding", k_trait_names[static_cast<std::size_t>(finding.trait)], finding.op, finding.layer, finding.tensor});
   for (const std::string& name : batch_norm_layers) text += line_of({"layer", name});
   for (const std::string& name : batch_norm_statistics) text += line_of({"statistic", name});
   return text;
@@ -81,7 +83,9 @@ Examination Examination::from_text(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const std::vector<std::string> words = words_of(line);
-    const auto is = [&](const char* kind, std::size_t num_words) { return words[0] == kind && words.size() == num_words; };
+    const auto is = [&](const char* kind, std::size_t num_words) {
+      return words[0] == kind && words.size() == num_words;
+    };
     if (is("examined", 1)) {
       examination.examined = true;
     } else if (is("failed", 2)) {

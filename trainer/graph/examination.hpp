@@ -1,5 +1,5 @@
-// What a model does in training that its inputs and parameters alone do not tell: random numbers that are no sample's, state that it
-// changes behind the optimizer's back, statistics of its batch.
+// What a model does in training that its inputs and parameters alone do not tell: random numbers that are no sample's,
+// state that it changes behind the optimizer's back, statistics of its batch.
 #pragma once
 
 #include <string>
@@ -11,10 +11,11 @@ enum class Trait {
   draws_unkeyed,      // random numbers that are others under another plan
   changes_parameter,  // in the forward: replicas that see other samples come apart
   keeps_data,         // a buffer that is not BatchNorm's, computed from the micro-batch
-  counts_forwards,    // a buffer that changes with every forward, whatever the samples: a step has as many as the plan has micro-batches
+  counts_forwards,    // a buffer that changes with every forward, whatever the samples: a step has as many as the plan
+                      // has micro-batches
   hidden_state,       // an attribute that is no buffer and is another after the forward: in no checkpoint
   sparse_gradient,
-  reads_data,          // a number or condition of samples' values, which decides for all that are in a micro-batch with them
+  reads_data,  // a number or condition of samples' values, which decides for all that are in a micro-batch with them
   validates_by_batch,  // BatchNorm without running statistics: each micro-batch of a validation is normalised by itself
 };
 
@@ -34,9 +35,9 @@ struct Examination {
   bool examined = false;  // else `why_not` says what the forward failed with, and nothing is known
   std::string why_not;
   std::vector<Finding> findings;
-  std::vector<std::string> batch_norm_layers;  // whose calls take the statistics of their batch
-  std::vector<std::string>
-      batch_norm_statistics;  // buffers that those calls update: running means and variances, and their modules' counters
+  std::vector<std::string> batch_norm_layers;      // whose calls take the statistics of their batch
+  std::vector<std::string> batch_norm_statistics;  // buffers that those calls update: running means and variances, and
+                                                   // their modules' counters
 
   [[nodiscard]] bool has(Trait trait) const;
   /// As text, for the other ranks. Tabs and line ends in a name become spaces.
@@ -45,8 +46,8 @@ struct Examination {
   static Examination from_text(const std::string& text);
 };
 
-/// What makes a training with this model wrong whatever the plan, with what to write instead, a line each; empty: nothing. `once_per_step`:
-/// buffers that count forwards are changed once per step (exact BatchNorm).
+/// What makes a training with this model wrong whatever the plan, with what to write instead, a line each; empty:
+/// nothing. `once_per_step`: buffers that count forwards are changed once per step (exact BatchNorm).
 enum class CountersRun { once_per_micro_batch, once_per_step };
 std::vector<std::string> reasons_not_to_train(const Examination& examination, CountersRun counters);
 

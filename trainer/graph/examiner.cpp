@@ -8,7 +8,8 @@ namespace onebatch {
 namespace {
 
 const void* memory_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl()) : tensor.unsafeGetTensorImpl();
+  return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
+                              : tensor.unsafeGetTensorImpl();
 }
 
 }  // namespace
@@ -81,7 +82,8 @@ void Examiner::note_call(const c10::OperatorHandle& op, Arguments given) {
   if (std::ranges::find(batch_norm_layers_, layer) == batch_norm_layers_.end()) batch_norm_layers_.push_back(layer);
   for (const char* name : {"running_mean", "running_var"}) {
     const c10::IValue* value = argument_named(op, given, name);
-    if (value != nullptr) for_each_tensor(*value, [&](const at::Tensor& tensor) { statistics_.insert(name_of(tensor)); });
+    if (value != nullptr)
+      for_each_tensor(*value, [&](const at::Tensor& tensor) { statistics_.insert(name_of(tensor)); });
   }
 }
 
@@ -101,7 +103,8 @@ void Examiner::note_writes(const c10::OperatorHandle& op, Arguments given, bool 
 void Examiner::note_write(const c10::OperatorHandle& op, const at::Tensor& tensor, bool from_data) {
   const void* memory = memory_of(tensor);
   if (from_data) from_data_.insert(memory);
-  if (const auto found = parameters_.find(memory); found != parameters_.end()) add(Trait::changes_parameter, op, found->second);
+  if (const auto found = parameters_.find(memory); found != parameters_.end())
+    add(Trait::changes_parameter, op, found->second);
   const auto found = buffers_.find(memory);
   if (found == buffers_.end()) return;
   Write& write = writes_[found->second];

@@ -57,7 +57,8 @@ class Examiner {
   std::unordered_map<const void*, std::string> buffers_;
   std::unordered_map<const void*, Place> made_by_;
   std::set<const void*> from_data_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;  // their memory may go, its address must not come back for another
+  // Their memory may go, its address must not come back for another.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
   std::string layer_;
   std::vector<Finding> findings_;
   std::vector<std::string> batch_norm_layers_;

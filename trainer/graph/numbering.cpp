@@ -48,7 +48,8 @@ Value Numbering::sharing_memory_with(const at::Tensor& tensor) const {
 
 bool Numbering::knows_memory_of(const at::Tensor& tensor) const {
   const void* storage = storage_of(tensor);
-  return storage != nullptr && std::ranges::any_of(values_, [&](const TapeValue& value) { return value.storage == storage; });
+  return storage != nullptr &&
+         std::ranges::any_of(values_, [&](const TapeValue& value) { return value.storage == storage; });
 }
 
 const void* Numbering::memory_of(Value value) const {
@@ -65,7 +66,8 @@ Sources sources_of(const TapeCall& call, const Tape& tape, const Numbering& numb
   };
   for_each_read(call, want);
   for (auto before = tape.calls.rbegin(); before != tape.calls.rend(); ++before) {
-    bool makes = std::ranges::any_of(before->writes, [&](Value written) { return memory.contains(numbering.memory_of(written)); });
+    bool makes = std::ranges::any_of(before->writes,
+                                     [&](Value written) { return memory.contains(numbering.memory_of(written)); });
     for_each_made(*before, [&](Value made) { makes |= sources.all.contains(made); });
     if (!makes) continue;
     sources.random |= is_keyed_random(before->op.operator_name().name);

@@ -10,8 +10,8 @@ namespace onebatch {
 /// A tensor's storage; null where it has none.
 const void* storage_of(const at::Tensor& tensor);
 
-/// Numbers tensors as they come up, into a tape's values. A tensor's memory may go while this lives, its address does not come back for
-/// another, which would be taken for it.
+/// Numbers tensors as they come up, into a tape's values. A tensor's memory may go while this lives, its address does
+/// not come back for another, which would be taken for it.
 class Numbering {
  public:
   explicit Numbering(std::vector<TapeValue>& values) : values_(values) {}
@@ -54,7 +54,8 @@ struct Sources {
 /// Of what a call takes, by walking back through the calls before it; a write into memory that a value shares counts.
 Sources sources_of(const TapeCall& call, const Tape& tape, const Numbering& numbering);
 
-/// What outlives a forward and is written to in it, by its root: by operators that say so, and as BatchNorm's running statistics.
+/// What outlives a forward and is written to in it, by its root: by operators that say so, and as BatchNorm's running
+/// statistics.
 std::set<Value> changed_by(const Tape& tape, const std::function<Value(Value)>& root_of);
 
 }  // namespace onebatch

@@ -18,7 +18,9 @@ struct Uses {
     at(last_read, tape.loss) = tape.calls.size();
   }
 
-  static std::size_t& at(std::vector<std::size_t>& calls, Value value) { return calls[static_cast<std::size_t>(value)]; }
+  static std::size_t& at(std::vector<std::size_t>& calls, Value value) {
+    return calls[static_cast<std::size_t>(value)];
+  }
   [[nodiscard]] std::size_t made_by(Value value) const { return made[static_cast<std::size_t>(value)]; }
   [[nodiscard]] std::size_t last_read_by(Value value) const { return last_read[static_cast<std::size_t>(value)]; }
 
@@ -70,13 +72,15 @@ void find_values(const Tape& tape, const Uses& uses, Segment& segment) {
   segment.gives.assign(gives.begin(), gives.end());
 }
 
-// Their gradients are summed before they are added to what is there, as a whole backward does it: else the bits are others.
+// Their gradients are summed before they are added to what is there, as a whole backward does it: else the bits are
+// others.
 void find_shared(const Tape& tape, std::vector<Segment>& segments) {
   std::unordered_map<Value, std::set<std::size_t>> readers;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     for (std::size_t i = segments[s].begin; i < segments[s].end; ++i) {
       for_each_read(tape.calls[i], [&](Value value) {
-        if (tape.live.contains(value) && tape.values[static_cast<std::size_t>(value)].requires_grad) readers[value].insert(s);
+        if (tape.live.contains(value) && tape.values[static_cast<std::size_t>(value)].requires_grad)
+          readers[value].insert(s);
       });
     }
   }
@@ -90,14 +94,16 @@ void find_releases(std::vector<Segment>& segments) {
   std::set<Value> taken;
   for (Segment& segment : segments) {
     const auto release = [&](Value value) {
-      if (value != k_no_value && value != segment.output && taken.insert(value).second) segment.releases.push_back(value);
+      if (value != k_no_value && value != segment.output && taken.insert(value).second)
+        segment.releases.push_back(value);
     };
     release(segment.input);
     for (const Value value : segment.takes) release(value);
   }
 }
 
-// Versions follow a tensor, not its memory: a write through one view is not seen by another, except where both live in one segment.
+// Versions follow a tensor, not its memory: a write through one view is not seen by another, except where both live in
+// one segment.
 void refuse_hidden_writes(const Tape& tape, const Uses& uses, const std::vector<Segment>& segments) {
   std::vector<std::size_t> segment_of(tape.calls.size(), 0);
   for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -119,8 +125,9 @@ void refuse_hidden_writes(const Tape& tape, const Uses& uses, const std::vector<
         const std::size_t other_made = uses.made_by(other);
         const bool before = other_made == k_never || other_made < i;
         if (!before || uses.last_read_by(other) <= i) continue;
-        const bool together = other_made != k_never && target_made != k_never && segment_of[other_made] == segment_of[i] &&
-                              segment_of[target_made] == segment_of[i] && uses.last_read_by(other) < segments[segment_of[i]].end;
+        const bool together = other_made != k_never && target_made != k_never &&
+                              segment_of[other_made] == segment_of[i] && segment_of[target_made] == segment_of[i] &&
+                              uses.last_read_by(other) < segments[segment_of[i]].end;
         if (together) continue;
         throw CannotCapture("the model cannot be taken apart for exact or synchronised BatchNorm or recomputation: " +
                             tape.values[static_cast<std::size_t>(made.front())].made_by +
@@ -144,12 +151,14 @@ struct MemoryByCall {
   std::vector<std::int64_t> crossing;
   std::vector<std::int64_t> made;
 
-  MemoryByCall(const Tape& tape, const Uses& uses) : crossing(tape.calls.size() + 1, 0), made(tape.calls.size() + 1, 0) {
+  MemoryByCall(const Tape& tape, const Uses& uses)
+      : crossing(tape.calls.size() + 1, 0), made(tape.calls.size() + 1, 0) {
     for (std::size_t v = 0; v < tape.values.size(); ++v) {
       const auto value = static_cast<Value>(v);
       const std::size_t begin = uses.made_by(value) == k_never ? 0 : uses.made_by(value) + 1;
       if (tape.live.contains(value)) continue;
-      for (std::size_t i = begin; i <= std::min(uses.last_read_by(value), tape.calls.size()); ++i) crossing[i] += tape.values[v].bytes;
+      for (std::size_t i = begin; i <= std::min(uses.last_read_by(value), tape.calls.size()); ++i)
+        crossing[i] += tape.values[v].bytes;
       if (uses.made_by(value) != k_never) made[begin] += tape.values[v].bytes;
     }
     std::partial_sum(made.begin(), made.end(), made.begin());
@@ -161,8 +170,9 @@ std::vector<std::size_t> cuts_of(const MemoryByCall& memory, std::int64_t num_se
   std::vector<std::size_t> cuts;
   const double total = static_cast<double>(memory.made.back());
   const auto call_at = [&](double share) {
-    return static_cast<std::size_t>(std::lower_bound(memory.made.begin(), memory.made.end(), static_cast<std::int64_t>(share * total)) -
-                                    memory.made.begin());
+    return static_cast<std::size_t>(
+        std::lower_bound(memory.made.begin(), memory.made.end(), static_cast<std::int64_t>(share * total)) -
+        memory.made.begin());
   };
   for (std::int64_t k = 1; k < num_segments; ++k) {
     const double half = 0.5 / static_cast<double>(num_segments);
@@ -214,7 +224,8 @@ std::vector<Segment> cut_for_memory(const Tape& tape, std::int64_t num_segments)
 std::vector<Segment> cut_at_batch_norms(const Tape& tape) {
   return complete(tape, Uses(tape), cut(tape));
 }
-Environment run_segment(const Tape& tape, const Segment& segment, Playing playing, const Environment& taken, const std::set<Value>& own) {
+Environment run_segment(const Tape& tape, const Segment& segment, Playing playing, const Environment& taken,
+                        const std::set<Value>& own) {
   Environment made;
   const auto get = [&](Value value) -> at::Tensor {
     if (const auto here = made.find(value); here != made.end()) return here->second;

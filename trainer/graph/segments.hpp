@@ -22,16 +22,17 @@ struct Segment {
   std::vector<std::vector<Value>> finished;  // by call: values made here that nobody reads after it
 };
 
-/// Cuts before every BatchNorm that takes statistics of its batch. Throws CannotCapture where a call writes into memory that another
-/// segment reads through another tensor.
+/// Cuts before every BatchNorm that takes statistics of its batch. Throws CannotCapture where a call writes into memory
+/// that another segment reads through another tensor.
 std::vector<Segment> cut_at_batch_norms(const Tape& tape);
 
-/// Cuts where little goes from one side to the other, into about as many segments as are asked for, each of which holds about as much
-/// inside; 0: as many as take the least memory together with what is kept between them. Throws as the other does.
+/// Cuts where little goes from one side to the other, into about as many segments as are asked for, each of which holds
+/// about as much inside; 0: as many as take the least memory together with what is kept between them. Throws as the
+/// other does.
 std::vector<Segment> cut_for_memory(const Tape& tape, std::int64_t num_segments);
 
-/// Runs a segment. `taken` holds what it takes; what it makes, and nothing else, is returned, without what is `finished`. What it would
-/// overwrite of another's is cloned, but for the values in `own`.
+/// Runs a segment. `taken` holds what it takes; what it makes, and nothing else, is returned, without what is
+/// `finished`. What it would overwrite of another's is cloned, but for the values in `own`.
 Environment run_segment(const Tape& tape, const Segment& segment, Playing playing, const Environment& taken,
                         const std::set<Value>& own = {});
 

@@ -1,4 +1,5 @@
-// What a micro-batch keeps while others are computed: on the device, or in host memory where the device has no room for it.
+// What a micro-batch keeps while others are computed: on the device, or in host memory where the device has no room for
+// it.
 #pragma once
 
 #include "trainer/graph/tape.hpp"
@@ -7,8 +8,8 @@ namespace onebatch {
 
 enum class ShelfPlace { device, host };
 
-/// Tensors by value. In the host they are outside of the device's memory (and of its simulated budget; pinned for a GPU), and come back as
-/// copies.
+/// Tensors by value. In the host they are outside of the device's memory (and of its simulated budget; pinned for a
+/// GPU), and come back as copies.
 class Shelf {
  public:
   Shelf(ShelfPlace place, c10::Device device) : place_(place), device_(device) {}

@@ -23,7 +23,8 @@ c10::IValue list_of(const TapeArgument& argument, const std::function<at::Tensor
     return tensors;
   }
   c10::List<std::optional<at::Tensor>> tensors;
-  for (const Value value : argument.values) tensors.push_back(value == k_no_value ? std::optional<at::Tensor>() : get(value));
+  for (const Value value : argument.values)
+    tensors.push_back(value == k_no_value ? std::optional<at::Tensor>() : get(value));
   return tensors;
 }
 
@@ -107,7 +108,8 @@ void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(
     }
   }
   if (playing == Playing::again && is_batch_norm(call)) stack[k_running_mean] = stack[k_running_var] = c10::IValue();
-  if (playing == Playing::first && call.momentum_buffer != k_no_value) stack[k_momentum] = momentum_after(call, get(call.momentum_buffer));
+  if (playing == Playing::first && call.momentum_buffer != k_no_value)
+    stack[k_momentum] = momentum_after(call, get(call.momentum_buffer));
   call.op.callBoxed(&stack);
   for (std::size_t i = 0; i < written.size(); ++i) made[call.writes[i]] = written[i];
   for (std::size_t i = 0; i < call.results.size(); ++i) keep(stack[i], call.results[i], made);

@@ -1,9 +1,9 @@
 // A model's forward and loss as a list of ATen calls, found by watching one run of them.
 //
-// Note [A model is a tape]. A boxed fallback on a dispatch key of its own sees every ATen call before autograd and before composite
-// operators are taken apart: C++ modules, scripted and traced TorchScript alike. Arguments are numbered by the tensor's identity and
-// version, so a call that writes in place makes a new value. Played again, the tape gives the model's own bits. Sizes that C++ code has
-// read are baked in: a tape serves one micro-batch size.
+// Note [A model is a tape]. A boxed fallback on a dispatch key of its own sees every ATen call before autograd and
+// before composite operators are taken apart: C++ modules, scripted and traced TorchScript alike. Arguments are
+// numbered by the tensor's identity and version, so a call that writes in place makes a new value. Played again, the
+// tape gives the model's own bits. Sizes that C++ code has read are baked in: a tape serves one micro-batch size.
 #pragma once
 
 #include "trainer/base/error.hpp"
@@ -38,8 +38,9 @@ struct TapeCall {
   bool with_gradients = true;               // the mode it ran in
   bool autocast = false;                    // whether autocast was on
   std::int64_t random_layer = 0;            // how many random layers had run before it
-  Value momentum_buffer = k_no_value;       // aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is
-  std::int64_t counted_before = 0;          // how many calls of this forward have counted in that buffer before
+  // Of aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is.
+  Value momentum_buffer = k_no_value;
+  std::int64_t counted_before = 0;  // how many calls of this forward have counted in that buffer before
 };
 
 /// aten::batch_norm with the statistics of its batch.
@@ -108,21 +109,22 @@ class DrawsOtherwise : public CannotCapture {
 enum class AutogradGraph { recorded, left_out };
 
 struct CaptureRequest {
-  std::vector<NamedTensor> known;                   // parameters, buffers, constants: everything that outlives a call
-  std::optional<std::vector<at::Tensor>> literals;  // constants of a script's code; none: C++, whose numbers alone are constants
+  std::vector<NamedTensor> known;  // parameters, buffers, constants: everything that outlives a call
+  // Constants of a script's code; none: C++, whose numbers alone are constants.
+  std::optional<std::vector<at::Tensor>> literals;
   AutogradGraph graph = AutogradGraph::left_out;
   std::vector<at::Tensor> data;  // a batch's tensors
 };
 
-/// Runs `loss` once, in the mode of gradients, and records it. Whatever it changes in buffers is the caller's to undo. Throws
-/// CannotCapture.
+/// Runs `loss` once, in the mode of gradients, and records it. Whatever it changes in buffers is the caller's to undo.
+/// Throws CannotCapture.
 Tape capture(const CaptureRequest& request, const std::function<at::Tensor()>& loss);
 
 /// Tensors by value.
 using Environment = std::unordered_map<Value, at::Tensor>;
 
-/// Calls an operator: its tensors come from `get`, those that it writes to from `get_to_write`; what it made is added to `made`.
-/// A BatchNorm that is played a second time leaves its running statistics alone.
+/// Calls an operator: its tensors come from `get`, those that it writes to from `get_to_write`; what it made is added
+/// to `made`. A BatchNorm that is played a second time leaves its running statistics alone.
 enum class Playing { first, again };
 void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(Value)>& get,
           const std::function<at::Tensor(Value)>& get_to_write, Environment& made);

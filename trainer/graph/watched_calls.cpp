@@ -20,8 +20,8 @@ void pass_on(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch:
     (*listener)(op, stack);
 }
 
-// In deterministic mode LibTorch fills what torch.tensor(number) makes with NaN by an operator, and then with the number by none: a call
-// that is no model's.
+// In deterministic mode LibTorch fills what torch.tensor(number) makes with NaN by an operator, and then with the
+// number by none: a call that is no model's.
 class NothingFilled {
  public:
   NothingFilled() : was_(at::globalContext().deterministicFillUninitializedMemory()) {
@@ -37,7 +37,8 @@ class NothingFilled {
 
 class Watching {
  public:
-  explicit Watching(const OnCall& on_call) : library_(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__), include_(k_key) {
+  explicit Watching(const OnCall& on_call)
+      : library_(torch::Library::IMPL, "_", k_key, __FILE__, __LINE__), include_(k_key) {
     library_.fallback(torch::CppFunction::makeFromBoxedFunction<&pass_on>());
     listener = &on_call;
   }

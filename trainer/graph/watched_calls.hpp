@@ -1,4 +1,5 @@
-// Every ATen call of a forward, before autograd and before composite operators are taken apart: see Note [A model is a tape].
+// Every ATen call of a forward, before autograd and before composite operators are taken apart: see Note [A model is a
+// tape].
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -19,7 +19,8 @@ constexpr std::size_t k_block_bytes = std::size_t{1} << 20;
 // A descriptor that is closed at the end of the scope.
 class Opened {
  public:
-  explicit Opened(const std::filesystem::path& file) : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit Opened(const std::filesystem::path& file)
+      : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (descriptor_ < 0) fail();
   }
   ~Opened() { ::close(descriptor_); }
@@ -39,7 +40,9 @@ class Opened {
   }
 
  private:
-  [[noreturn]] void fail() const { throw std::system_error(errno, std::generic_category(), "cannot read " + file_.string()); }
+  [[noreturn]] void fail() const {
+    throw std::system_error(errno, std::generic_category(), "cannot read " + file_.string());
+  }
 
   std::filesystem::path file_;
   int descriptor_;

@@ -35,7 +35,8 @@ class ChecksumStream {
   std::unique_ptr<State> state_;
 };
 
-/// Where a file is read from: the disk itself is asked for what was synced before, as far as the kernel lets go of its own copy.
+/// Where a file is read from: the disk itself is asked for what was synced before, as far as the kernel lets go of its
+/// own copy.
 enum class ReadFrom { cache, disk };
 
 /// Throws std::system_error naming a file that cannot be read.

@@ -39,11 +39,12 @@ void DurableFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-// The disk works while more is written, and never has much more to do in the sync at the end, which says nothing of its progress until it
-// is over.
+// The disk works while more is written, and never has much more to do in the sync at the end, which says nothing of its
+// progress until it is over.
 void DurableFile::push_to_disk() {
   constexpr unsigned int k_wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  static_cast<void>(::sync_file_range(descriptor_, pushed_bytes_, written_bytes_ - pushed_bytes_, SYNC_FILE_RANGE_WRITE));
+  static_cast<void>(
+      ::sync_file_range(descriptor_, pushed_bytes_, written_bytes_ - pushed_bytes_, SYNC_FILE_RANGE_WRITE));
   const std::int64_t before = std::max(std::int64_t{0}, pushed_bytes_ - k_push_bytes);
   const bool waited = pushed_bytes_ == 0 || ::sync_file_range(descriptor_, before, pushed_bytes_ - before, k_wait) == 0;
   // What is said here fsync says no more; some file systems know nothing of ranges.

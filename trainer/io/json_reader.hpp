@@ -1,4 +1,5 @@
-// Reads fields of a JSON document that a person may have written: every mistake is named with its place and what to write instead.
+// Reads fields of a JSON document that a person may have written: every mistake is named with its place and what to
+// write instead.
 #pragma once
 
 #include "trainer/base/error.hpp"
@@ -24,7 +25,9 @@ class JsonReader {
   [[nodiscard]] const std::string& place() const { return place_; }
   [[noreturn]] void fail(const std::string& what) const { throw UserError(place_ + " " + what); }
 
-  [[nodiscard]] bool has(const char* key) const { return json_.is_object() && json_.contains(key) && !json_.at(key).is_null(); }
+  [[nodiscard]] bool has(const char* key) const {
+    return json_.is_object() && json_.contains(key) && !json_.at(key).is_null();
+  }
   [[nodiscard]] JsonReader field(const char* key) const;
   [[nodiscard]] JsonReader item(std::size_t index) const;
   [[nodiscard]] std::size_t array_size(const char* what) const;

@@ -19,12 +19,14 @@ struct StorageType {
   std::uint64_t bytes;
 };
 constexpr std::array<StorageType, 23> k_types = {
-    {{"torch DoubleStorage", 8},   {"torch FloatStorage", 4},       {"torch HalfStorage", 2},         {"torch BFloat16Storage", 2},
-     {"torch LongStorage", 8},     {"torch IntStorage", 4},         {"torch ShortStorage", 2},        {"torch CharStorage", 1},
-     {"torch ByteStorage", 1},     {"torch BoolStorage", 1},        {"torch UInt16Storage", 2},       {"torch UInt32Storage", 4},
-     {"torch UInt64Storage", 8},   {"torch ComplexHalfStorage", 4}, {"torch ComplexFloatStorage", 8}, {"torch ComplexDoubleStorage", 16},
-     {"torch QInt8Storage", 1},    {"torch QUInt8Storage", 1},      {"torch QInt32Storage", 4},       {"torch QUInt4x2Storage", 1},
-     {"torch QUInt2x4Storage", 1}, {"torch Float8_e5m2Storage", 1}, {"torch Float8_e4m3fnStorage", 1}}};
+    {{"torch DoubleStorage", 8},         {"torch FloatStorage", 4},        {"torch HalfStorage", 2},
+     {"torch BFloat16Storage", 2},       {"torch LongStorage", 8},         {"torch IntStorage", 4},
+     {"torch ShortStorage", 2},          {"torch CharStorage", 1},         {"torch ByteStorage", 1},
+     {"torch BoolStorage", 1},           {"torch UInt16Storage", 2},       {"torch UInt32Storage", 4},
+     {"torch UInt64Storage", 8},         {"torch ComplexHalfStorage", 4},  {"torch ComplexFloatStorage", 8},
+     {"torch ComplexDoubleStorage", 16}, {"torch QInt8Storage", 1},        {"torch QUInt8Storage", 1},
+     {"torch QInt32Storage", 4},         {"torch QUInt4x2Storage", 1},     {"torch QUInt2x4Storage", 1},
+     {"torch Float8_e5m2Storage", 1},    {"torch Float8_e4m3fnStorage", 1}}};
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error("its pickle " + what);
@@ -173,7 +175,8 @@ class PickleReader {
     Value arguments = pop();
     const Value callee = pop();
     if (callee.kind != Kind::global) fail("calls what is no function");
-    if (callee.text == "torch._utils _rebuild_tensor_v2" || callee.text == "torch._utils _rebuild_qtensor") check_tensor(arguments);
+    if (callee.text == "torch._utils _rebuild_tensor_v2" || callee.text == "torch._utils _rebuild_qtensor")
+      check_tensor(arguments);
     if (callee.text == "torch.jit._pickle build_intlist") return push_integers(arguments);
     Value made;
     deepen(made, {std::move(arguments)});
@@ -197,8 +200,10 @@ class PickleReader {
     for (const StorageType& known : k_types) {
       if (type == known.name) bytes = known.bytes;
     }
-    if (item(tuple, 0, Kind::text).text != "storage" || bytes == 0) fail("has a storage of a type that is not read: " + type);
-    if (elements < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(elements), &bytes)) fail("has a storage of no size");
+    if (item(tuple, 0, Kind::text).text != "storage" || bytes == 0)
+      fail("has a storage of a type that is not read: " + type);
+    if (elements < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(elements), &bytes))
+      fail("has a storage of no size");
     storages_.push_back({item(tuple, 2, Kind::text).text, bytes});
     push(Value{.kind = Kind::storage, .number = elements});
   }

@@ -1,4 +1,5 @@
-// What a pickle of a TorchScript archive says of tensors, and what it holds. LibTorch's own reader takes that on trust. No LibTorch here.
+// What a pickle of a TorchScript archive says of tensors, and what it holds. LibTorch's own reader takes that on trust.
+// No LibTorch here.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct PickledContent {
   std::vector<PickledStorage> storages;
 };
 
-/// Follows the pickle (protocol 2, the operations that LibTorch writes and reads) without making anything: what it takes from its stack is
-/// there, nothing nests so deep that its end would take more stack than there is, and every tensor lies within its storage. Throws
-/// std::runtime_error with what is wrong.
+/// Follows the pickle (protocol 2, the operations that LibTorch writes and reads) without making anything: what it
+/// takes from its stack is there, nothing nests so deep that its end would take more stack than there is, and every
+/// tensor lies within its storage. Throws std::runtime_error with what is wrong.
 PickledContent read_pickle(std::string_view pickle);
 
 }  // namespace onebatch

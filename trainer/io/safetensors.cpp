@@ -56,7 +56,8 @@ std::uint64_t tensor_bytes(const JsonReader& tensor, std::vector<std::int64_t>& 
   for (std::size_t i = 0; i < count; ++i) {
     shape.push_back(list.item(i).integer(0, k_largest));
     const auto factor = static_cast<std::uint64_t>(shape.back());
-    if (factor != 0 && bytes > static_cast<std::uint64_t>(k_largest) / factor) list.fail("has more elements than any file");
+    if (factor != 0 && bytes > static_cast<std::uint64_t>(k_largest) / factor)
+      list.fail("has more elements than any file");
     bytes *= factor;
   }
   return bytes;
@@ -121,7 +122,8 @@ std::string header_text(std::span<const SafetensorsView> tensors, const std::map
   if (!metadata.empty()) json["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const SafetensorsView& tensor : tensors) {
-    json[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
+    json[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
     offset += tensor.bytes.size();
   }
   std::string text = json.dump();
@@ -155,7 +157,8 @@ SafetensorsHeader read_safetensors_header(const fs::path& file) {
   return header;
 }
 
-std::vector<std::byte> read_safetensors_entry(const fs::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry) {
+std::vector<std::byte> read_safetensors_entry(const fs::path& file, const SafetensorsHeader& header,
+                                              const SafetensorsEntry& entry) {
   std::ifstream in(file, std::ios::binary);
   in.seekg(static_cast<std::streamoff>(header.data_begin + entry.begin));
   std::vector<std::byte> bytes(static_cast<std::size_t>(entry.end - entry.begin));

@@ -1,4 +1,5 @@
-// The safetensors format (github.com/huggingface/safetensors): a length, a JSON header, raw little-endian tensors. No LibTorch here.
+// The safetensors format (github.com/huggingface/safetensors): a length, a JSON header, raw little-endian tensors. No
+// LibTorch here.
 #pragma once
 
 #include "trainer/io/checksum.hpp"
@@ -35,14 +36,15 @@ struct SafetensorsView {
   std::span<const std::byte> bytes;
 };
 
-/// Reads and checks the header against the file's size: overlaps, holes, sizes that disagree with shape and dtype, a header larger than the
-/// file. Throws UserError that names the file and the tensor. Never allocates more than the file's own size.
+/// Reads and checks the header against the file's size: overlaps, holes, sizes that disagree with shape and dtype, a
+/// header larger than the file. Throws UserError that names the file and the tensor. Never allocates more than the
+/// file's own size.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& file);
 /// The bytes of one entry.
 std::vector<std::byte> read_safetensors_entry(const std::filesystem::path& file, const SafetensorsHeader& header,
                                               const SafetensorsEntry& entry);
-/// Writes and syncs. Returns the file's checksum. Throws std::system_error naming the file (a full disk included) and leaves no file behind
-/// then.
+/// Writes and syncs. Returns the file's checksum. Throws std::system_error naming the file (a full disk included) and
+/// leaves no file behind then.
 Checksum write_safetensors(const std::filesystem::path& file, std::span<const SafetensorsView> tensors,
                            const std::map<std::string, std::string>& metadata);
 

@@ -35,7 +35,9 @@ constexpr std::array<DtypeName, 12> k_dtypes = {{{"F64", at::kDouble},
 void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& header, const SafetensorsEntry& entry,
                 const NamedTensor& target) {
   const auto type = type_of_dtype(entry.dtype);
-  if (!type) throw UserError(file.string() + ": tensor " + entry.name + " has the type " + entry.dtype + ", which is not supported");
+  if (!type)
+    throw UserError(file.string() + ": tensor " + entry.name + " has the type " + entry.dtype +
+                    ", which is not supported");
   const auto bytes = read_safetensors_entry(file, header, entry);
   if (*type == target.tensor.scalar_type()) return copy_from_bytes(target.tensor, bytes);
   const at::NoGradGuard no_grad;
@@ -44,8 +46,8 @@ void copy_entry(const std::filesystem::path& file, const SafetensorsHeader& head
   target.tensor.copy_(read);
 }
 
-std::string differences(const std::map<std::string, const SafetensorsEntry*>& in_file, const std::vector<NamedTensor>& tensors,
-                        Extra extra) {
+std::string differences(const std::map<std::string, const SafetensorsEntry*>& in_file,
+                        const std::vector<NamedTensor>& tensors, Extra extra) {
   std::string text;
   auto unknown = in_file;
   for (const auto& [name, tensor] : tensors) {
@@ -54,11 +56,13 @@ std::string differences(const std::map<std::string, const SafetensorsEntry*>& in
     if (found == in_file.end()) {
       text += "\n  " + name + " " + shape_text(tensor.sizes()) + " is missing";
     } else if (tensor.sizes() != at::IntArrayRef(found->second->shape)) {
-      text += "\n  " + name + " is " + shape_text(found->second->shape) + ", the model's is " + shape_text(tensor.sizes());
+      text +=
+          "\n  " + name + " is " + shape_text(found->second->shape) + ", the model's is " + shape_text(tensor.sizes());
     }
   }
   if (extra == Extra::ignored) return text;
-  for (const auto& [name, entry] : unknown) text += "\n  " + name + " " + shape_text(entry->shape) + " is not in the model";
+  for (const auto& [name, entry] : unknown)
+    text += "\n  " + name + " " + shape_text(entry->shape) + " is not in the model";
   return text;
 }
 
@@ -80,7 +84,8 @@ std::vector<SafetensorsView> views_of(const std::vector<NamedTensor>& tensors) {
   views.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
     if (!can_be_saved(tensor)) throw std::invalid_argument(name + ": a tensor of its type cannot be saved");
-    if (!tensor.is_cpu() || !tensor.is_contiguous()) throw std::invalid_argument(name + ": not in host memory without gaps");
+    if (!tensor.is_cpu() || !tensor.is_contiguous())
+      throw std::invalid_argument(name + ": not in host memory without gaps");
     const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
     views.push_back({name, dtype_of_type(tensor.scalar_type()), tensor.sizes().vec(), {begin, tensor.nbytes()}});
   }

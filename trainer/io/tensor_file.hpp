@@ -17,8 +17,8 @@ const char* dtype_of_type(at::ScalarType type);
 /// Whether the format can hold it.
 bool can_be_saved(const at::Tensor& tensor);
 
-/// What safetensors files hold of tensors that lie in host memory without gaps: their bytes are borrowed. Throws std::invalid_argument
-/// naming one that lies elsewhere, or is of a type that no file holds.
+/// What safetensors files hold of tensors that lie in host memory without gaps: their bytes are borrowed. Throws
+/// std::invalid_argument naming one that lies elsewhere, or is of a type that no file holds.
 std::vector<SafetensorsView> views_of(const std::vector<NamedTensor>& tensors);
 
 /// The tensors in host memory without gaps: themselves where they lie so.
@@ -30,8 +30,8 @@ Checksum save_tensors(const std::filesystem::path& file, const std::vector<Named
 
 enum class Extra { refused, ignored };
 
-/// Copies the file's values into the tensors, converting between floating-point types. All tensors must be in the file with their shape;
-/// Extra::refused: and the file must hold no other. Throws UserError that names every difference.
+/// Copies the file's values into the tensors, converting between floating-point types. All tensors must be in the file
+/// with their shape; Extra::refused: and the file must hold no other. Throws UserError that names every difference.
 void load_tensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, Extra extra);
 
 }  // namespace onebatch

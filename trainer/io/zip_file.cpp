@@ -37,7 +37,8 @@ Zip open_zip(const std::string& file) {
 }
 
 void check_name(const std::string& name) {
-  if (name.empty() || name.front() == '/' || name.find('\\') != std::string::npos || name.find(':') != std::string::npos)
+  if (name.empty() || name.front() == '/' || name.find('\\') != std::string::npos ||
+      name.find(':') != std::string::npos)
     fail("\"" + name + "\"", "has no name that lies in the archive");
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
@@ -78,7 +79,8 @@ void read_record(zip_t* zip, zip_uint64_t index, bool kept, ZipRecord& record) {
     if (total > record.bytes) break;
     if (kept) record.content.append(block, 0, static_cast<std::size_t>(read));
   }
-  if (total != record.bytes) fail(record.name, fmt::format("does not hold the {} bytes that it is said to", record.bytes));
+  if (total != record.bytes)
+    fail(record.name, fmt::format("does not hold the {} bytes that it is said to", record.bytes));
 }
 
 }  // namespace
@@ -92,7 +94,8 @@ std::vector<ZipRecord> read_zip(const std::string& file, const std::function<boo
     const auto index = static_cast<zip_uint64_t>(i);
     zip_stat_t stat;
     const char* name = zip_get_name(zip.get(), index, ZIP_FL_ENC_RAW);
-    constexpr zip_uint64_t k_needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD | ZIP_STAT_CRC;
+    constexpr zip_uint64_t k_needed =
+        ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD | ZIP_STAT_CRC;
     if (name == nullptr || zip_stat_index(zip.get(), index, 0, &stat) != 0 || (stat.valid & k_needed) != k_needed)
       throw std::runtime_error("its directory cannot be read: " + std::string(zip_strerror(zip.get())));
     ZipRecord record{name, stat.size, stat.comp_size, stat.crc, {}};

@@ -18,9 +18,9 @@ struct ZipRecord {
   std::string content;         // of those that were asked for
 };
 
-/// Every record, in the directory's order; the content of those of whose names `keep` says so. The directory and each record's own header
-/// agree, names are relative, without "..", and unique, and every record's bytes have the size and the CRC-32 that the directory says.
-/// Throws std::runtime_error with what is wrong.
+/// Every record, in the directory's order; the content of those of whose names `keep` says so. The directory and each
+/// record's own header agree, names are relative, without "..", and unique, and every record's bytes have the size and
+/// the CRC-32 that the directory says. Throws std::runtime_error with what is wrong.
 std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const std::string&)>& keep);
 
 /// CRC-32 as zip files have it.

@@ -14,7 +14,8 @@ LossKind cross_entropy_kind() {
     std::optional<at::Tensor> class_weights;
     if (t.class_weights.defined()) class_weights = t.class_weights;
     const auto reduction = t.weights.defined() ? at::Reduction::None : at::Reduction::Sum;
-    const at::Tensor loss = at::cross_entropy_loss(t.outputs, t.targets, class_weights, reduction, c.ignore_index, c.label_smoothing);
+    const at::Tensor loss =
+        at::cross_entropy_loss(t.outputs, t.targets, class_weights, reduction, c.ignore_index, c.label_smoothing);
     return t.weights.defined() ? loss.mul(t.weights).sum() : loss;
   };
   return kind;

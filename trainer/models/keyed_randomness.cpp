@@ -75,8 +75,9 @@ at::Tensor& changed_in_place(at::Tensor& inputs, double probability, bool train)
 }
 
 // Query, key and value [N, ..., length, width]. LibTorch's fused kernels draw inside.
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
-                     double probability, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const std::optional<at::Tensor>& mask, double probability, bool is_causal,
+                     std::optional<double> scale, bool enable_gqa) {
   if (!draws_keyed(probability, true))
     return at::native::scaled_dot_product_attention(query, key, value, mask, probability, is_causal, scale, enable_gqa);
   const auto as_many_heads = [&](const at::Tensor& tensor) {
@@ -98,7 +99,8 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
 
 void register_on(torch::Library& library, c10::DispatchKey key) {
   using at::native::alpha_dropout, at::native::alpha_dropout_, at::native::dropout, at::native::dropout_;
-  using at::native::feature_alpha_dropout, at::native::feature_alpha_dropout_, at::native::feature_dropout, at::native::feature_dropout_;
+  using at::native::feature_alpha_dropout, at::native::feature_alpha_dropout_, at::native::feature_dropout,
+      at::native::feature_dropout_;
   const auto on = [&](auto* kernel) { return torch::dispatch(key, kernel); };
   library.impl("dropout", on(&changed<&plain, Spread::elements, &dropout>));
   library.impl("dropout_", on(&changed_in_place<&plain, Spread::elements, &dropout_>));

@@ -8,15 +8,17 @@
 
 namespace onebatch {
 
-/// Kernels for dropout, feature_dropout, alpha_dropout and feature_alpha_dropout, their in-place forms, and scaled_dot_product_attention
-/// and recurrent layers with dropout, that draw as sample_noise() does while a RandomnessScope lives, and else pass on to LibTorch's own.
-/// Registered as long as someone holds them; on the threads of the process, as operators are.
+/// Kernels for dropout, feature_dropout, alpha_dropout and feature_alpha_dropout, their in-place forms, and
+/// scaled_dot_product_attention and recurrent layers with dropout, that draw as sample_noise() does while a
+/// RandomnessScope lives, and else pass on to LibTorch's own. Registered as long as someone holds them; on the threads
+/// of the process, as operators are.
 std::shared_ptr<void> hold_keyed_operators();
 
 /// Whether an operator ("aten::dropout") is one of them.
 bool is_keyed_random(const std::string& operator_name);
 
-/// One forward of a model, or a part of it: random layers are numbered from 0 as they run. Keeps a pointer to the context.
+/// One forward of a model, or a part of it: random layers are numbered from 0 as they run. Keeps a pointer to the
+/// context.
 class RandomnessScope {
  public:
   explicit RandomnessScope(const ForwardContext& context);

@@ -28,7 +28,8 @@ struct Layers {
 
 // The outputs, then the final states: h, and c where it has one.
 using Made = std::vector<at::Tensor>;
-using OneLayer = std::function<Made(const at::Tensor& inputs, const std::vector<at::Tensor>& state, at::TensorList weights)>;
+using OneLayer =
+    std::function<Made(const at::Tensor& inputs, const std::vector<at::Tensor>& state, at::TensorList weights)>;
 
 // [T, N, F] or, with the batch first, [N, T, F].
 at::Tensor dropped(const at::Tensor& outputs, const Layers& layers) {
@@ -40,7 +41,8 @@ at::Tensor dropped(const at::Tensor& outputs, const Layers& layers) {
   return outputs.mul(upload(noise, outputs.device()).to(outputs.scalar_type()));
 }
 
-Made layer_by_layer(const at::Tensor& inputs, at::TensorList state, at::TensorList weights, const Layers& layers, const OneLayer& one) {
+Made layer_by_layer(const at::Tensor& inputs, at::TensorList state, at::TensorList weights, const Layers& layers,
+                    const OneLayer& one) {
   const std::int64_t directions = layers.bidirectional ? 2 : 1;
   const std::size_t weights_of_one = weights.size() / static_cast<std::size_t>(layers.count);
   std::vector<std::vector<at::Tensor>> final_states(state.size());
@@ -63,16 +65,17 @@ bool drops(const Layers& layers, bool train) {
 
 void refuse_packed(const char* name, const Layers& layers, bool train) {
   if (!drops(layers, train)) return;
-  refuse_to_draw(std::string(name) +
-                 " of packed sequences with dropout between its layers: its mask would depend on how the batch is split; give it padded "
-                 "sequences (data.lengths cuts them), or write dropout = 0 and nn.Dropout before or after it");
+  refuse_to_draw(
+      std::string(name) +
+      " of packed sequences with dropout between its layers: its mask would depend on how the batch is split; give it "
+      "padded sequences (data.lengths cuts them), or write dropout = 0 and nn.Dropout before or after it");
 }
 
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 
-ThreeTensors lstm(const at::Tensor& inputs, at::TensorList state, at::TensorList weights, bool has_biases, std::int64_t num_layers,
-                  double dropout, bool train, bool bidirectional, bool batch_first) {
+ThreeTensors lstm(const at::Tensor& inputs, at::TensorList state, at::TensorList weights, bool has_biases,
+                  std::int64_t num_layers, double dropout, bool train, bool bidirectional, bool batch_first) {
   const Layers layers{has_biases, num_layers, dropout, bidirectional, batch_first};
   if (!drops(layers, train))
     return at::native::lstm(inputs, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first);
@@ -84,21 +87,24 @@ ThreeTensors lstm(const at::Tensor& inputs, at::TensorList state, at::TensorList
   return {made[0], made[1], made[2]};
 }
 
-ThreeTensors packed_lstm(const at::Tensor& inputs, const at::Tensor& batch_sizes, at::TensorList state, at::TensorList weights,
-                         bool has_biases, std::int64_t num_layers, double dropout, bool train, bool bidirectional) {
+ThreeTensors packed_lstm(const at::Tensor& inputs, const at::Tensor& batch_sizes, at::TensorList state,
+                         at::TensorList weights, bool has_biases, std::int64_t num_layers, double dropout, bool train,
+                         bool bidirectional) {
   refuse_packed("lstm", {has_biases, num_layers, dropout, bidirectional, false}, train);
   return at::native::lstm(inputs, batch_sizes, state, weights, has_biases, num_layers, dropout, train, bidirectional);
 }
 
-using Padded = TwoTensors (*)(const at::Tensor&, const at::Tensor&, at::TensorList, bool, std::int64_t, double, bool, bool, bool);
-using Packed = TwoTensors (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::TensorList, bool, std::int64_t, double, bool,
-                              bool);
+using Padded = TwoTensors (*)(const at::Tensor&, const at::Tensor&, at::TensorList, bool, std::int64_t, double, bool,
+                              bool, bool);
+using Packed = TwoTensors (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::TensorList, bool,
+                              std::int64_t, double, bool, bool);
 
 template <Padded Own>
-TwoTensors recurrent(const at::Tensor& inputs, const at::Tensor& state, at::TensorList weights, bool has_biases, std::int64_t num_layers,
-                     double dropout, bool train, bool bidirectional, bool batch_first) {
+TwoTensors recurrent(const at::Tensor& inputs, const at::Tensor& state, at::TensorList weights, bool has_biases,
+                     std::int64_t num_layers, double dropout, bool train, bool bidirectional, bool batch_first) {
   const Layers layers{has_biases, num_layers, dropout, bidirectional, batch_first};
-  if (!drops(layers, train)) return Own(inputs, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first);
+  if (!drops(layers, train))
+    return Own(inputs, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first);
   const auto one = [&](const at::Tensor& x, const std::vector<at::Tensor>& own, at::TensorList its) -> Made {
     auto [y, h] = Own(x, own.front(), its, has_biases, 1, 0.0, train, bidirectional, batch_first);
     return {y, h};
@@ -108,8 +114,9 @@ TwoTensors recurrent(const at::Tensor& inputs, const at::Tensor& state, at::Tens
 }
 
 template <Packed Own>
-TwoTensors packed(const at::Tensor& inputs, const at::Tensor& batch_sizes, const at::Tensor& state, at::TensorList weights, bool has_biases,
-                  std::int64_t num_layers, double dropout, bool train, bool bidirectional) {
+TwoTensors packed(const at::Tensor& inputs, const at::Tensor& batch_sizes, const at::Tensor& state,
+                  at::TensorList weights, bool has_biases, std::int64_t num_layers, double dropout, bool train,
+                  bool bidirectional) {
   refuse_packed("a recurrent layer", {has_biases, num_layers, dropout, bidirectional, false}, train);
   return Own(inputs, batch_sizes, state, weights, has_biases, num_layers, dropout, train, bidirectional);
 }

@@ -15,8 +15,9 @@ namespace {
 class Marks {
  public:
   explicit Marks(const at::Tensor& one)
-      : marks_(at::zeros({static_cast<std::int64_t>(one.storage().nbytes()) / static_cast<std::int64_t>(one.element_size()) + 1},
-                         at::TensorOptions().dtype(at::kByte))) {}
+      : marks_(at::zeros(
+            {static_cast<std::int64_t>(one.storage().nbytes()) / static_cast<std::int64_t>(one.element_size()) + 1},
+            at::TensorOptions().dtype(at::kByte))) {}
 
   bool add(const at::Tensor& tensor) {
     const at::Tensor its = marks_.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -40,8 +41,8 @@ void refuse_expanded(const NamedTensor& parameter) {
   marks.add(tensor);
   if (marks.count() == tensor.numel()) return;
   throw UserError("the parameter " + parameter.name +
-                  " is expanded: several of its elements are one number in memory, which no optimizer can update: write "
-                  "torch.nn.Parameter(tensor.expand(...).clone()), or expand it in forward");
+                  " is expanded: several of its elements are one number in memory, which no optimizer can update: "
+                  "write torch.nn.Parameter(tensor.expand(...).clone()), or expand it in forward");
 }
 
 bool may_overlap(const at::Tensor& one, const at::Tensor& other) {
@@ -69,10 +70,9 @@ void refuse_shared_memory(const std::vector<NamedTensor>& together) {
       const auto& [other, second] = together[i];
       if (!(first.requires_grad() || second.requires_grad()) || !may_overlap(first, second)) continue;
       if (first.scalar_type() == second.scalar_type() && !have_common_elements(first, second)) continue;
-      throw UserError(
-          one + " and " + other +
-          " share memory without being one parameter, so training one of them changes the other: write .clone() for one, or the "
-          "same torch.nn.Parameter for both");
+      throw UserError(one + " and " + other +
+                      " share memory without being one parameter, so training one of them changes the other: write "
+                      ".clone() for one, or the same torch.nn.Parameter for both");
     }
   }
 }
@@ -130,7 +130,8 @@ at::Tensor with_strides_of(const at::Tensor& like, const at::Tensor& tensor) {
 
 bool same_order(const at::Tensor& one, const at::Tensor& other) {
   for (std::int64_t d = 0; d < one.dim(); ++d) {
-    if (one.size(d) > 1 && one.stride(d) != other.stride(d)) return false;  // a dimension of one element has no stride to speak of
+    if (one.size(d) > 1 && one.stride(d) != other.stride(d))
+      return false;  // a dimension of one element has no stride to speak of
   }
   return true;
 }

@@ -1,17 +1,18 @@
-// How a model's tensors lie in memory. Optimizers and reductions walk over a parameter from its first byte to its last, in whatever order
-// its elements lie (channels_last stays channels_last): that needs parameters without gaps, each with memory of its own.
+// How a model's tensors lie in memory. Optimizers and reductions walk over a parameter from its first byte to its last,
+// in whatever order its elements lie (channels_last stays channels_last): that needs parameters without gaps, each with
+// memory of its own.
 #pragma once
 
 #include "trainer/models/model.hpp"
 
 namespace onebatch {
 
-/// Gives parameters that have gaps dense memory. Throws UserError that names a parameter whose elements share memory with one another
-/// (expanded), or with another parameter or buffer, as long as training changes them.
+/// Gives parameters that have gaps dense memory. Throws UserError that names a parameter whose elements share memory
+/// with one another (expanded), or with another parameter or buffer, as long as training changes them.
 void give_dense_memory(const Model& model);
 
-/// Puts parameters of four dimensions, which are the weights of convolutions over images, into channels_last. In place: before gradients
-/// and optimizer are made after them.
+/// Puts parameters of four dimensions, which are the weights of convolutions over images, into channels_last. In place:
+/// before gradients and optimizer are made after them.
 void put_in_channels_last(const Model& model);
 
 /// An input that is a batch of images in channels_last, any other as it is.

@@ -21,7 +21,8 @@ std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets) {
   const std::size_t dims = targets.size();
   if (outputs.size() == dims + 1) {
     if (outputs.slice(0, dims) == targets) fitting.push_back(ClassLayout::last);
-    if (dims > 1 && outputs[0] == targets[0] && outputs.slice(2) == targets.slice(1)) fitting.push_back(ClassLayout::second);
+    if (dims > 1 && outputs[0] == targets[0] && outputs.slice(2) == targets.slice(1))
+      fitting.push_back(ClassLayout::second);
   } else if (outputs.size() == 2 && outputs[0] == c10::multiply_integers(targets)) {
     fitting.push_back(ClassLayout::flat);
   }
@@ -35,8 +36,9 @@ std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets) {
 
 [[noreturn]] void refuse_ambiguity(Shape outputs, Shape targets) {
   throw UserError("the model returns " + shape_text(outputs) + " for targets " + shape_text(targets) +
-                  ": there are as many classes as positions, so nothing tells whether the classes are last or second. Let it return a row "
-                  "per label: outputs.flatten(0, -2) where they are last, outputs.movedim(1, -1).flatten(0, -2) where they are second");
+                  ": there are as many classes as positions, so nothing tells whether the classes are last or second. "
+                  "Let it return a row per label: outputs.flatten(0, -2) where they are last, outputs.movedim(1, "
+                  "-1).flatten(0, -2) where they are second");
 }
 
 }  // namespace
@@ -54,8 +56,8 @@ Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes)
     : configuration_(configuration), kind_(&chosen_kind<LossKind>(configuration)), num_classes_(num_classes) {
   const auto given = static_cast<std::int64_t>(configuration_.class_weights.size());
   if (given != 0 && given != num_classes) {
-    throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " + std::to_string(num_classes) +
-                    " classes: write one per class");
+    throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " +
+                    std::to_string(num_classes) + " classes: write one per class");
   }
   if (given != 0) class_weights_ = at::tensor(configuration.class_weights, at::kDouble);
 }
@@ -64,7 +66,8 @@ void Loss::settle(const std::vector<SeenShapes>& seen) {
   std::vector<ClassLayout> fitting = {ClassLayout::last, ClassLayout::second, ClassLayout::flat};
   for (const SeenShapes& one : seen) {
     const auto fits = layouts_that_fit(one.outputs, one.targets);
-    std::erase_if(fitting, [&](ClassLayout layout) { return std::find(fits.begin(), fits.end(), layout) == fits.end(); });
+    std::erase_if(fitting,
+                  [&](ClassLayout layout) { return std::find(fits.begin(), fits.end(), layout) == fits.end(); });
     if (fitting.empty()) refuse_shapes(one.outputs, one.targets);
   }
   if (fitting.size() > 1) refuse_ambiguity(seen.at(0).outputs, seen.at(0).targets);
@@ -92,19 +95,22 @@ void Loss::place(c10::Device device, at::ScalarType type) {
 std::vector<NamedTensor> Loss::constants() const {
   std::vector<NamedTensor> constants;
   if (class_weights_.defined()) constants.push_back({"loss.class_weights", class_weights_});
-  if (placed_class_weights_.defined()) constants.push_back({"loss.class_weights as the outputs", placed_class_weights_});
+  if (placed_class_weights_.defined())
+    constants.push_back({"loss.class_weights as the outputs", placed_class_weights_});
   return constants;
 }
 
 double Loss::weight(const at::Tensor& targets, const at::Tensor& weights) const {
   if (is_classification()) return classification_weight(targets, weights);
-  if (weights.defined() && configuration_.normalize_by == NormalizeBy::tokens) return weights.sum(at::kDouble).item<double>();
+  if (weights.defined() && configuration_.normalize_by == NormalizeBy::tokens)
+    return weights.sum(at::kDouble).item<double>();
   return static_cast<double>(targets.size(0));
 }
 
 double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& weights) const {
   if (targets.scalar_type() != at::kLong)
-    throw UserError("loss.kind = \"cross_entropy\" needs whole numbers as targets: write loss.kind = \"mse\", or other data");
+    throw UserError(
+        "loss.kind = \"cross_entropy\" needs whole numbers as targets: write loss.kind = \"mse\", or other data");
   const at::Tensor own = weights.defined() ? weights.to(at::kDouble).contiguous() : weights;
   const double* own_weight = own.defined() ? own.const_data_ptr<double>() : nullptr;
   const std::int64_t* label = targets.const_data_ptr<std::int64_t>();
@@ -117,10 +123,12 @@ double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& 
     for (std::int64_t i = sample * labels; i < (sample + 1) * labels; ++i) {
       if (label[i] == configuration_.ignore_index) continue;
       if (label[i] < 0 || label[i] >= num_classes_) {
-        throw UserError("the data holds the label " + std::to_string(label[i]) + ": " + wrong_label(label[i], num_classes_));
+        throw UserError("the data holds the label " + std::to_string(label[i]) + ": " +
+                        wrong_label(label[i], num_classes_));
       }
       counts = true;
-      const double of_class = configuration_.class_weights.empty() ? 1.0 : configuration_.class_weights[static_cast<std::size_t>(label[i])];
+      const double of_class =
+          configuration_.class_weights.empty() ? 1.0 : configuration_.class_weights[static_cast<std::size_t>(label[i])];
       sum += of_class * (own_weight != nullptr ? own_weight[i] : 1.0);
     }
     counted_samples += counts ? 1.0 : 0.0;
@@ -142,7 +150,8 @@ at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets, const
 
 at::Tensor Loss::class_weights_of(const at::Tensor& outputs) const {
   const at::Tensor& placed = placed_class_weights_;
-  if (placed.defined() && placed.device() == outputs.device() && placed.scalar_type() == outputs.scalar_type()) return placed;
+  if (placed.defined() && placed.device() == outputs.device() && placed.scalar_type() == outputs.scalar_type())
+    return placed;
   return class_weights_.defined() ? class_weights_.to(outputs.device(), outputs.scalar_type()) : class_weights_;
 }
 

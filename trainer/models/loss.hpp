@@ -32,22 +32,24 @@ class Loss {
   /// Throws UserError where the configuration does not fit `num_classes`.
   Loss(const LossConfiguration& configuration, std::int64_t num_classes);
 
-  /// Classification: decides once how outputs are laid out, as what fits all that was seen. Throws UserError where nothing does, or more
-  /// than one layout. Where nothing was decided outputs that fit in two ways are refused.
+  /// Classification: decides once how outputs are laid out, as what fits all that was seen. Throws UserError where
+  /// nothing does, or more than one layout. Where nothing was decided outputs that fit in two ways are refused.
   void settle(const std::vector<SeenShapes>& seen);
 
-  /// Outputs are going to be there, and of this type: what the sum is made with is copied there once, and not in every micro-batch.
+  /// Outputs are going to be there, and of this type: what the sum is made with is copied there once, and not in every
+  /// micro-batch.
   void place(c10::Device device, at::ScalarType type);
 
-  /// The weight of a micro-batch, by which its global batch is divided. By tokens: labels that are not ignored, each times its class's and
-  /// its own weight (PyTorch's "mean"). By samples: those with a label that counts. Of squared errors: the labels' weights, or the samples.
-  /// `targets` [N, ...] and `weights` (of the same shape, or undefined) on the CPU. Throws UserError on a label outside
-  /// 0 … num_classes − 1.
+  /// The weight of a micro-batch, by which its global batch is divided. By tokens: labels that are not ignored, each
+  /// times its class's and its own weight (PyTorch's "mean"). By samples: those with a label that counts. Of squared
+  /// errors: the labels' weights, or the samples. `targets` [N, ...] and `weights` (of the same shape, or undefined) on
+  /// the CPU. Throws UserError on a label outside 0 … num_classes − 1.
   [[nodiscard]] double weight(const at::Tensor& targets, const at::Tensor& weights = {}) const;
-  /// The sum over all labels, a scalar on the graph; of squared errors without weights of their mean over each sample's outputs. For class
-  /// indices [N, ...] outputs are [N, ..., num_classes], as language models return them, or [N, num_classes, ...], as PyTorch's
-  /// cross_entropy takes them; else they have the targets' shape. On the same device.
-  [[nodiscard]] at::Tensor sum(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights = {}) const;
+  /// The sum over all labels, a scalar on the graph; of squared errors without weights of their mean over each sample's
+  /// outputs. For class indices [N, ...] outputs are [N, ..., num_classes], as language models return them, or [N,
+  /// num_classes, ...], as PyTorch's cross_entropy takes them; else they have the targets' shape. On the same device.
+  [[nodiscard]] at::Tensor sum(const at::Tensor& outputs, const at::Tensor& targets,
+                               const at::Tensor& weights = {}) const;
   /// Labels that are their outputs' largest, and how many count (are not ignored). Classification only.
   struct Correct {
     double correct = 0.0;

@@ -7,10 +7,12 @@
 
 namespace onebatch {
 
-/// What a loss is taken against: class indices, numbers of the outputs' shape, or nothing, where the model computes its loss itself.
+/// What a loss is taken against: class indices, numbers of the outputs' shape, or nothing, where the model computes its
+/// loss itself.
 enum class Targets { classes, numbers, none };
 
-/// What a loss is summed over. Of classes rows [labels, classes] against class indices [labels], whatever layout the model returned.
+/// What a loss is summed over. Of classes rows [labels, classes] against class indices [labels], whatever layout the
+/// model returned.
 struct LossTensors {
   at::Tensor outputs;
   at::Tensor targets;
@@ -21,8 +23,8 @@ struct LossTensors {
 
 struct LossKind : Kind<LossConfiguration> {
   Targets targets = Targets::classes;
-  /// A scalar on the graph, over all labels (of numbers: over all samples of their mean over its outputs), each times its weight; never a
-  /// mean over samples. See Note [Sum, then divide once]. None where the model computes it.
+  /// A scalar on the graph, over all labels (of numbers: over all samples of their mean over its outputs), each times
+  /// its weight; never a mean over samples. See Note [Sum, then divide once]. None where the model computes it.
   std::function<at::Tensor(const LossTensors&, const LossConfiguration&)> sum;
 
   /// Those of trainer/models/sources.cmake.

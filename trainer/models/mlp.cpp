@@ -13,7 +13,8 @@ namespace {
 
 class Mlp final : public TrainableModule {
  public:
-  Mlp(const ModelConfiguration& configuration, std::int64_t num_features, std::int64_t num_classes) : dropout_(configuration.dropout) {
+  Mlp(const ModelConfiguration& configuration, std::int64_t num_features, std::int64_t num_classes)
+      : dropout_(configuration.dropout) {
     std::int64_t width = num_features;
     for (const std::int64_t hidden : configuration.hidden) {
       add_layer(width, hidden);
@@ -46,13 +47,16 @@ ModelKind mlp_kind() {
   constexpr Changes k_all = Changes::result | Changes::probe | Changes::run;
   ModelKind kind;
   kind.name = "mlp";
-  kind.keys = {integers_key({"hidden", k_all, "mlp: widths of the hidden layers"}, 1, &ModelConfiguration::hidden),
-               number_key({"dropout", k_all,
-                           "mlp; as in every model, the mask is a function of seed, step, layer and sample, the same under any plan"},
-                          {0.0, 0.999}, &ModelConfiguration::dropout)};
+  kind.keys = {
+      integers_key({"hidden", k_all, "mlp: widths of the hidden layers"}, 1, &ModelConfiguration::hidden),
+      number_key(
+          {"dropout", k_all,
+           "mlp; as in every model, the mask is a function of seed, step, layer and sample, the same under any plan"},
+          {0.0, 0.999}, &ModelConfiguration::dropout)};
   kind.make = [](const ModelRequest& request) {
     const std::int64_t num_features = c10::multiply_integers(request.sample_shape);
-    return wrap_module(std::make_shared<Mlp>(request.configuration, num_features, classes_of(request)), request.freeze_batch_norm);
+    return wrap_module(std::make_shared<Mlp>(request.configuration, num_features, classes_of(request)),
+                       request.freeze_batch_norm);
   };
   return kind;
 }

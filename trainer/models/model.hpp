@@ -21,7 +21,8 @@ struct NamedText {
   std::string text;
 };
 
-/// What a forward may depend on beside its inputs: enough to draw the same random numbers for a sample whatever the plan.
+/// What a forward may depend on beside its inputs: enough to draw the same random numbers for a sample whatever the
+/// plan.
 struct ForwardContext {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
@@ -37,8 +38,9 @@ class Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
-  /// Inputs [N, ...] on the model's device, as many as it takes; returns what it returns: outputs [N, ..., num_classes] alone, or, where it
-  /// computes its loss itself, the loss's sum and weight, and what else is to live as long as they do.
+  /// Inputs [N, ...] on the model's device, as many as it takes; returns what it returns: outputs [N, ..., num_classes]
+  /// alone, or, where it computes its loss itself, the loss's sum and weight, and what else is to live as long as they
+  /// do.
   virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) = 0;
   /// Of one input, one output.
   at::Tensor forward(const at::Tensor& inputs, const ForwardContext& context) { return run({inputs}, context).front(); }
@@ -46,7 +48,8 @@ class Model {
   /// Each is there once: what is shared under several names has its first.
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
-  /// What a checkpoint holds, as PyTorch's state_dict: all names of what is shared, and no buffer that is not persistent.
+  /// What a checkpoint holds, as PyTorch's state_dict: all names of what is shared, and no buffer that is not
+  /// persistent.
   [[nodiscard]] virtual std::vector<NamedTensor> state_dict() const;
   /// Tensors that its code holds beside them since before its first forward, as TorchScript's does; none: it is C++.
   [[nodiscard]] virtual std::optional<std::vector<at::Tensor>> literals() const { return std::nullopt; }
@@ -57,15 +60,16 @@ class Model {
   virtual void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) = 0;
   /// Names of BatchNorm layers that use the statistics of each micro-batch when training.
   [[nodiscard]] virtual std::vector<std::string> batch_norm_layers() const = 0;
-  /// Names of the buffers that are BatchNorm's running statistics: means, variances and counts of batches. No other buffer is averaged over
-  /// ranks, or may differ between them.
+  /// Names of the buffers that are BatchNorm's running statistics: means, variances and counts of batches. No other
+  /// buffer is averaged over ranks, or may differ between them.
   [[nodiscard]] virtual std::vector<std::string> running_statistics() const = 0;
 };
 
 /// Parameters and buffers, each tensor once.
 std::vector<NamedTensor> state_of(const Model& model);
 
-/// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be trained.
+/// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be
+/// trained.
 void check_savable(const Model& model);
 
 struct ModelRequest {
@@ -77,12 +81,13 @@ struct ModelRequest {
   std::uint64_t seed = 1;     // of the initial weights
 };
 
-/// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit together.
+/// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit
+/// together.
 std::unique_ptr<Model> make_model(const ModelRequest& request);
 
-/// Loads "name" tensors from a safetensors file into parameters and buffers. What has several names may stand under any of them; a buffer
-/// that is no running statistic may be missing, and stays as the model has it. Throws UserError naming every tensor that is missing,
-/// unknown or of another shape.
+/// Loads "name" tensors from a safetensors file into parameters and buffers. What has several names may stand under any
+/// of them; a buffer that is no running statistic may be missing, and stays as the model has it. Throws UserError
+/// naming every tensor that is missing, unknown or of another shape.
 void load_weights(Model& model, const std::string& file);
 
 }  // namespace onebatch

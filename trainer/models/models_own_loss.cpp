@@ -14,7 +14,9 @@ LossKind models_own_loss_kind() {
       break;
     }
     if (request.configuration.model.kind != "torchscript")
-      request.complain("kind", "\"model\" belongs to model.kind = \"torchscript\": its forward returns the loss's sum and its weight");
+      request.complain(
+          "kind",
+          "\"model\" belongs to model.kind = \"torchscript\": its forward returns the loss's sum and its weight");
   };
   return kind;
 }

@@ -16,10 +16,11 @@ at::Tensor squared_error(const LossTensors& t, const LossConfiguration& c) {
   const at::Tensor wanted = classes ? at::one_hot(t.targets, t.num_classes).to(t.outputs.scalar_type()) : t.targets;
   // PyTorch would spread [N, 1] against [N] to [N, N].
   if (t.outputs.sizes() != wanted.sizes())
-    throw UserError("the model returns " + shape_text(t.outputs.sizes()) + " for targets " + shape_text(wanted.sizes()) +
-                    (classes ? " (whole numbers are class indices, one-hot; save others as floating-point numbers)" : "") +
-                    ": mean squared error needs the same shape; let the model return that, or save the target so, as "
-                    "y.unsqueeze(1) for one output");
+    throw UserError(
+        "the model returns " + shape_text(t.outputs.sizes()) + " for targets " + shape_text(wanted.sizes()) +
+        (classes ? " (whole numbers are class indices, one-hot; save others as floating-point numbers)" : "") +
+        ": mean squared error needs the same shape; let the model return that, or save the target so, as "
+        "y.unsqueeze(1) for one output");
   const auto outputs_of_a_sample = static_cast<double>(c10::multiply_integers(t.outputs.sizes().slice(1)));
   // Mean over a sample's outputs, sum over samples: PyTorch's "mean" of the whole batch after the division.
   if (!t.weights.defined()) return at::mse_loss(t.outputs, wanted, at::Reduction::Sum).div(outputs_of_a_sample);

@@ -10,7 +10,8 @@ namespace onebatch {
 std::int64_t classes_of(const ModelRequest& request) {
   const std::int64_t asked = request.configuration.num_classes;
   if (asked != 0 && asked < request.num_classes) {
-    throw UserError("model.num_classes = " + std::to_string(asked) + ", but the data has " + std::to_string(request.num_classes) +
+    throw UserError("model.num_classes = " + std::to_string(asked) + ", but the data has " +
+                    std::to_string(request.num_classes) +
                     " classes: write model.num_classes = " + std::to_string(request.num_classes) + " or leave it out");
   }
   return asked != 0 ? asked : request.num_classes;

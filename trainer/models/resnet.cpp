@@ -1,5 +1,6 @@
-// ResNets with basic blocks (He et al., 2016, sections 3.3 and 4.2): depth 18 with four stages of 64 to 512 channels, and the CIFAR ones of
-// depth 6n + 2 with three stages of 16, 32 and 64. Tensors are named as torchvision's, shortcuts are projections.
+// ResNets with basic blocks (He et al., 2016, sections 3.3 and 4.2): depth 18 with four stages of 64 to 512 channels,
+// and the CIFAR ones of depth 6n + 2 with three stages of 16, 32 and 64. Tensors are named as torchvision's, shortcuts
+// are projections.
 #include "trainer/models/resnet.hpp"
 
 #include "trainer/base/error.hpp"
@@ -36,8 +37,8 @@ class BatchNormImpl final : public torch::nn::BatchNorm2dImpl {
   at::Tensor forward(const at::Tensor& x) {
     if (!is_training() || !takes_single_values()) return torch::nn::BatchNorm2dImpl::forward(x);
     num_batches_tracked.add_(1);
-    return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/true, options.momentum().value(), options.eps(),
-                          at::globalContext().userEnabledCuDNN());
+    return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/true, options.momentum().value(),
+                          options.eps(), at::globalContext().userEnabledCuDNN());
   }
 };
 
@@ -87,7 +88,8 @@ class ResNet final : public TrainableModule {
       : pooled_stem_(configuration.stem == ResNetStem::imagenet) {
     const ResNetShape shape = shape_of_depth(configuration.depth);
     std::int64_t width = shape.stage_channels.front();
-    conv1_ = register_module("conv1", pooled_stem_ ? make_conv(num_channels, width, 7, 2) : make_conv(num_channels, width, 3, 1));
+    conv1_ = register_module(
+        "conv1", pooled_stem_ ? make_conv(num_channels, width, 7, 2) : make_conv(num_channels, width, 3, 1));
     bn1_ = register_module("bn1", make_norm(width));
     for (std::size_t stage = 0; stage < shape.stage_channels.size(); ++stage) {
       add_stage(stage, width, shape.stage_channels[stage], shape.blocks_per_stage);
@@ -125,28 +127,33 @@ class ResNet final : public TrainableModule {
   torch::nn::Linear fc_{nullptr};
 };
 
-// Which depths are built in: a number alone does not tell an ImageNet ResNet from a CIFAR one (50 is 6n + 2 as well). What is wrong with
-// it, in words that say what to write instead; empty: nothing. Depth 18 is He et al.'s of four stages with either stem, 6n + 2 are the
-// CIFAR ones of three stages, which begin with the cifar stem.
+// Which depths are built in: a number alone does not tell an ImageNet ResNet from a CIFAR one (50 is 6n + 2 as well).
+// What is wrong with it, in words that say what to write instead; empty: nothing. Depth 18 is He et al.'s of four
+// stages with either stem, 6n + 2 are the CIFAR ones of three stages, which begin with the cifar stem.
 std::string wrong_depth(const ModelConfiguration& model) {
   if (model.depth == 18) return {};
   const bool cifar_depth = model.depth >= 8 && (model.depth - 2) % 6 == 0;
-  if (model.stem == ResNetStem::cifar) return cifar_depth ? "" : "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets";
+  if (model.stem == ResNetStem::cifar)
+    return cifar_depth ? "" : "write 18, or 8, 14, 20, … (6n + 2) for the CIFAR ResNets";
   const std::string imagenet =
       "with model.stem = \"imagenet\" write 18; others, as 34 and 50, come from Python as model.kind = \"torchscript\"";
-  return imagenet + (cifar_depth ? "; the CIFAR ResNet of " + std::to_string(model.depth) + " layers needs model.stem = \"cifar\"" : "");
+  return imagenet +
+         (cifar_depth ? "; the CIFAR ResNet of " + std::to_string(model.depth) + " layers needs model.stem = \"cifar\""
+                      : "");
 }
 
 std::unique_ptr<Model> make_model_of(const ModelRequest& request) {
   if (request.sample_shape.size() != 3)
-    throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " + shape_text(request.sample_shape) +
-                    ": use model.kind = \"mlp\"");
-  return wrap_module(make_resnet(request.configuration, request.sample_shape[0], classes_of(request)), request.freeze_batch_norm);
+    throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " +
+                    shape_text(request.sample_shape) + ": use model.kind = \"mlp\"");
+  return wrap_module(make_resnet(request.configuration, request.sample_shape[0], classes_of(request)),
+                     request.freeze_batch_norm);
 }
 
 }  // namespace
 
-std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels, std::int64_t num_classes) {
+std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels,
+                                             std::int64_t num_classes) {
   if (const std::string wrong = wrong_depth(configuration); !wrong.empty())
     throw UserError("model.depth = " + std::to_string(configuration.depth) + ": " + wrong);
   return std::make_shared<ResNet>(configuration, num_channels, num_classes);
@@ -158,8 +165,8 @@ ModelKind resnet_kind() {
   kind.name = "resnet";
   kind.keys = {
       integer_key({"depth", k_all,
-                   "resnet: 18, with either stem; with the cifar stem also 6n + 2 (8, 14, 20, …), the CIFAR ResNets. Others, as 34 "
-                   "and 50, come from Python"},
+                   "resnet: 18, with either stem; with the cifar stem also 6n + 2 (8, 14, 20, …), the CIFAR ResNets. "
+                   "Others, as 34 and 50, come from Python"},
                   8, 1202, &ModelConfiguration::depth),
       choice_key({"stem", k_all, "resnet: `\"imagenet\"` (7x7, pooling) or `\"cifar\"` (3x3, no pooling)"},
                  {{"imagenet", ResNetStem::imagenet}, {"cifar", ResNetStem::cifar}}, &ModelConfiguration::stem)};

@@ -6,6 +6,7 @@
 namespace onebatch {
 
 /// Throws UserError where the configuration's depth is none of its stem.
-std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels, std::int64_t num_classes);
+std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels,
+                                             std::int64_t num_classes);
 
 }  // namespace onebatch

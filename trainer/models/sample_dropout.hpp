@@ -5,13 +5,15 @@
 
 namespace onebatch {
 
-/// 0 with `probability`, else 1, in float32 on the CPU; `sizes` [M, ...], where M is a multiple k·N of the N samples: rows kn … kn + k − 1
-/// are sample n's. An element draws from a counter-based generator keyed by (seed, step, layer, sample, its coordinates among the
-/// sample's), so that any split of the batch gets the same mask, and so does a sequence that is padded further: also in its attention [..,
-/// T, T]. Where a sample stands in one batch twice, both get one mask. Throws UserError where the rows are no multiple of the samples.
+/// 0 with `probability`, else 1, in float32 on the CPU; `sizes` [M, ...], where M is a multiple k·N of the N samples:
+/// rows kn … kn + k − 1 are sample n's. An element draws from a counter-based generator keyed by (seed, step, layer,
+/// sample, its coordinates among the sample's), so that any split of the batch gets the same mask, and so does a
+/// sequence that is padded further: also in its attention [.., T, T]. Where a sample stands in one batch twice, both
+/// get one mask. Throws UserError where the rows are no multiple of the samples.
 at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t layer, const ForwardContext& context);
 
 /// Zeroes elements of `inputs` [M, ...] with `probability` and scales the rest by 1/(1 - probability).
-at::Tensor sample_dropout(const at::Tensor& inputs, double probability, std::int64_t layer, const ForwardContext& context);
+at::Tensor sample_dropout(const at::Tensor& inputs, double probability, std::int64_t layer,
+                          const ForwardContext& context);
 
 }  // namespace onebatch

@@ -42,8 +42,8 @@ void check_pickle(const std::map<std::string, const ZipRecord*>& records, const 
     if (storage.bytes == 0) continue;
     if (found == records.end()) throw std::runtime_error("its record " + folder + storage.key + " is missing");
     if (found->second->bytes < storage.bytes)
-      throw std::runtime_error(
-          fmt::format("its record {} holds {} bytes of a tensor's {}", found->first, found->second->bytes, storage.bytes));
+      throw std::runtime_error(fmt::format("its record {} holds {} bytes of a tensor's {}", found->first,
+                                           found->second->bytes, storage.bytes));
   }
 }
 

@@ -81,7 +81,8 @@ bool is_none(const Value* value) {
   if (value->type()->kind() == c10::TypeKind::NoneType) return true;
   const Node* node = value->node();
   if (node->kind() != prim::If) return false;
-  return is_none(node->blocks()[0]->outputs()[value->offset()]) && is_none(node->blocks()[1]->outputs()[value->offset()]);
+  return is_none(node->blocks()[0]->outputs()[value->offset()]) &&
+         is_none(node->blocks()[1]->outputs()[value->offset()]);
 }
 
 // The full name of the attribute that a value is: "layer1.0.bn1.weight".
@@ -92,7 +93,8 @@ std::optional<std::string> name_of(const Value* value, const Value* self) {
     const auto outer = name_of(node->input(0), self);
     return outer ? std::optional(*outer + "." + node->s(attr::name)) : std::nullopt;
   }
-  if (node->kind() == aten::add_ || node->kind() == prim::unchecked_cast || node->kind() == prim::unchecked_unwrap_optional)
+  if (node->kind() == aten::add_ || node->kind() == prim::unchecked_cast ||
+      node->kind() == prim::unchecked_unwrap_optional)
     return name_of(node->input(0), self);
   if (node->kind() != prim::If) return std::nullopt;
   for (const torch::jit::Block* block : node->blocks()) {
@@ -107,7 +109,8 @@ std::string caller_of(const Node& node) {
   if (!node.callstack()) return name;
   for (const auto& frame : (*node.callstack())->vec()) {
     const auto& instance = std::get<torch::jit::kModuleInstanceInfo>(frame);
-    if (!instance || instance->instance_name() == "SELF" || instance->instance_name() == "INSTANCE_NAME_UNKNOWN") continue;
+    if (!instance || instance->instance_name() == "SELF" || instance->instance_name() == "INSTANCE_NAME_UNKNOWN")
+      continue;
     name += (name.empty() ? "" : ".") + instance->instance_name();
   }
   return name;
@@ -119,7 +122,8 @@ std::string place_of(const Node& node) {
 }
 
 bool is_batch_norm(const Node& node) {
-  return node.kind() == aten::batch_norm || node.kind() == aten::native_batch_norm || node.kind() == aten::_batch_norm_impl_index;
+  return node.kind() == aten::batch_norm || node.kind() == aten::native_batch_norm ||
+         node.kind() == aten::_batch_norm_impl_index;
 }
 
 bool is_number(const Value* value) {
@@ -130,7 +134,9 @@ bool is_number(const Value* value) {
 }  // namespace
 
 ScriptGraph::ScriptGraph(const torch::jit::Module& module, std::string file, BatchNormUse use)
-    : module_(module), file_(std::move(file)), graph_(torch::jit::toGraphFunction(module.get_method("forward").function()).graph()) {
+    : module_(module),
+      file_(std::move(file)),
+      graph_(torch::jit::toGraphFunction(module.get_method("forward").function()).graph()) {
   inline_all(*graph_);
   torch::jit::LowerSimpleTuples(graph_);  // a traced module that is called twice hands its buffers on in them
   for (const at::Tensor& parameter : module_.parameters()) {
@@ -146,16 +152,17 @@ ScriptGraph::ScriptGraph(const torch::jit::Module& module, std::string file, Bat
   }
   bool attention_without_dropout = false;
   for (Node* node : nodes) {
-    if (node->kind() == prim::Constant && node->output()->type()->isSubtypeOf(*c10::TensorType::get())) constants_.push_back(node);
+    if (node->kind() == prim::Constant && node->output()->type()->isSubtypeOf(*c10::TensorType::get()))
+      constants_.push_back(node);
     if (is_batch_norm(*node)) note_batch_norm(node, use);
-    const bool counts =
-        node->kind() == aten::add_ && name_of(node->input(0), graph_->inputs()[0]).value_or("").ends_with("num_batches_tracked");
+    const bool counts = node->kind() == aten::add_ &&
+                        name_of(node->input(0), graph_->inputs()[0]).value_or("").ends_with("num_batches_tracked");
     const Origin origin = origin_of(*node);
     if (counts && (use == BatchNormUse::frozen || origin == Origin::trace)) {
       // One more batch, or none.
       const torch::jit::WithInsertPoint here(node);
-      Value* const count =
-          use == BatchNormUse::frozen ? graph_->insertConstant(std::int64_t{0}) : graph_->insert(aten::Int, {training_->output()});
+      Value* const count = use == BatchNormUse::frozen ? graph_->insertConstant(std::int64_t{0})
+                                                       : graph_->insert(aten::Int, {training_->output()});
       node->replaceInput(2, count);
     }
     if (use == BatchNormUse::frozen && is_batch_norm(*node)) continue;
@@ -173,7 +180,8 @@ ScriptGraph::ScriptGraph(const torch::jit::Module& module, std::string file, Bat
 }
 
 void ScriptGraph::refuse(const std::string& what) const {
-  throw UserError(file_ + ": " + what + ": call model.train() before torch.jit.trace and before saving, or save torch.jit.script(model)");
+  throw UserError(file_ + ": " + what +
+                  ": call model.train() before torch.jit.trace and before saving, or save torch.jit.script(model)");
 }
 
 void ScriptGraph::note_batch_norm(Node* node, BatchNormUse use) {
@@ -194,8 +202,8 @@ void ScriptGraph::note_batch_norm(Node* node, BatchNormUse use) {
   if (use == BatchNormUse::as_written || !flag) return;
   if (is_none(node->input(3)) || is_none(node->input(4)))
     throw UserError(file_ + ": batch_norm.frozen = true, but the BatchNorm " + batch_norms_.back().layer +
-                    " has no running statistics to keep to (track_running_stats = False): leave batch_norm.frozen out, or save the model "
-                    "with track_running_stats = True");
+                    " has no running statistics to keep to (track_running_stats = False): leave batch_norm.frozen out, "
+                    "or save the model with track_running_stats = True");
   set_flag(node, *flag, false);
 }
 
@@ -210,14 +218,14 @@ void ScriptGraph::follow_phase(Node* node) {
   const bool traced = origin_of(*node) == Origin::trace;
   const auto check_known = [&] {
     if (!traced)
-      throw UserError(
-          file_ + ": it does not say whether " + place_of(*node) +
-          " was traced or scripted, and so whether its training flag is meant: save it again by torch.jit.save, with debug files");
+      throw UserError(file_ + ": it does not say whether " + place_of(*node) +
+                      " was traced or scripted, and so whether its training flag is meant: save it again by "
+                      "torch.jit.save, with debug files");
   };
   if (traced && is_batch_norm(*node) && constant<double>(*node, "momentum") == 1.0)
     throw UserError(file_ + ": " + place_of(*node) +
-                    " was traced with momentum 1, as a trace has it of momentum = None: its running statistics would be the last batch's "
-                    "alone; save torch.jit.script(model)");
+                    " was traced with momentum 1, as a trace has it of momentum = None: its running statistics would "
+                    "be the last batch's alone; save torch.jit.script(model)");
   if (traced && (node->kind() == c10::Symbol::fromQualString("aten::_transformer_encoder_layer_fwd") ||
                  node->kind() == c10::Symbol::fromQualString("aten::_native_multi_head_attention")))
     refuse("it was traced in eval() mode: " + place_of(*node) + " cannot be trained");
@@ -241,7 +249,8 @@ void ScriptGraph::follow_phase(Node* node) {
   drops_ = true;
   const torch::jit::WithInsertPoint here(node);
   Value* const in_training = graph_->insert(aten::Float, {training_->output()});
-  node->replaceInput(*index_of(*node, "dropout_p"), graph_->insert(aten::mul, {graph_->insertConstant(probability), in_training}));
+  node->replaceInput(*index_of(*node, "dropout_p"),
+                     graph_->insert(aten::mul, {graph_->insertConstant(probability), in_training}));
 }
 
 // Where tensors are made, and in which type if it is the parameters'.
@@ -270,7 +279,8 @@ void ScriptGraph::move_to(c10::Device device, at::ScalarType type) {
   type_->i_(attr::value, static_cast<std::int64_t>(type));
   for (Node* node : constants_) {
     const at::Tensor& tensor = node->t(attr::value);
-    if (tensor.dim() > 0) node->t_(attr::value, tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type()));
+    if (tensor.dim() > 0)
+      node->t_(attr::value, tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type()));
   }
 }
 

@@ -1,9 +1,11 @@
-// What a TorchScript module's code has written in although the run decides it: training flags, switches of arithmetic, devices.
+// What a TorchScript module's code has written in although the run decides it: training flags, switches of arithmetic,
+// devices.
 //
-// Note [Modes are arguments]. torch.jit.trace writes what held in that one call into the code: the training flags of batch_norm, dropout,
-// attention and recurrent layers, TF32 and cuDNN's switches, the device and the type of tensors that the code makes. Here such constants
-// become the run's again: flags follow the phase, convolutions read the process's switches, tensors are made where the model is. A script's
-// constants are its author's and stay. With `frozen` every batch_norm, a trace's or a script's, keeps to its running statistics.
+// Note [Modes are arguments]. torch.jit.trace writes what held in that one call into the code: the training flags of
+// batch_norm, dropout, attention and recurrent layers, TF32 and cuDNN's switches, the device and the type of tensors
+// that the code makes. Here such constants become the run's again: flags follow the phase, convolutions read the
+// process's switches, tensors are made where the model is. A script's constants are its author's and stay. With
+// `frozen` every batch_norm, a trace's or a script's, keeps to its running statistics.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,13 +35,13 @@ struct BatchNormCall {
 
 class ScriptGraph {
  public:
-  /// Takes the forward's code apart in place, before its first run. Throws UserError, which begins with `file`, where a trace was made in
-  /// eval mode, or a frozen BatchNorm has no running statistics.
+  /// Takes the forward's code apart in place, before its first run. Throws UserError, which begins with `file`, where a
+  /// trace was made in eval mode, or a frozen BatchNorm has no running statistics.
   ScriptGraph(const torch::jit::Module& module, std::string file, BatchNormUse use);
 
   [[nodiscard]] const std::vector<BatchNormCall>& batch_norms() const { return batch_norms_; }
-  /// What a trace makes or holds itself goes to where the model is: constants as well, floating ones in the type. Numbers (tensors of no
-  /// dimension) stay as they are, since they change no operator's device or type.
+  /// What a trace makes or holds itself goes to where the model is: constants as well, floating ones in the type.
+  /// Numbers (tensors of no dimension) stay as they are, since they change no operator's device or type.
   void move_to(c10::Device device, at::ScalarType type);
 
  private:

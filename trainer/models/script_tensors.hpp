@@ -9,8 +9,8 @@
 
 namespace onebatch {
 
-/// The name under which a file of torch.jit.save carries, in `_extra_files`, a line for each buffer that is not persistent: what
-/// register_buffer(…, persistent=False) says is not in a TorchScript archive.
+/// The name under which a file of torch.jit.save carries, in `_extra_files`, a line for each buffer that is not
+/// persistent: what register_buffer(…, persistent=False) says is not in a TorchScript archive.
 inline constexpr const char* k_non_persistent_file = "non_persistent_buffers";
 
 /// Parameters, and buffers, each once under its first name: a weight that is tied, or a module under two names, is one.

@@ -24,7 +24,8 @@ const torch::jit::RegisterOperators k_operator({torch::jit::Operator(
 
 bool raises(const torch::jit::Node& node) {
   return std::ranges::any_of(node.blocks(), [](const torch::jit::Block* block) {
-    return std::ranges::any_of(block->nodes(), [](const torch::jit::Node* inner) { return inner->kind() == c10::prim::RaiseException; });
+    return std::ranges::any_of(
+        block->nodes(), [](const torch::jit::Node* inner) { return inner->kind() == c10::prim::RaiseException; });
   });
 }
 

@@ -1,5 +1,5 @@
-// PyTorch's BatchNorm modules refuse one value per channel before any operator sees it. Where micro-batches and ranks share statistics,
-// such a value has others beside it, and only their whole may be refused.
+// PyTorch's BatchNorm modules refuse one value per channel before any operator sees it. Where micro-batches and ranks
+// share statistics, such a value has others beside it, and only their whole may be refused.
 #pragma once
 
 namespace torch::jit {

@@ -36,7 +36,8 @@ std::uint64_t check_source(const Values& source, const Values& table) {
   }
   text_at(table, item(source, 1, Kind::integer).number);
   std::uint64_t length = 0;
-  for (const PickledValue& piece : *item(source, 0, Kind::integers).items) length += text_at(table, piece.number).size();
+  for (const PickledValue& piece : *item(source, 0, Kind::integers).items)
+    length += text_at(table, piece.number).size();
   return length;
 }
 
@@ -49,7 +50,8 @@ void check_place(const Values& place, const Values& table) {
   const std::int64_t begin = item(range, 1, Kind::integer).number;
   const std::int64_t end = item(range, 2, Kind::integer).number;
   // What has no source is from 0 to 1 of an empty text.
-  if (begin < 0 || end < begin || static_cast<std::uint64_t>(begin) > length || static_cast<std::uint64_t>(end) > length + 1)
+  if (begin < 0 || end < begin || static_cast<std::uint64_t>(begin) > length ||
+      static_cast<std::uint64_t>(end) > length + 1)
     fail("lie outside of their text");
 }
 

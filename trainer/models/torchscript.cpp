@@ -32,7 +32,8 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-// TorchScript's profiling executor differentiates and rewrites dropout and batch_norm itself, where no operator's kernel sees them.
+// TorchScript's profiling executor differentiates and rewrites dropout and batch_norm itself, where no operator's
+// kernel sees them.
 void keep_operators_visible() {
   torch::jit::getProfilingMode() = false;
   torch::jit::setGraphExecutorOptimize(false);
@@ -54,8 +55,10 @@ class TorchScriptModel final : public Model {
         graph_(module_, file_, freeze_ ? BatchNormUse::frozen : BatchNormUse::as_written) {
     separate_expanded_buffers(module_);
     for (const BatchNormCall& call : graph_.batch_norms()) {
-      for (const std::string& name : call.affine) batch_norm_tensors_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
-      for (const std::string& name : call.statistics) running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
+      for (const std::string& name : call.affine)
+        batch_norm_tensors_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
+      for (const std::string& name : call.statistics)
+        running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
     }
     batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
     literals_ = literals_of(module_);
@@ -75,8 +78,9 @@ class TorchScriptModel final : public Model {
       if (pair[0].isTensor() && pair[1].isTensor()) return {pair[0].toTensor(), pair[1].toTensor()};
     }
     throw UserError(file_ + ": the model returns " + outputs.type()->annotation_str() + ", not " +
-                    (returns_loss_ ? "two tensors: for loss.kind = \"model\" its forward returns the loss's sum and its weight"
-                                   : "a tensor: wrap it in a module whose forward returns the outputs alone"));
+                    (returns_loss_
+                         ? "two tensors: for loss.kind = \"model\" its forward returns the loss's sum and its weight"
+                         : "a tensor: wrap it in a module whose forward returns the outputs alone"));
   }
 
   std::vector<NamedTensor> parameters() const override { return unique_parameters(module_); }
@@ -105,7 +109,8 @@ class TorchScriptModel final : public Model {
   std::vector<std::string> batch_norm_layers() const override {
     std::vector<std::string> names;
     for (const BatchNormCall& call : graph_.batch_norms()) {
-      if (call.of_the_batch && std::find(names.begin(), names.end(), call.layer) == names.end()) names.push_back(call.layer);
+      if (call.of_the_batch && std::find(names.begin(), names.end(), call.layer) == names.end())
+        names.push_back(call.layer);
     }
     return names;
   }
@@ -119,7 +124,8 @@ class TorchScriptModel final : public Model {
   }
 
  private:
-  // The interpreter makes another exception of what an operator throws: what it is to say to the user is said all the same.
+  // The interpreter makes another exception of what an operator throws: what it is to say to the user is said all the
+  // same.
   c10::IValue forward_in(const RandomnessScope& scope, const std::vector<at::Tensor>& inputs) {
     try {
       return module_.forward({inputs.begin(), inputs.end()});
@@ -132,11 +138,12 @@ class TorchScriptModel final : public Model {
   void check_takes(std::size_t given) const {
     const auto& schema = module_.get_method("forward").function().getSchema();
     const std::size_t takes = schema.arguments().size() - 1;  // but for itself
-    const auto needs = static_cast<std::size_t>(std::count_if(schema.arguments().begin() + 1, schema.arguments().end(),
-                                                              [](const c10::Argument& argument) { return !argument.default_value(); }));
+    const auto needs = static_cast<std::size_t>(
+        std::count_if(schema.arguments().begin() + 1, schema.arguments().end(),
+                      [](const c10::Argument& argument) { return !argument.default_value(); }));
     if (given >= needs && given <= takes) return;
-    throw UserError(file_ + ": the model's forward takes " + std::to_string(takes) + " tensor(s), but is given " + std::to_string(given) +
-                    (returns_loss_ ? " (data.inputs, and the target last)" : " (data.inputs)") +
+    throw UserError(file_ + ": the model's forward takes " + std::to_string(takes) + " tensor(s), but is given " +
+                    std::to_string(given) + (returns_loss_ ? " (data.inputs, and the target last)" : " (data.inputs)") +
                     ": name the tensors that it takes in data.inputs, in its order");
   }
 
@@ -152,7 +159,8 @@ class TorchScriptModel final : public Model {
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
-// LibTorch reads zip files by code of its own, which compares no checksums: it must read what was checked, and no byte in two records.
+// LibTorch reads zip files by code of its own, which compares no checksums: it must read what was checked, and no byte
+// in two records.
 void check_reader_agrees(const std::string& file, const std::vector<ZipRecord>& records) {
   caffe2::serialize::PyTorchStreamReader reader(file);
   bool agrees = reader.getAllRecords().size() == records.size();
@@ -177,7 +185,8 @@ void check_reader_agrees(const std::string& file, const std::vector<ZipRecord>& 
 
 Loaded load(const std::string& file) {
   if (!std::filesystem::is_regular_file(file))
-    throw UserError("model.path = \"" + file + "\" is no file: write the path of a module saved by torch.jit.script(model).save(path)");
+    throw UserError("model.path = \"" + file +
+                    "\" is no file: write the path of a module saved by torch.jit.script(model).save(path)");
   check_once(file, [&] { check_reader_agrees(file, check_script_archive(file)); });
   torch::jit::ExtraFilesMap extra = {{k_non_persistent_file, ""}};
   Loaded loaded{torch::jit::load(file, c10::Device(c10::kCPU), extra), {}};
@@ -194,15 +203,16 @@ std::unique_ptr<Model> load_model(const TorchScriptRequest& request) {
   ask_before_refusing_single_values(module);
   if (!module.find_method("forward")) throw UserError(file + ": the module has no forward method");
   if (!module.hasattr("training") || module.parameters().size() == 0) {
-    throw UserError(
-        file +
-        ": the module was saved for inference only (torch.jit.freeze or optimize_for_inference made its parameters constants): save "
-        "torch.jit.script(model) of the model in training");
+    throw UserError(file +
+                    ": the module was saved for inference only (torch.jit.freeze or optimize_for_inference made its "
+                    "parameters constants): save torch.jit.script(model) of the model in training");
   }
   bool trains = false;
   for (const at::Tensor& parameter : module.parameters()) trains = trains || parameter.requires_grad();
   if (!trains)
-    throw UserError(file + ": no parameter of the module requires a gradient: call requires_grad_() on those to train before saving it");
+    throw UserError(
+        file +
+        ": no parameter of the module requires a gradient: call requires_grad_() on those to train before saving it");
   return std::make_unique<TorchScriptModel>(std::move(loaded), request);
 }
 
@@ -223,19 +233,24 @@ std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
 ModelKind torchscript_kind() {
   ModelKind kind;
   kind.name = "torchscript";
-  kind.keys = {text_key({"path", Changes::result | Changes::probe,
-                         "torchscript: a file saved in Python by `torch.jit.script(model).save(path)` or `torch.jit.trace`; its forward "
-                         "takes the data's inputs and returns the outputs, with the classes last (or second, as PyTorch's cross-entropy "
-                         "takes them). A module that was frozen for inference is refused"},
-                        &ModelConfiguration::path)};
+  kind.keys = {
+      text_key({"path", Changes::result | Changes::probe,
+                "torchscript: a file saved in Python by `torch.jit.script(model).save(path)` or `torch.jit.trace`; its "
+                "forward takes the data's inputs and returns the outputs, with the classes last (or second, as "
+                "PyTorch's cross-entropy takes them). A module that was frozen for inference is refused"},
+               &ModelConfiguration::path)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
     if (model.path.empty())
-      request.complain("path", "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
+      request.complain(
+          "path",
+          "is needed for model.kind = \"torchscript\": a file saved in Python by torch.jit.script(model).save(path)");
   };
   kind.make = [](const ModelRequest& request) {
     return load_torchscript({request.configuration.path, request.freeze_batch_norm, request.returns_loss});
   };
-  kind.notice = [](const ModelConfiguration& model) { return model.path + " is TorchScript: it is code, and runs with your rights"; };
+  kind.notice = [](const ModelConfiguration& model) {
+    return model.path + " is TorchScript: it is code, and runs with your rights";
+  };
   return kind;
 }
 

@@ -19,7 +19,8 @@ void for_each_attribute(const torch::jit::Module& module, const VisitAttribute& 
     const auto& type = *part.value.type();
     for (std::size_t i = 0; i < type.numAttributes(); ++i) {
       if (type.is_parameter(i) || type.is_buffer(i) || type.getAttribute(i)->is_module()) continue;
-      visit(part.name.empty() ? type.getAttributeName(i) : part.name + "." + type.getAttributeName(i), part.value._ivalue()->getSlot(i));
+      visit(part.name.empty() ? type.getAttributeName(i) : part.name + "." + type.getAttributeName(i),
+            part.value._ivalue()->getSlot(i));
     }
   }
 }
@@ -63,7 +64,8 @@ std::string text_of(const c10::IValue& value) {
 
 std::vector<at::Tensor> literals_of(const torch::jit::Module& module) {
   std::vector<at::Tensor> tensors;
-  for_each_attribute(module, [&](const std::string& /*name*/, const c10::IValue& value) { add_tensors(value, tensors); });
+  for_each_attribute(module,
+                     [&](const std::string& /*name*/, const c10::IValue& value) { add_tensors(value, tensors); });
   const auto graph = module.get_method("forward").graph()->copy();
   torch::jit::Inline(*graph);
   add_constants(graph->block(), tensors);
@@ -72,7 +74,9 @@ std::vector<at::Tensor> literals_of(const torch::jit::Module& module) {
 
 std::vector<NamedText> attributes_of(const torch::jit::Module& module) {
   std::vector<NamedText> attributes;
-  for_each_attribute(module, [&](const std::string& name, const c10::IValue& value) { attributes.push_back({name, text_of(value)}); });
+  for_each_attribute(module, [&](const std::string& name, const c10::IValue& value) {
+    attributes.push_back({name, text_of(value)});
+  });
   return attributes;
 }
 

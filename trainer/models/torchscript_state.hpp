@@ -1,4 +1,5 @@
-// What a TorchScript module holds beside parameters and buffers: constants of its code, and attributes that a forward can change.
+// What a TorchScript module holds beside parameters and buffers: constants of its code, and attributes that a forward
+// can change.
 #pragma once
 
 #include "trainer/models/model.hpp"

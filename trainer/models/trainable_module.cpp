@@ -15,7 +15,8 @@ bool is_batch_norm(const torch::nn::Module& module) {
 
 class ModuleModel final : public Model {
  public:
-  ModuleModel(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm) : module_(std::move(module)), freeze_(freeze_batch_norm) {
+  ModuleModel(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm)
+      : module_(std::move(module)), freeze_(freeze_batch_norm) {
     set_phase(Phase::training);
   }
 

@@ -15,8 +15,8 @@ OptimizerKind adam_kind() {
   };
   kind.update = [](const OptimizerTensors& t, const OptimizerConfiguration& c, const UpdateRates& rates) {
     at::_foreach_add_(t.state[2], 1.0);
-    at::_fused_adam_(t.parameters, t.gradients, t.state[0], t.state[1], {}, t.state[2], rates.lr, c.betas[0], c.betas[1],
-                     rates.weight_decay, c.eps, false, false);
+    at::_fused_adam_(t.parameters, t.gradients, t.state[0], t.state[1], {}, t.state[2], rates.lr, c.betas[0],
+                     c.betas[1], rates.weight_decay, c.eps, false, false);
   };
   return kind;
 }

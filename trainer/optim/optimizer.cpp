@@ -15,16 +15,19 @@ namespace onebatch {
 namespace {
 
 std::size_t group_of(const std::string& name, const std::vector<ParameterGroup>& groups) {
-  const auto found = std::ranges::find_if(
-      groups, [&](const ParameterGroup& group) { return group.match == name || ::fnmatch(group.match.c_str(), name.c_str(), 0) == 0; });
+  const auto found = std::ranges::find_if(groups, [&](const ParameterGroup& group) {
+    return group.match == name || ::fnmatch(group.match.c_str(), name.c_str(), 0) == 0;
+  });
   return static_cast<std::size_t>(found - groups.begin());
 }
 
 // The fused calls take the n-th element in memory of one for that of the other.
-void check_layout(const std::vector<std::string>& names, const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& others) {
+void check_layout(const std::vector<std::string>& names, const std::vector<at::Tensor>& parameters,
+                  const std::vector<at::Tensor>& others) {
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (parameters[i].is_non_overlapping_and_dense() && same_order(parameters[i], others[i])) continue;
-    throw std::logic_error("the parameter " + names[i] + ", its gradient and the optimizer's state differ in the order of their elements");
+    throw std::logic_error("the parameter " + names[i] +
+                           ", its gradient and the optimizer's state differ in the order of their elements");
   }
 }
 
@@ -36,7 +39,9 @@ at::Tensor zeros_of(StateShape shape, const at::Tensor& gradient) {
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients)
-    : configuration_(configuration), kind_(chosen_kind<OptimizerKind>(configuration)), state_(kind_.state(configuration)) {
+    : configuration_(configuration),
+      kind_(chosen_kind<OptimizerKind>(configuration)),
+      state_(kind_.state(configuration)) {
   all_.state.resize(state_.size());
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [name, tensor] = gradients.parameters()[i];
@@ -55,14 +60,15 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
   }
   for (std::size_t group = 0; group < configuration.groups.size(); ++group) {
     if (std::ranges::find(group_of_, group) != group_of_.end()) continue;
-    throw UserError("optimizer.groups: no parameter is left for the match \"" + configuration.groups[group].match + "\": names are " +
-                    names_.front() + (names_.size() > 1 ? ", ..., " + names_.back() : "") +
+    throw UserError("optimizer.groups: no parameter is left for the match \"" + configuration.groups[group].match +
+                    "\": names are " + names_.front() + (names_.size() > 1 ? ", ..., " + names_.back() : "") +
                     ", and each belongs to the first group that matches it");
   }
 }
 
 OptimizerTensors Optimizer::select(std::size_t group, const std::vector<double>& touched) const {
-  const bool all = configuration_.groups.empty() && std::all_of(touched.begin(), touched.end(), [](double flag) { return flag > 0.0; });
+  const bool all = configuration_.groups.empty() &&
+                   std::all_of(touched.begin(), touched.end(), [](double flag) { return flag > 0.0; });
   if (all) return all_;
   OptimizerTensors some;
   some.state.resize(state_.size());
@@ -100,7 +106,8 @@ void Optimizer::copy_masters(const std::vector<double>& touched) {
 std::vector<NamedTensor> Optimizer::state() const {
   std::vector<NamedTensor> named;
   for (std::size_t k = 0; k < state_.size(); ++k) {
-    for (std::size_t i = 0; i < names_.size(); ++i) named.push_back({state_[k].name + "." + names_[i], all_.state[k][i]});
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      named.push_back({state_[k].name + "." + names_[i], all_.state[k][i]});
   }
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     if (copies_[i].defined()) named.push_back({"master." + names_[i], all_.parameters[i]});

@@ -8,13 +8,14 @@ namespace onebatch {
 
 class Optimizer {
  public:
-  /// Throws UserError for a group that matches no parameter. Allocates its state at once, so that a probe counts it. Parameters of another
-  /// type than their gradient have masters of the gradient's type: those are updated, and copied to the parameters.
+  /// Throws UserError for a group that matches no parameter. Allocates its state at once, so that a probe counts it.
+  /// Parameters of another type than their gradient have masters of the gradient's type: those are updated, and copied
+  /// to the parameters.
   Optimizer(const OptimizerConfiguration& configuration, const FlatGradients& gradients);
 
-  /// Updates the parameters from the views of the flat gradient, at the rate `lr`; a group with a rate of its own at that times what `lr`
-  /// is of the configuration's. A parameter whose `touched` is 0 keeps its value and state: a zero gradient would still be decayed.
-  /// `touched` has one entry per parameter.
+  /// Updates the parameters from the views of the flat gradient, at the rate `lr`; a group with a rate of its own at
+  /// that times what `lr` is of the configuration's. A parameter whose `touched` is 0 keeps its value and state: a zero
+  /// gradient would still be decayed. `touched` has one entry per parameter.
   void step(double lr, const std::vector<double>& touched);
 
   /// Live tensors: "STATE.NAME" for each of the kind's states, and "master.NAME".

@@ -9,8 +9,8 @@ namespace onebatch {
 
 enum class StateShape { parameter, scalar };
 
-/// A tensor that each parameter has in the optimizer, zero at first; a checkpoint has it as "NAME.PARAMETER". Those of a parameter's shape
-/// are of its gradient's type, scalars of float32.
+/// A tensor that each parameter has in the optimizer, zero at first; a checkpoint has it as "NAME.PARAMETER". Those of
+/// a parameter's shape are of its gradient's type, scalars of float32.
 struct OptimizerState {
   std::string name;
   StateShape shape = StateShape::parameter;

@@ -9,10 +9,11 @@ namespace onebatch {
 ScheduleKind step_schedule_kind() {
   ScheduleKind kind;
   kind.name = "step";
-  kind.keys = {integer_key({"step_size", Changes::result, "step: optimizer steps between two cuts", "", Elsewhere::ignored}, 0, k_any,
-                           &ScheduleConfiguration::step_size),
-               number_key({"gamma", Changes::result, "step: the factor of a cut", "", Elsewhere::ignored}, {0.0, 1.0},
-                          &ScheduleConfiguration::gamma)};
+  kind.keys = {
+      integer_key({"step_size", Changes::result, "step: optimizer steps between two cuts", "", Elsewhere::ignored}, 0,
+                  k_any, &ScheduleConfiguration::step_size),
+      number_key({"gamma", Changes::result, "step: the factor of a cut", "", Elsewhere::ignored}, {0.0, 1.0},
+                 &ScheduleConfiguration::gamma)};
   kind.check = [](const ScheduleConfiguration& schedule, const CheckRequest& request) {
     if (schedule.step_size == 0) request.complain("step_size", "is needed for schedule.kind = \"step\"");
   };

@@ -31,7 +31,8 @@ void DriftWatch::add(const std::vector<double>& compute_seconds) {
     return;
   }
   Step step{{}, *std::max_element(compute_seconds.begin(), compute_seconds.end())};
-  for (std::size_t r = 0; r < predicted_.size(); ++r) step.ratios.push_back(predicted_[r] > 0.0 ? compute_seconds[r] / predicted_[r] : 1.0);
+  for (std::size_t r = 0; r < predicted_.size(); ++r)
+    step.ratios.push_back(predicted_[r] > 0.0 ? compute_seconds[r] / predicted_[r] : 1.0);
   steps_.push_back(std::move(step));
   if (steps_.size() > k_most_steps) steps_.pop_front();
 }
@@ -39,8 +40,11 @@ void DriftWatch::add(const std::vector<double>& compute_seconds) {
 std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
   std::vector<DriftSign> signs;
   if (!watches_) return signs;
-  const auto recent = std::count_if(answers_.begin(), answers_.end(), [&](auto when) { return when > step - k_recent_steps; });
-  const auto add = [&](const DriftWindow& window, const Drift& seen) { signs.push_back({window, seen, static_cast<int>(recent)}); };
+  const auto recent =
+      std::count_if(answers_.begin(), answers_.end(), [&](auto when) { return when > step - k_recent_steps; });
+  const auto add = [&](const DriftWindow& window, const Drift& seen) {
+    signs.push_back({window, seen, static_cast<int>(recent)});
+  };
   if (settling_ && fills(k_settling_window)) {
     settling_ = false;
     const auto seen = drift(k_settling_window);
@@ -96,7 +100,8 @@ std::vector<double> rank_seconds_under(const Plan& plan, const std::vector<RankC
   std::vector<double> all;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     double seconds = plan.ranks[r].samples > 0 ? ranks[r].constant_seconds : 0.0;
-    for (const auto& [size, count] : plan.ranks[r].micro_batches) seconds += static_cast<double>(count) * ranks[r].table.seconds(size);
+    for (const auto& [size, count] : plan.ranks[r].micro_batches)
+      seconds += static_cast<double>(count) * ranks[r].table.seconds(size);
     all.push_back(seconds);
   }
   return all;
@@ -123,7 +128,8 @@ bool worth_a_new_plan(double seconds_now, double seconds_then, int recent_replan
   return seconds_now > 0.0 && 1.0 - seconds_then / seconds_now > wanted;
 }
 
-bool promises_a_new_plan(const DriftSign& sign, const Plan& plan, std::vector<RankCost> ranks, const PlannerOptions& options) {
+bool promises_a_new_plan(const DriftSign& sign, const Plan& plan, std::vector<RankCost> ranks,
+                         const PlannerOptions& options) {
   for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].table = scaled(ranks[r].table, sign.drift.least[r]);
   const Plan then = plan_global_batch(plan.global_batch_size, ranks, options);
   return worth_a_new_plan(seconds_under(plan, ranks), seconds_under(then, ranks), sign.recent, sign.window);

@@ -43,7 +43,8 @@ GrainSplit split_by_grain(std::int64_t global_batch_size, std::int64_t grain, co
   for (std::size_t last = 0; last < ranks.size(); ++last) {
     if (ranks[last].largest_micro_batch(remainder) < remainder) continue;
     GrainSplit split = with_last(calls, grain, remainder, ranks, last);
-    if (!split.calls.empty() && (best.calls.empty() || split.slowest_seconds < best.slowest_seconds)) best = std::move(split);
+    if (!split.calls.empty() && (best.calls.empty() || split.slowest_seconds < best.slowest_seconds))
+      best = std::move(split);
   }
   return best;
 }

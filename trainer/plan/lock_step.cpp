@@ -19,7 +19,8 @@ struct Bounds {
 };
 
 Bounds bounds_of(const RankCost& rank) {
-  const std::int64_t largest = rank.fixed_micro_batch ? std::min(*rank.fixed_micro_batch, rank.max_micro_batch) : rank.max_micro_batch;
+  const std::int64_t largest =
+      rank.fixed_micro_batch ? std::min(*rank.fixed_micro_batch, rank.max_micro_batch) : rank.max_micro_batch;
   return {rank.min_micro_batch, largest < rank.min_micro_batch ? 0 : largest};
 }
 
@@ -64,7 +65,8 @@ class LockStepSearch {
     for (std::size_t r = 0; r < ranks_.size(); ++r) high = std::max(high, ranks_[r].table.seconds(bounds_[r].largest));
     if (!possible(count, high)) return k_infinite;
     double low = floor_;
-    // The least time is one that some size takes: halving ends where the bracket holds one such time only, which is then taken exactly.
+    // The least time is one that some size takes: halving ends where the bracket holds one such time only, which is
+    // then taken exactly.
     for (double middle = low + (high - low) / 2; middle > low && middle < high; middle = low + (high - low) / 2) {
       if (possible(count, middle)) {
         high = slowest_of(most_within(middle));
@@ -127,7 +129,8 @@ class LockStepSearch {
     return sizes;
   }
 
-  // Fewer samples than all least sizes together: which ranks get some. reached[r][x]: the first r ranks can do exactly x.
+  // Fewer samples than all least sizes together: which ranks get some. reached[r][x]: the first r ranks can do exactly
+  // x.
   std::optional<Sizes> pick(std::int64_t count, const Sizes& most) const {
     const auto width = static_cast<std::size_t>(count) + 1;
     std::vector<std::vector<char>> reached(ranks_.size() + 1, std::vector<char>(width, 0));
@@ -136,7 +139,8 @@ class LockStepSearch {
       for (std::size_t x = 0; x < width; ++x) {
         if (reached[r][x] == 0) continue;
         reached[r + 1][x] = 1;
-        for (auto b = static_cast<std::size_t>(bounds_[r].least); b <= static_cast<std::size_t>(most[r]) && x + b < width; ++b)
+        for (auto b = static_cast<std::size_t>(bounds_[r].least);
+             b <= static_cast<std::size_t>(most[r]) && x + b < width; ++b)
           reached[r + 1][x + b] = 1;
       }
     }
@@ -173,7 +177,8 @@ void append(std::vector<MicroBatchRun>& runs, std::int64_t size, std::int64_t co
 
 }  // namespace
 
-std::vector<std::vector<MicroBatchRun>> find_lock_steps(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
+std::vector<std::vector<MicroBatchRun>> find_lock_steps(std::int64_t global_batch_size,
+                                                        const std::vector<RankCost>& ranks,
                                                         const PlannerOptions& options) {
   LockStepSearch search(ranks);
   if (search.largest_sum() == 0) return {};

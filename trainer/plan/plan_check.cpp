@@ -20,9 +20,11 @@ std::string of_rank(std::size_t rank, const std::string& what) {
 // What the user has fixed.
 std::string against_settings(const RankPlan& rank, std::size_t r, const BatchConfiguration& batch) {
   if (batch.micro_batch_size.empty()) return {};
-  const std::int64_t fixed = batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(r);
+  const std::int64_t fixed =
+      batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(r);
   for (const MicroBatchRun& run : rank.micro_batches) {
-    if (run.size > fixed) return of_rank(r, fmt::format("micro-batches of {}, but batch.micro_batch_size is {}", run.size, fixed));
+    if (run.size > fixed)
+      return of_rank(r, fmt::format("micro-batches of {}, but batch.micro_batch_size is {}", run.size, fixed));
   }
   return {};
 }
@@ -34,7 +36,8 @@ std::string against_lock_step(const Plan& plan, bool lock_step) {
     if (lock_step && count_of(rank) != count_of(plan.ranks.front()))
       return of_rank(r, "another number of micro-batches than rank 0, but synchronised BatchNorm does them together");
     const bool empty = std::ranges::any_of(rank.micro_batches, [](const MicroBatchRun& run) { return run.size == 0; });
-    if (!lock_step && empty) return of_rank(r, "micro-batches without samples, as only synchronised BatchNorm has them");
+    if (!lock_step && empty)
+      return of_rank(r, "micro-batches without samples, as only synchronised BatchNorm has them");
   }
   return {};
 }
@@ -46,7 +49,8 @@ std::string against_grain(const Plan& plan, std::int64_t grain) {
     for (const auto& [size, count] : plan.ranks[r].micro_batches) {
       const bool rest = size == plan.global_batch_size % grain && count == 1 && done + size == plan.global_batch_size;
       if (size != grain && !rest)
-        return of_rank(r, fmt::format("micro-batches of {}, but run.deterministic = \"bitwise\" has calls of {}", size, grain));
+        return of_rank(
+            r, fmt::format("micro-batches of {}, but run.deterministic = \"bitwise\" has calls of {}", size, grain));
       done += size * count;
     }
   }
@@ -57,7 +61,8 @@ std::string against(const Plan& plan, const PlanGround& ground) {
   if (plan.ranks.size() != static_cast<std::size_t>(ground.world_size))
     return fmt::format("is for {} rank(s), but {} were started", plan.ranks.size(), ground.world_size);
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    if (plan.ranks[r].rank != static_cast<int>(r)) return fmt::format("lists rank {} in the place of rank {}", plan.ranks[r].rank, r);
+    if (plan.ranks[r].rank != static_cast<int>(r))
+      return fmt::format("lists rank {} in the place of rank {}", plan.ranks[r].rank, r);
     if (std::string wrong = against_settings(plan.ranks[r], r, ground.batch); !wrong.empty()) return wrong;
   }
   if (std::string wrong = against_lock_step(plan, ground.lock_step); !wrong.empty()) return wrong;
@@ -67,8 +72,8 @@ std::string against(const Plan& plan, const PlanGround& ground) {
 std::string against_steps(const Plan& plan, const BatchConfiguration& batch) {
   for (std::size_t r = 0; batch.gradient_accumulation_steps && r < plan.ranks.size(); ++r) {
     if (plan.ranks[r].samples > 0 && count_of(plan.ranks[r]) != *batch.gradient_accumulation_steps)
-      return of_rank(r, fmt::format("{} micro-batches, but batch.gradient_accumulation_steps is {}", count_of(plan.ranks[r]),
-                                    *batch.gradient_accumulation_steps));
+      return of_rank(r, fmt::format("{} micro-batches, but batch.gradient_accumulation_steps is {}",
+                                    count_of(plan.ranks[r]), *batch.gradient_accumulation_steps));
   }
   return {};
 }
@@ -85,7 +90,8 @@ std::string why_not_followed(const EpochPlan& plan, const PlanGround& ground) {
   const std::int64_t left = batch.last_batch == LastBatch::drop ? 0 : ground.dataset_size % batch.global_batch_size;
   if (!plan.last || left == 0) return {};
   if (plan.last->global_batch_size != left)
-    return fmt::format("has a last batch of {} samples, but this run's has {}: its data is another", plan.last->global_batch_size, left);
+    return fmt::format("has a last batch of {} samples, but this run's has {}: its data is another",
+                       plan.last->global_batch_size, left);
   const std::string wrong = against(*plan.last, ground);
   return wrong.empty() ? "" : "for the last batch " + wrong;
 }

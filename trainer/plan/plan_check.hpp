@@ -15,8 +15,8 @@ struct PlanGround {
   bool lock_step = false;  // likewise
 };
 
-/// What is wrong with it, to follow the plan's name: "is for 2 ranks, but 1 was started"; empty: it can be followed. The plan's shares are
-/// known to add up.
+/// What is wrong with it, to follow the plan's name: "is for 2 ranks, but 1 was started"; empty: it can be followed.
+/// The plan's shares are known to add up.
 std::string why_not_followed(const EpochPlan& plan, const PlanGround& ground);
 
 }  // namespace onebatch

@@ -11,9 +11,9 @@ namespace onebatch {
 std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfiguration& batch) {
   const auto& fixed = batch.micro_batch_size;
   if (fixed.size() > 1 && fixed.size() != profile.ranks.size())
-    throw UserError(
-        fmt::format("batch.micro_batch_size lists {} sizes, but there are {} ranks: write one per rank, one for all, or \"auto\"",
-                    fixed.size(), profile.ranks.size()));
+    throw UserError(fmt::format(
+        "batch.micro_batch_size lists {} sizes, but there are {} ranks: write one per rank, one for all, or \"auto\"",
+        fixed.size(), profile.ranks.size()));
   std::vector<RankCost> costs;
   for (std::size_t i = 0; i < profile.ranks.size(); ++i) {
     const RankProfile& rank = profile.ranks[i];
@@ -45,7 +45,8 @@ PlannerOptions planner_options(const ClusterProfile& profile, const Configuratio
     reduce_seconds = std::max(reduce_seconds, rank.reduce_seconds);
     optimizer_seconds = std::max(optimizer_seconds, rank.optimizer_seconds);
     options.lock_step = options.lock_step || rank.lock_step;
-    if (rank.lock_step || rank.local_statistics) options.preferred_micro_batch = configuration.batch_norm.min_micro_batch_size;
+    if (rank.lock_step || rank.local_statistics)
+      options.preferred_micro_batch = configuration.batch_norm.min_micro_batch_size;
     if (rank.lock_step) options.lock_step_seconds = std::max(options.lock_step_seconds, rank.exchange_seconds);
   }
   options.step_overhead_seconds = reduce_seconds + optimizer_seconds;

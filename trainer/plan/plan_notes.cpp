@@ -10,8 +10,9 @@ void note_idle_ranks(Plan& plan, const std::vector<RankCost>& ranks) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (plan.ranks[r].samples > 0) continue;
     const bool fits = ranks[r].max_micro_batch >= ranks[r].min_micro_batch;
-    plan.notes.push_back(fmt::format("rank {} ({}) gets no samples: {}", r, ranks[r].device,
-                                     fits ? "any share would make the others wait for it" : "no micro-batch fits on it"));
+    plan.notes.push_back(
+        fmt::format("rank {} ({}) gets no samples: {}", r, ranks[r].device,
+                    fits ? "any share would make the others wait for it" : "no micro-batch fits on it"));
   }
 }
 
@@ -33,18 +34,19 @@ std::optional<std::int64_t> least_statistics(const Plan& plan, Statistics of) {
 void note_small_statistics(Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   const auto least = least_statistics(plan, options.lock_step ? Statistics::lock_step : Statistics::each_micro_batch);
   if (!least || *least >= options.preferred_micro_batch) return;
-  const bool fixed = options.gradient_accumulation_steps ||
-                     std::ranges::any_of(ranks, [](const RankCost& rank) { return rank.fixed_micro_batch.has_value(); });
+  const bool fixed = options.gradient_accumulation_steps || std::ranges::any_of(ranks, [](const RankCost& rank) {
+                       return rank.fixed_micro_batch.has_value();
+                     });
   const bool room = options.lock_step || std::ranges::all_of(ranks, [&](const RankCost& rank) {
                       return rank.max_micro_batch >= 2 * options.preferred_micro_batch - 1;
                     });
-  const std::string why =
-      fixed ? "[batch] fixes micro-batches or their number"
-            : (room ? fmt::format("a batch of {} has no more for each of {} rank(s)", plan.global_batch_size, ranks.size())
-                    : "memory does not hold more");
-  plan.notes.push_back(
-      fmt::format("BatchNorm takes statistics of as few as {} samples, fewer than batch_norm.min_micro_batch_size = {}: {}", *least,
-                  options.preferred_micro_batch, why));
+  const std::string why = fixed ? "[batch] fixes micro-batches or their number"
+                                : (room ? fmt::format("a batch of {} has no more for each of {} rank(s)",
+                                                      plan.global_batch_size, ranks.size())
+                                        : "memory does not hold more");
+  plan.notes.push_back(fmt::format(
+      "BatchNorm takes statistics of as few as {} samples, fewer than batch_norm.min_micro_batch_size = {}: {}", *least,
+      options.preferred_micro_batch, why));
 }
 
 }  // namespace onebatch

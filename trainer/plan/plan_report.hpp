@@ -5,8 +5,8 @@
 
 namespace onebatch {
 
-/// A line per rank (rank, device, share, micro-batches, predicted time, idle share), then the step's time beside an equal and a
-/// memory-proportional split, then the notes. Ends with a newline.
+/// A line per rank (rank, device, share, micro-batches, predicted time, idle share), then the step's time beside an
+/// equal and a memory-proportional split, then the notes. Ends with a newline.
 std::string plan_table(const Plan& plan);
 /// The main plan and, where there is one, the last short batch's.
 std::string plan_table(const EpochPlan& plan);

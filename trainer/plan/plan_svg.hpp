@@ -13,7 +13,8 @@ struct TitledPlan {
   Plan plan;
 };
 
-/// Who computes when: a row per rank and a bar per micro-batch, on one scale of time for all plans. At most `k_most_rows` ranks of each.
+/// Who computes when: a row per rank and a bar per micro-batch, on one scale of time for all plans. At most
+/// `k_most_rows` ranks of each.
 std::string plan_svg(const std::vector<TitledPlan>& plans);
 inline constexpr std::size_t k_most_rows = 64;
 

@@ -32,8 +32,8 @@ double slowest_of(const std::vector<std::int64_t>& shares, TableSet& tables) {
 }
 
 // What the step would take with these shares; none where a rank cannot do its own.
-std::optional<double> seconds_of_shares(const std::vector<std::int64_t>& shares, const std::vector<RankCost>& ranks, TableSet& tables,
-                                        double overhead) {
+std::optional<double> seconds_of_shares(const std::vector<std::int64_t>& shares, const std::vector<RankCost>& ranks,
+                                        TableSet& tables, double overhead) {
   std::vector<VaryingTime> times;
   times.reserve(shares.size());
   for (std::size_t r = 0; r < shares.size(); ++r) {
@@ -83,7 +83,8 @@ RankPlan rank_plan(std::size_t rank, const RankCost& cost, std::vector<MicroBatc
   return plan;
 }
 
-// Against the rank that is done last, whether it has samples or not, or against what all of them take `together` where that is more.
+// Against the rank that is done last, whether it has samples or not, or against what all of them take `together` where
+// that is more.
 void set_idle(Plan& plan, double together = 0.0) {
   double slowest = together;
   for (const RankPlan& rank : plan.ranks) slowest = std::max(slowest, rank.predicted_seconds);
@@ -97,7 +98,8 @@ double until_all_are_done(const Plan& plan, const std::vector<RankCost>& ranks) 
   return median_of_slowest(times);
 }
 
-// A bucket goes when all ranks have it: what all of them still compute hides it. A backward is two thirds of a micro-batch.
+// A bucket goes when all ranks have it: what all of them still compute hides it. A backward is two thirds of a
+// micro-batch.
 double exposed_reduction(const Plan& plan, double seconds) {
   constexpr double k_backward = 2.0 / 3.0;
   double hidden = seconds;
@@ -115,8 +117,9 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
   plan.ranks.reserve(ranks.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     RankTable& table = tables.of(r);
-    const auto sizes =
-        options.few_sizes_tolerance > 0.0 ? table.simple_split(shares[r], limit - table.constant_seconds()) : table.split(shares[r]);
+    const auto sizes = options.few_sizes_tolerance > 0.0
+                           ? table.simple_split(shares[r], limit - table.constant_seconds())
+                           : table.split(shares[r]);
     const double seconds = table.constant_seconds() + table.seconds_of(sizes);
     plan.ranks.push_back(rank_plan(r, ranks[r], runs_of(sizes), seconds));
   }
@@ -130,8 +133,10 @@ Plan assemble(std::int64_t batch, const std::vector<RankCost>& ranks, const Plan
 }
 
 // An even share of the batch is preferred where that is less.
-std::vector<RankCost> with_preference(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  const auto usable = std::ranges::count_if(ranks, [](const RankCost& rank) { return rank.max_micro_batch >= rank.min_micro_batch; });
+std::vector<RankCost> with_preference(std::int64_t batch, const std::vector<RankCost>& ranks,
+                                      const PlannerOptions& options) {
+  const auto usable =
+      std::ranges::count_if(ranks, [](const RankCost& rank) { return rank.max_micro_batch >= rank.min_micro_batch; });
   std::vector<RankCost> costs = ranks;
   for (RankCost& rank : costs)
     rank.preferred_micro_batch =
@@ -150,25 +155,28 @@ TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks,
   return make_tables(any ? with_preference(batch, ranks, options) : ranks, options.gradient_accumulation_steps);
 }
 
-[[noreturn]] void throw_no_split(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+[[noreturn]] void throw_no_split(std::int64_t batch, const std::vector<RankCost>& ranks,
+                                 const PlannerOptions& options) {
   std::int64_t most = 0;
   for (const RankCost& rank : ranks) most += rank.max_micro_batch;
   if (most == 0) throw UserError("no rank can compute a single sample: every max_micro_batch is 0");
-  const std::string steps = options.gradient_accumulation_steps ? std::to_string(*options.gradient_accumulation_steps) : "any number of";
-  throw UserError(
-      fmt::format("no split of a global batch of {} over {} rank(s) has {} micro-batches each that fit (all largest sizes "
-                  "together: {}): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size",
-                  batch, ranks.size(), steps, most));
+  const std::string steps =
+      options.gradient_accumulation_steps ? std::to_string(*options.gradient_accumulation_steps) : "any number of";
+  throw UserError(fmt::format(
+      "no split of a global batch of {} over {} rank(s) has {} micro-batches each that fit (all largest sizes "
+      "together: {}): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size",
+      batch, ranks.size(), steps, most));
 }
 
 void check_room(std::int64_t batch, const std::vector<RankCost>& ranks, const TableSet& tables) {
   if (std::ranges::none_of(ranks, [](const RankCost& rank) { return rank.share_memory.has_value(); })) return;
   const std::int64_t room = room_for(batch, tables);
   if (room >= batch) return;
-  throw DoesNotFitError(fmt::format(
-      "exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} the devices have memory "
-      "for {}: a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller batch.global_batch_size",
-      batch, room));
+  throw DoesNotFitError(
+      fmt::format("exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} "
+                  "the devices have memory for {}: a run with memory.offload = \"auto\" keeps it in host memory; or "
+                  "write a smaller batch.global_batch_size",
+                  batch, room));
 }
 
 // What is fixed leaves a remainder that the model refuses: then fixed sizes are the largest there may be.
@@ -186,13 +194,14 @@ Plan plan_without_remainder(std::int64_t batch, const std::vector<RankCost>& ran
   const std::string needed = fmt::format("micro-batches of at least {}, which this model's BatchNorm needs", least);
   if (!fixed)
     throw UserError(
-        fmt::format("a batch of {} sample(s) cannot be split into {}: write another batch.global_batch_size, or, if it is the "
-                    "short last batch of an epoch, batch.last_batch = \"drop\"",
+        fmt::format("a batch of {} sample(s) cannot be split into {}: write another batch.global_batch_size, or, if it "
+                    "is the short last batch of an epoch, batch.last_batch = \"drop\"",
                     batch, needed));
   PlannerOptions free = options;
   free.gradient_accumulation_steps.reset();
   Plan plan = plan_global_batch(batch, relaxed, free);
-  plan.notes.push_back(fmt::format("what [batch] fixes splits {} samples into no {}: some are smaller than fixed", batch, needed));
+  plan.notes.push_back(
+      fmt::format("what [batch] fixes splits {} samples into no {}: some are smaller than fixed", batch, needed));
   return plan;
 }
 
@@ -216,12 +225,13 @@ Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks,
     waiting += median_of_slowest(times) - slowest;
   }
   set_idle(plan, together);
-  plan.predicted_step_seconds =
-      together + waiting + static_cast<double>(steps.size()) * options.lock_step_seconds + options.step_overhead_seconds;
+  plan.predicted_step_seconds = together + waiting + static_cast<double>(steps.size()) * options.lock_step_seconds +
+                                options.step_overhead_seconds;
   return plan;
 }
 
-Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options, const GrainSplit& split) {
+Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options,
+                     const GrainSplit& split) {
   Plan plan;
   plan.global_batch_size = batch;
   const std::int64_t remainder = batch % options.grain;
@@ -234,16 +244,17 @@ Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, con
     plan.ranks.push_back(rank_plan(r, ranks[r], std::move(runs), seconds));
   }
   set_idle(plan);
-  plan.predicted_step_seconds =
-      until_all_are_done(plan, ranks) + options.step_overhead_seconds + exposed_reduction(plan, options.overlapped_reduce_seconds);
+  plan.predicted_step_seconds = until_all_are_done(plan, ranks) + options.step_overhead_seconds +
+                                exposed_reduction(plan, options.overlapped_reduce_seconds);
   return plan;
 }
 
 Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   const GrainSplit split = split_by_grain(batch, options.grain, ranks);
   if (split.calls.empty())
-    throw UserError("micro-batches of " + std::to_string(options.grain) +
-                    " fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size = n of a size that does");
+    throw UserError(
+        "micro-batches of " + std::to_string(options.grain) +
+        " fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size = n of a size that does");
   Plan plan = assemble_grains(batch, ranks, options, split);
   GrainSplit equal{equal_shares(batch / options.grain, ranks.size()), ranks.size() - 1, 0.0};
   bool fits = true;
@@ -257,8 +268,10 @@ Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const
 
 }  // namespace
 
-Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  if (global_batch_size < 1) throw UserError(fmt::format("batch.global_batch_size = {}: write 1 or more", global_batch_size));
+Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
+                       const PlannerOptions& options) {
+  if (global_batch_size < 1)
+    throw UserError(fmt::format("batch.global_batch_size = {}: write 1 or more", global_batch_size));
   if (ranks.empty()) throw UserError("there are no ranks to plan for");
   if (options.grain > 0) return plan_by_grain(global_batch_size, ranks, options);
   if (options.lock_step) {
@@ -275,15 +288,16 @@ Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCos
   return with_notes(assemble(global_batch_size, ranks, options, shares, tables), ranks, options);
 }
 
-std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
+                                     const PlannerOptions& options) {
   TableSet tables = make_tables_for(global_batch_size, ranks, options);
   const auto shares = equal_shares(global_batch_size, ranks.size());
   if (options.lock_step || options.grain > 0 || !std::isfinite(slowest_of(shares, tables))) return std::nullopt;
   return assemble(global_batch_size, ranks, options, shares, tables);
 }
 
-EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last, const std::vector<RankCost>& ranks,
-                     const PlannerOptions& options) {
+EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last,
+                     const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   EpochPlan plan{plan_global_batch(global_batch_size, ranks, options), std::nullopt};
   const std::int64_t left = dataset_size % global_batch_size;
   if (left == 0 || drop_last) return plan;

@@ -26,15 +26,19 @@ std::vector<TimedSize> find_corners(const CostTable& table, std::int64_t least, 
     return (points[i].seconds - points[i - 1].seconds) / static_cast<double>(points[i].size - points[i - 1].size);
   };
   for (std::size_t i = 1; i + 1 < points.size(); ++i) {
-    if (points[i].size > least && points[i].size < largest && slope_to(i + 1) >= slope_to(i)) corners.push_back(points[i]);
+    if (points[i].size > least && points[i].size < largest && slope_to(i + 1) >= slope_to(i))
+      corners.push_back(points[i]);
   }
-  // Below the first point and beyond the last the line may be held at a value instead of going on: there the bend can be anywhere.
-  for (const std::int64_t size : {points.front().size - 1, points.front().size, points.back().size, points.back().size + 1}) {
+  // Below the first point and beyond the last the line may be held at a value instead of going on: there the bend can
+  // be anywhere.
+  for (const std::int64_t size :
+       {points.front().size - 1, points.front().size, points.back().size, points.back().size + 1}) {
     if (size > least && size < largest) add(size);
   }
   std::int64_t low = least;
   std::int64_t high = std::min(points.front().size, largest);
-  if (points.size() > 1 && table.seconds(low) == 0.0 && low < high) {  // the extrapolated line reaches zero between two sizes
+  if (points.size() > 1 && table.seconds(low) == 0.0 &&
+      low < high) {  // the extrapolated line reaches zero between two sizes
     while (high - low > 1) {
       const std::int64_t middle = low + (high - low) / 2;
       (table.seconds(middle) == 0.0 ? low : high) = middle;
@@ -119,7 +123,8 @@ RankTable* RankTable::table_of(std::int64_t num_samples) {
   if (sizes == Sizes{least_, largest_}) return this;
   std::unique_ptr<RankTable>& other = others_[sizes];
   if (!other) {
-    other = std::make_unique<RankTable>(RankCost{"", table_, sizes.least, sizes.largest, std::nullopt, constant_}, steps_);
+    other =
+        std::make_unique<RankTable>(RankCost{"", table_, sizes.least, sizes.largest, std::nullopt, constant_}, steps_);
     other->alike_ = alike_;
   }
   return other.get();
@@ -139,12 +144,13 @@ void RankTable::make_room(std::size_t wanted) {
   try {
     if (wanted > k_most_entries) throw std::bad_alloc();
     if (best_.capacity() < wanted) best_.reserve(wanted + wanted / 2);
-    best_.resize(wanted);  // GCC 12 makes each entry wait for the one before it where resize() itself is given the value
+    // GCC 12 makes each entry wait for the one before it where resize() itself is given the value.
+    best_.resize(wanted);
   } catch (const std::bad_alloc&) {
-    throw UserError(
-        fmt::format("a plan that gives one rank {} samples of a step takes {} MiB of memory to find, which cannot be had: write a smaller "
-                    "batch.global_batch_size (at most 2^30 a rank), or batches no larger than the data set",
-                    wanted - 1, wanted * sizeof(Best) >> 20));
+    throw UserError(fmt::format(
+        "a plan that gives one rank {} samples of a step takes {} MiB of memory to find, which cannot be had: write a "
+        "smaller batch.global_batch_size (at most 2^30 a rank), or batches no larger than the data set",
+        wanted - 1, wanted * sizeof(Best) >> 20));
   }
 }
 
@@ -234,7 +240,8 @@ std::vector<std::int64_t> RankTable::split(std::int64_t num_samples) {
   extend(num_samples);
   if (steps_) return equal_split(num_samples, *steps_);
   std::vector<std::int64_t> sizes;
-  for (std::int64_t left = num_samples; left > 0; left -= sizes.back()) sizes.push_back(best_[static_cast<std::size_t>(left)].last_size);
+  for (std::int64_t left = num_samples; left > 0; left -= sizes.back())
+    sizes.push_back(best_[static_cast<std::size_t>(left)].last_size);
   std::sort(sizes.begin(), sizes.end());
   return sizes;
 }
@@ -267,7 +274,9 @@ std::int64_t RankTable::most_samples(double limit_seconds, std::int64_t known, s
   if (!usable() || budget < 0.0) return 0;
   const double bound = least_rate_ > 0.0 ? budget / least_rate_ * (1.0 + 1e-9) + 1.0 : static_cast<double>(cap);
   const std::int64_t most = bound < static_cast<double>(cap) ? static_cast<std::int64_t>(bound) : cap;
-  if (memory_) return last_that_holds(std::min(known, most), most, [&](std::int64_t n) { return constant_ + seconds(n) <= limit_seconds; });
+  if (memory_)
+    return last_that_holds(std::min(known, most), most,
+                           [&](std::int64_t n) { return constant_ + seconds(n) <= limit_seconds; });
   extend(most);
   const auto within = [&](const Best& best) { return constant_ + best.seconds <= limit_seconds; };
   const auto begin = best_.begin() + static_cast<std::ptrdiff_t>(std::min(known, most));

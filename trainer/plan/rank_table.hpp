@@ -9,17 +9,19 @@
 
 namespace onebatch {
 
-/// F(0) = 0, F(n) = min over least <= b <= min(n, largest) of T(b) + F(n - b), infinite where no split has the sum n. Computed as far as it
-/// is asked for.
+/// F(0) = 0, F(n) = min over least <= b <= min(n, largest) of T(b) + F(n - b), infinite where no split has the sum n.
+/// Computed as far as it is asked for.
 ///
-/// Note [At most one free micro-batch]. T is linear between the points of its table. Of two micro-batches that both lie strictly inside
-/// linear pieces, or at kinks where the slope falls, one can be enlarged and the other reduced by as much without loss, until one of them
-/// reaches an end or a kink where the slope rises. So some optimal split has at most one size outside these "corners", and F(n) = min(T(n),
-/// min over corners p of F(n - p) + T(p)): a handful of candidates for each n instead of all sizes.
+/// Note [At most one free micro-batch]. T is linear between the points of its table. Of two micro-batches that both lie
+/// strictly inside linear pieces, or at kinks where the slope falls, one can be enlarged and the other reduced by as
+/// much without loss, until one of them reaches an end or a kink where the slope rises. So some optimal split has at
+/// most one size outside these "corners", and F(n) = min(T(n), min over corners p of F(n - p) + T(p)): a handful of
+/// candidates for each n instead of all sizes.
 ///
-/// Where the share limits micro-batches (ShareMemory), F(n) is that of a table whose largest size is what fits beside n samples. With a
-/// preferred size (Note [Micro-batches for statistics]) it is that of a table whose least size is the preferred one, or what the least
-/// micro-batch of n samples can be; shares below the preferred size are infinite, unless the largest size is less.
+/// Where the share limits micro-batches (ShareMemory), F(n) is that of a table whose largest size is what fits beside n
+/// samples. With a preferred size (Note [Micro-batches for statistics]) it is that of a table whose least size is the
+/// preferred one, or what the least micro-batch of n samples can be; shares below the preferred size are infinite,
+/// unless the largest size is less.
 class RankTable {
  public:
   RankTable(const RankCost& cost, std::optional<std::int64_t> accumulation_steps);
@@ -33,8 +35,8 @@ class RankTable {
   /// Time of micro-batches of these sizes.
   [[nodiscard]] double seconds_of(const std::vector<std::int64_t>& sizes) const;
 
-  /// The most samples up to `cap` with F(n) + constant <= `limit_seconds`, for tables that are monotone(); `known` such samples are known
-  /// of.
+  /// The most samples up to `cap` with F(n) + constant <= `limit_seconds`, for tables that are monotone(); `known` such
+  /// samples are known of.
   std::int64_t most_samples(double limit_seconds, std::int64_t known, std::int64_t cap);
   /// A lower bound of the time per sample.
   [[nodiscard]] double least_seconds_per_sample() const { return least_rate_; }
@@ -81,8 +83,9 @@ class RankTable {
   double constant_;
   double least_rate_ = 0.0;
   std::vector<TimedSize> corners_;
-  std::vector<Best> best_;                                          // of each n that was asked for
-  double quickest_rate_ = std::numeric_limits<double>::infinity();  // the least time per sample of single micro-batches up to there
+  std::vector<Best> best_;  // of each n that was asked for
+  // The least time per sample of single micro-batches up to there.
+  double quickest_rate_ = std::numeric_limits<double>::infinity();
   std::optional<ShareMemory> memory_;
   std::int64_t preferred_ = 1;
   bool alike_ = false;                                  // of equally quick splits the one of sizes most alike is taken

@@ -74,7 +74,8 @@ class ReachableSearch {
     reached_[0][0] = 1;
     for (std::size_t rank = 0; rank < tables_.num_ranks(); ++rank) {
       reached_.emplace_back(width, 0);
-      for (const Interval& interval : intervals_[tables_.table_of_rank[rank]]) add_interval(reached_[rank], interval, reached_.back());
+      for (const Interval& interval : intervals_[tables_.table_of_rank[rank]])
+        add_interval(reached_[rank], interval, reached_.back());
     }
     return reached_.back().back() != 0;
   }

@@ -1,4 +1,5 @@
-// Shares where not every number of samples can be reached: least micro-batches above one, fixed numbers of accumulation steps.
+// Shares where not every number of samples can be reached: least micro-batches above one, fixed numbers of accumulation
+// steps.
 #pragma once
 
 #include "trainer/plan/share_search.hpp"

@@ -13,12 +13,15 @@ namespace onebatch {
 namespace {
 
 bool same_cost(const RankCost& a, const RankCost& b) {
-  const auto same_point = [](const TimedSize& p, const TimedSize& q) { return p.size == q.size && p.seconds == q.seconds; };
+  const auto same_point = [](const TimedSize& p, const TimedSize& q) {
+    return p.size == q.size && p.seconds == q.seconds;
+  };
   const auto& p = a.table.points();
   const auto& q = b.table.points();
-  return a.min_micro_batch == b.min_micro_batch && a.max_micro_batch == b.max_micro_batch && a.fixed_micro_batch == b.fixed_micro_batch &&
-         a.constant_seconds == b.constant_seconds && a.share_memory == b.share_memory &&
-         a.preferred_micro_batch == b.preferred_micro_batch && std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
+  return a.min_micro_batch == b.min_micro_batch && a.max_micro_batch == b.max_micro_batch &&
+         a.fixed_micro_batch == b.fixed_micro_batch && a.constant_seconds == b.constant_seconds &&
+         a.share_memory == b.share_memory && a.preferred_micro_batch == b.preferred_micro_batch &&
+         std::equal(p.begin(), p.end(), q.begin(), q.end(), same_point);
 }
 
 // Equal for equal costs: unlike tables nearly always differ in their last time.
@@ -26,14 +29,17 @@ std::size_t hash_of(const RankCost& cost) {
   return std::hash<double>()(cost.table.points().back().seconds) ^ static_cast<std::size_t>(cost.max_micro_batch);
 }
 
-// The least time in which all samples can be done, by how many each rank's table can do: for tables whose reachable shares are 0, 1, 2, …
+// The least time in which all samples can be done, by how many each rank's table can do: for tables whose reachable
+// shares are 0, 1, 2, …
 class MonotoneSearch {
  public:
-  MonotoneSearch(std::int64_t batch, TableSet& tables) : batch_(batch), tables_(tables), count_(tables.tables.size(), 0) {
+  MonotoneSearch(std::int64_t batch, TableSet& tables)
+      : batch_(batch), tables_(tables), count_(tables.tables.size(), 0) {
     for (const std::size_t table : tables.table_of_rank) ++count_[table];
   }
 
-  // The least feasible time is one at which some rank finishes some share: a bracket is narrowed until few such times are left in it.
+  // The least feasible time is one at which some rank finishes some share: a bracket is narrowed until few such times
+  // are left in it.
   std::vector<std::int64_t> run() {
     low_ = at(lower_bound(), std::vector<std::int64_t>(count_.size(), 0));
     if (low_.sum >= batch_) return hand_out(low_.most);
@@ -151,7 +157,8 @@ TableSet make_tables(const std::vector<RankCost>& ranks, std::optional<std::int6
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::size_t hash = hash_of(ranks[rank]);
     const auto [begin, end] = rank_of_hash.equal_range(hash);
-    const auto found = std::find_if(begin, end, [&](const auto& entry) { return same_cost(ranks[entry.second], ranks[rank]); });
+    const auto found =
+        std::find_if(begin, end, [&](const auto& entry) { return same_cost(ranks[entry.second], ranks[rank]); });
     if (found != end) {
       set.table_of_rank.push_back(set.table_of_rank[found->second]);
       continue;
@@ -176,7 +183,8 @@ std::vector<std::int64_t> find_shares(std::int64_t global_batch_size, TableSet& 
   if (std::none_of(tables.tables.begin(), tables.tables.end(), usable)) return {};
   if (room_for(global_batch_size, tables) < global_batch_size) return {};
   const auto simple = [](const RankTable& table) { return table.monotone() || !table.usable(); };
-  if (std::all_of(tables.tables.begin(), tables.tables.end(), simple)) return MonotoneSearch(global_batch_size, tables).run();
+  if (std::all_of(tables.tables.begin(), tables.tables.end(), simple))
+    return MonotoneSearch(global_batch_size, tables).run();
   return find_reachable_shares(global_batch_size, tables);
 }
 

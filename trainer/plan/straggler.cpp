@@ -28,7 +28,8 @@ double lateness(const std::vector<VaryingTime>& ranks, double seconds) {
   return std::max(-64.0, std::log2(-(log_all_done + std::log2(all_done))));
 }
 
-// By then all ranks are done in half of the steps and more: what lies beyond z of a normal distribution is below exp(-z^2 / 2) / 2.
+// By then all ranks are done in half of the steps and more: what lies beyond z of a normal distribution is below
+// exp(-z^2 / 2) / 2.
 double late_enough(const std::vector<VaryingTime>& ranks) {
   const double part = -std::expm1(-std::numbers::ln2 / static_cast<double>(ranks.size()));
   const double z = std::sqrt(-2.0 * std::log(2.0 * part));
@@ -55,7 +56,8 @@ double median_of_slowest(const std::vector<VaryingTime>& ranks) {
   double least = slowest;
   double most = late_enough(late);
   double lateness_of_most = lateness(late, most);
-  // By false position. The line alone may come closer from one side only: an end that stays counts half the next time (Illinois).
+  // By false position. The line alone may come closer from one side only: an end that stays counts half the next time
+  // (Illinois).
   double seconds = most;
   double found = lateness_of_most;
   bool was_least = false;

@@ -8,7 +8,8 @@ namespace onebatch {
 /// What a rank takes, in a median step and in one of four.
 struct VaryingTime {
   double seconds = 0.0;
-  double jitter = 0.0;  // a quarter of the steps takes seconds * (1 + jitter) or more, falling off as a normal distribution does
+  // A quarter of the steps takes seconds * (1 + jitter) or more, falling off as a normal distribution does.
+  double jitter = 0.0;
 };
 
 /// The median of the largest of independent times: never less than the largest median, and that without jitter.

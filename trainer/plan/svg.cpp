@@ -32,12 +32,15 @@ double nice_step(double most) {
 }
 
 std::string label(double x, double y, const char* anchor, const std::string& text, const char* style) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>", x, y, anchor, style) + escaped(text) + "</text>\n";
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>", x, y, anchor, style) + escaped(text) +
+         "</text>\n";
 }
 
 std::string document(double height, const std::string& body) {
-  return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 {:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n",
-                     height) +
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 {:.0f}\" font-family=\"sans-serif\" "
+             "font-size=\"12\">\n",
+             height) +
          "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" + body + "</svg>\n";
 }
 

@@ -34,8 +34,8 @@ class RandomSamples final : public Dataset {
   const BatchSizeRequest& request_;
 };
 
-// Parameters that are trained, as a model; they stay the user's. Its loss is the mean squared error as a user's loop has it: outputs and
-// at::mse_loss's result, which holds on to memory of their size, live until the backward is done.
+// Parameters that are trained, as a model; they stay the user's. Its loss is the mean squared error as a user's loop
+// has it: outputs and at::mse_loss's result, which holds on to memory of their size, live until the backward is done.
 class UsersModel final : public Model {
  public:
   explicit UsersModel(const BatchSizeRequest& request) : request_(request) {}
@@ -100,16 +100,19 @@ Configuration configuration_of(const BatchSizeRequest& request) {
   configuration.loss.kind = "model";
   configuration.optimizer.kind = "adam";
   for (const at::Tensor& parameter : request.module.parameters()) {
-    if (parameter.scalar_type() == at::kDouble) configuration.precision.parameters = configuration.precision.compute = Precision::float64;
+    if (parameter.scalar_type() == at::kDouble)
+      configuration.precision.parameters = configuration.precision.compute = Precision::float64;
   }
   return configuration;
 }
 
 void check(const BatchSizeRequest& request) {
-  if (request.dataset_size < 1) throw UserError("dataset_size = " + std::to_string(request.dataset_size) + ": write 1 or more");
+  if (request.dataset_size < 1)
+    throw UserError("dataset_size = " + std::to_string(request.dataset_size) + ": write 1 or more");
   if (request.max_batch_size.value_or(1) < 1)
     throw UserError("max_batch_size = " + std::to_string(*request.max_batch_size) + ": write 1 or more");
-  if (request.num_iterations < 1) throw UserError("num_iterations = " + std::to_string(request.num_iterations) + ": write 1 or more");
+  if (request.num_iterations < 1)
+    throw UserError("num_iterations = " + std::to_string(request.num_iterations) + ": write 1 or more");
   const auto parameters = request.module.parameters();
   if (std::none_of(parameters.begin(), parameters.end(), [](const at::Tensor& p) { return p.requires_grad(); }))
     throw UserError("the module has no parameter that is trained: nothing would be kept for a backward pass");
@@ -146,7 +149,8 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
   }
   device.empty_cache();
   if (found.largest_micro_batch == 0)
-    throw DoesNotFitError(too_large.empty() ? "not even " + std::to_string(found.min_micro_batch) + " sample(s) fit on " + device.name()
+    throw DoesNotFitError(too_large.empty() ? "not even " + std::to_string(found.min_micro_batch) +
+                                                  " sample(s) fit on " + device.name()
                                             : too_large);
   return found;
 }

@@ -21,17 +21,17 @@ struct BatchSizeRequest {
   std::int64_t init_size = 2;  // where doubling begins
 };
 
-/// Every trial trains for real: random samples on [0, 1), mean squared error, Adam, training mode; outputs and loss live until the backward
-/// is done, as in a loop. Afterwards the module is what it was, bit for bit (parameters, buffers, gradients, mode, device), LibTorch's
-/// generators are too, and everything allocated is freed. Throws DoesNotFitError where not even one sample fits, and what the module
-/// throws.
+/// Every trial trains for real: random samples on [0, 1), mean squared error, Adam, training mode; outputs and loss
+/// live until the backward is done, as in a loop. Afterwards the module is what it was, bit for bit (parameters,
+/// buffers, gradients, mode, device), LibTorch's generators are too, and everything allocated is freed. Throws
+/// DoesNotFitError where not even one sample fits, and what the module throws.
 SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& device);
 
 /// The same on a device of this process: a GPU by its index, or the CPU with what memory the host has free.
 SearchResult search_batch_size(const BatchSizeRequest& request, c10::Device device);
 
-/// The largest batch size that `model` (a module or holder of one, called as model->forward(inputs)) can be trained with, not more than
-/// `dataset_size` and `max_batch_size`. No head-room is held back: leave some, 5 % say.
+/// The largest batch size that `model` (a module or holder of one, called as model->forward(inputs)) can be trained
+/// with, not more than `dataset_size` and `max_batch_size`. No head-room is held back: leave some, 5 % say.
 template <typename Model>
 std::int64_t find_batch_size(Model& model, c10::Device device, std::vector<std::int64_t> input_shape,
                              std::vector<std::int64_t> output_shape, std::int64_t dataset_size,

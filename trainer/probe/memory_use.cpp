@@ -11,7 +11,8 @@ namespace {
 constexpr double k_apart = 0.8;  // of the larger size: nearer ones tell no slope
 
 std::int64_t standing(const MemoryUse& memory) {
-  return memory.parameters_bytes + memory.buffers_bytes + memory.gradients_bytes + memory.optimizer_bytes + memory.communication_bytes;
+  return memory.parameters_bytes + memory.buffers_bytes + memory.gradients_bytes + memory.optimizer_bytes +
+         memory.communication_bytes;
 }
 
 }  // namespace
@@ -37,9 +38,9 @@ void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_
   }
   const double above = static_cast<double>(largest->peak_bytes - resident_bytes);
   const auto size = static_cast<double>(largest->size);
-  const double slope = before == nullptr
-                           ? above / size
-                           : static_cast<double>(largest->peak_bytes - before->peak_bytes) / (size - static_cast<double>(before->size));
+  const double slope = before == nullptr ? above / size
+                                         : static_cast<double>(largest->peak_bytes - before->peak_bytes) /
+                                               (size - static_cast<double>(before->size));
   memory.activation_bytes_per_sample = std::clamp(slope, 0.0, above / size);
   memory.workspace_bytes = static_cast<std::int64_t>(above - memory.activation_bytes_per_sample * size);
 }
@@ -69,15 +70,19 @@ void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor) {
 std::string too_large_text(const RankProfile& rank, std::int64_t least) {
   const MemoryUse& memory = rank.memory;
   const std::int64_t left = rank.memory_limit_bytes - standing(memory);
-  const std::string lacks =
-      left > 0 ? fmt::format("the {} that are left are too little for activations and workspace", amount(static_cast<double>(left)))
-               : "that alone is too much";
-  std::string text = fmt::format("not even {} sample(s) fit on {} (limit {}): {}; {}. What would help: ", least, rank.device,
-                                 amount(static_cast<double>(rank.memory_limit_bytes)), memory_text(memory), lacks);
+  const std::string lacks = left > 0 ? fmt::format("the {} that are left are too little for activations and workspace",
+                                                   amount(static_cast<double>(left)))
+                                     : "that alone is too much";
+  std::string text =
+      fmt::format("not even {} sample(s) fit on {} (limit {}): {}; {}. What would help: ", least, rank.device,
+                  amount(static_cast<double>(rank.memory_limit_bytes)), memory_text(memory), lacks);
   if (memory.optimizer_bytes > 0)
-    text += fmt::format("optimizer.kind = \"sgd\" without momentum (frees {}); ", amount(static_cast<double>(memory.optimizer_bytes)));
-  if (left > 0 && !rank.recomputes) text += "memory.recompute = \"auto\" (activations are computed again instead of kept); ";
-  text += 2 * memory.parameters_bytes > left ? "a smaller model; " : "smaller samples or a model with fewer activations; ";
+    text += fmt::format("optimizer.kind = \"sgd\" without momentum (frees {}); ",
+                        amount(static_cast<double>(memory.optimizer_bytes)));
+  if (left > 0 && !rank.recomputes)
+    text += "memory.recompute = \"auto\" (activations are computed again instead of kept); ";
+  text +=
+      2 * memory.parameters_bytes > left ? "a smaller model; " : "smaller samples or a model with fewer activations; ";
   return text + "a device with more memory";
 }
 

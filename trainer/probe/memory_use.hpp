@@ -5,8 +5,8 @@
 
 namespace onebatch {
 
-/// Adds what the trials tell: activations per sample from the largest two sizes that lie apart, and the workspace that is there whatever
-/// the size. `memory` holds what lies there before any sample.
+/// Adds what the trials tell: activations per sample from the largest two sizes that lie apart, and the workspace that
+/// is there whatever the size. `memory` holds what lies there before any sample.
 void add_trials(MemoryUse& memory, const std::vector<Trial>& trials, std::int64_t resident_bytes);
 
 /// "parameters 10.0 MiB, gradients 10.0 MiB, …", without what is not there.
@@ -17,7 +17,8 @@ std::string amount(double bytes);
 
 inline constexpr double k_lowered_limit = 0.9;  // of a size that did not fit
 
-/// After `failed_size` samples have run out of memory: `factor` of them, and of the room for a step's samples, is what the rank may use.
+/// After `failed_size` samples have run out of memory: `factor` of them, and of the room for a step's samples, is what
+/// the rank may use.
 void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor);
 
 /// Why `least` samples do not fit: what takes the memory, and what would help most.

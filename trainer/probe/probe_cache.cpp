@@ -37,7 +37,8 @@ std::optional<RankProfile> ProbeCache::load() const {
   if (file_.empty() || !in || !(text << in.rdbuf())) return std::nullopt;
   try {
     const nlohmann::json json = JsonReader::parse(text.str(), file_.string());
-    if (!json.is_object() || !json.contains("identity") || json["identity"] != identity_ || !json.contains("profile")) return std::nullopt;
+    if (!json.is_object() || !json.contains("identity") || json["identity"] != identity_ || !json.contains("profile"))
+      return std::nullopt;
     const ClusterProfile profile = parse_profile(json["profile"].dump(), file_.string());
     if (profile.ranks.size() != 1 || profile.ranks[0].largest_micro_batch < 1) return std::nullopt;
     return profile.ranks[0];
@@ -52,7 +53,8 @@ std::string ProbeCache::store(const RankProfile& rank) const {
     fs::create_directories(file_.parent_path());
     ClusterProfile profile;
     profile.ranks.push_back(rank);
-    const nlohmann::ordered_json document = {{"identity", identity_}, {"profile", nlohmann::ordered_json::parse(to_json(profile))}};
+    const nlohmann::ordered_json document = {{"identity", identity_},
+                                             {"profile", nlohmann::ordered_json::parse(to_json(profile))}};
     write_text_atomically(file_, document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     return {};
   } catch (const std::exception& error) {

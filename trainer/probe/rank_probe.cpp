@@ -30,7 +30,7 @@
 namespace onebatch {
 namespace {
 
-// Between these the timing lasts as long as the slowest rank needs for its repeats; all tries together keep to the upper one.
+// Between these the timing lasts as long as the slowest rank needs for its repeats; all tries keep to the upper one.
 constexpr double k_least_timing_seconds = 0.3;  // for each repeat that is asked for
 constexpr double k_most_timing_seconds = 20.0;
 constexpr std::int64_t k_most_timings = 3;
@@ -39,24 +39,18 @@ constexpr int k_most_sizes_of_fixed = 3;  // all micro-batches are of the larges
 constexpr int k_times_in_a_row = 2;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
 
-struct Times {
-  TimesOfSizes micro_steps;
-  std::vector<double> updates;
-
-  void add(const Times& others) {
-    for (const auto& [size, seconds] : others.micro_steps)
-      micro_steps[size].insert(micro_steps[size].end(), seconds.begin(), seconds.end());
-    updates.insert(updates.end(), others.updates.begin(), others.updates.end());
-  }
-};
-
 enum class Confirmed { no, as_it_was, with_new_times };
 
 class RankProbe {
  public:
   RankProbe(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
             comm::Communicator& control)
-      : request_(request), runner_(runner), replica_(runner.replica()), reducer_(reducer), control_(control), sizes_(runner, data) {}
+      : request_(request),
+        runner_(runner),
+        replica_(runner.replica()),
+        reducer_(reducer),
+        control_(control),
+        sizes_(runner, data) {}
 
   RankProfile measure() {
     RankProfile profile;
@@ -73,7 +67,8 @@ class RankProbe {
     return profile;
   }
 
-  /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where they have changed.
+  /// Whether an earlier answer still holds: all ranks try their largest size again, and take their times anew where
+  /// they have changed.
   Confirmed confirm(RankProfile& known) {
     control_.set_activity("confirming what an earlier probe has found");
     if (known.recomputes) recompute(runner_);
@@ -92,11 +87,11 @@ class RankProbe {
     return Confirmed::with_new_times;
   }
 
-  // What a busy machine has spoiled on any rank is measured again, by all, where repeats are asked for at all. A calm try counts alone;
-  // where there is none, all together do: so busy is the machine.
+  // What a busy machine has spoiled on any rank is measured again, by all, where repeats are asked for at all. A calm
+  // try counts alone; where there is none, all together do: so busy is the machine.
   void measure_times(RankProfile& profile) {
-    auto sizes =
-        sizes_to_time(profile.min_micro_batch, profile.max_micro_batch, request_.fixed_micro_batch ? k_most_sizes_of_fixed : k_most_sizes);
+    auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch,
+                               request_.fixed_micro_batch ? k_most_sizes_of_fixed : k_most_sizes);
     Times times;
     double worst = HUGE_VAL;
     const double window = agreed_window(profile, sizes);
@@ -138,8 +133,9 @@ class RankProbe {
     memory.buffers_bytes = sum(replica_.model->buffers());
     memory.gradients_bytes = static_cast<std::int64_t>(replica_.gradients.flat().nbytes());
     memory.optimizer_bytes = sum(replica_.optimizer.state());
-    memory.communication_bytes = std::max<std::int64_t>(
-        0, resident_bytes - memory.parameters_bytes - memory.buffers_bytes - memory.gradients_bytes - memory.optimizer_bytes);
+    memory.communication_bytes =
+        std::max<std::int64_t>(0, resident_bytes - memory.parameters_bytes - memory.buffers_bytes -
+                                      memory.gradients_bytes - memory.optimizer_bytes);
     return memory;
   }
 
@@ -162,32 +158,36 @@ class RankProbe {
     if (found.largest_micro_batch == 0) throw DoesNotFitError(too_large_text(profile, found.min_micro_batch));
     add_trials(profile.memory, profile.trials, profile.resident_bytes);
     find_room(profile);
-    if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch) throw_fixed_does_not_fit(profile);
+    if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch)
+      throw_fixed_does_not_fit(profile);
     // What was not limited by memory needs no head-room.
     const bool limited = found.largest_micro_batch < options.max_size;
     profile.max_micro_batch = found.largest_micro_batch;
     if (limited)
-      profile.max_micro_batch =
-          round_for_kernels(apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin), found.min_micro_batch);
+      profile.max_micro_batch = round_for_kernels(
+          apply_margin(found.largest_micro_batch, found.min_micro_batch, request_.probe.margin), found.min_micro_batch);
   }
 
   // A trial of n samples is a share of n too, so its activations have what is kept of the share in them.
   void find_room(RankProfile& profile) const {
     MemoryUse& memory = profile.memory;
     if (runner_.apart() != nullptr)
-      memory.kept_bytes_per_sample = std::min(runner_.apart()->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
+      memory.kept_bytes_per_sample =
+          std::min(runner_.apart()->kept_bytes_per_sample(), memory.activation_bytes_per_sample);
     memory.activation_bytes_per_sample -= memory.kept_bytes_per_sample;
     const std::int64_t left = profile.memory_limit_bytes - profile.resident_bytes - memory.workspace_bytes;
-    profile.room_bytes = static_cast<std::int64_t>((1.0 - request_.probe.margin) * static_cast<double>(std::max<std::int64_t>(0, left)));
+    profile.room_bytes =
+        static_cast<std::int64_t>((1.0 - request_.probe.margin) * static_cast<double>(std::max<std::int64_t>(0, left)));
   }
 
   [[noreturn]] void throw_fixed_does_not_fit(const RankProfile& profile) const {
-    throw DoesNotFitError(
-        fmt::format("batch.micro_batch_size = {} does not fit on rank {}'s {}: the largest that does is {}; write that or \"auto\"",
-                    *request_.fixed_micro_batch, profile.rank, profile.device, profile.largest_micro_batch));
+    throw DoesNotFitError(fmt::format(
+        "batch.micro_batch_size = {} does not fit on rank {}'s {}: the largest that does is {}; write that or \"auto\"",
+        *request_.fixed_micro_batch, profile.rank, profile.device, profile.largest_micro_batch));
   }
 
-  // With real collectives: it also makes the communicator allocate its buffers. A micro-batch before each leaves caches as a step does.
+  // With real collectives: it also makes the communicator allocate its buffers. A micro-batch before each leaves caches
+  // as a step does.
   void measure_reduction(RankProfile& profile) {
     std::vector<double> seconds;
     for (std::int64_t repeat = 0; repeat < std::max<std::int64_t>(3, request_.probe.steps_per_trial); ++repeat) {
@@ -234,7 +234,8 @@ class RankProbe {
     return times;
   }
 
-  // All sizes once. Memory may be less than when they were found: a size that does not fit any more gives way to the limit that follows.
+  // All sizes once. Memory may be less than when they were found: a size that does not fit any more gives way to the
+  // limit that follows.
   void sweep(RankProfile& profile, std::vector<std::int64_t>& sizes, Times& times) {
     for (std::size_t i = 0; i < sizes.size();) {
       if (fits(sizes[i], times)) {
@@ -261,8 +262,9 @@ class RankProbe {
     return true;
   }
 
-  // As in a run: a step repeats its sizes, so the first of another size pays for memory and caches that the next ones find; and it follows
-  // an update, not the idle end of a micro-batch on a device that plays a slow one. What a rank does beside micro-batches is timed too.
+  // As in a run: a step repeats its sizes, so the first of another size pays for memory and caches that the next ones
+  // find; and it follows an update, not the idle end of a micro-batch on a device that plays a slow one. What a rank
+  // does beside micro-batches is timed too.
   void time(std::int64_t size, Times& times) {
     sizes_.micro_step(size);
     for (int i = 0; i < k_times_in_a_row; ++i) {
@@ -298,19 +300,22 @@ ClusterProfile gather(const RankProfile& own, comm::Communicator& control) {
 // What a rank's answer depends on beside the configuration.
 std::string identity_of(const Replica& replica, const Dataset& data) {
   // What is free of a host's memory is never the same twice: steps of a fifth.
-  const double limit = std::floor(4.0 * std::log2(std::max(1.0, static_cast<double>(replica.device.memory_limit_bytes()))));
+  const double limit =
+      std::floor(4.0 * std::log2(std::max(1.0, static_cast<double>(replica.device.memory_limit_bytes()))));
   std::ostringstream text;
-  text << k_version << ", LibTorch " << TORCH_VERSION << ", " << comm::host_name() << ", " << replica.device.name() << ", limit " << limit
-       << ", " << at::get_num_threads() << " threads, samples " << at::IntArrayRef(data.sample_shape());
+  text << k_version << ", LibTorch " << TORCH_VERSION << ", " << comm::host_name() << ", " << replica.device.name()
+       << ", limit " << limit << ", " << at::get_num_threads() << " threads, samples "
+       << at::IntArrayRef(data.sample_shape());
   if (replica.device.device().is_cuda()) text << ", allocator " << given_to_allocator().text;
-  for (const auto& [name, tensor] : live_tensors(replica)) text << "; " << name << " " << tensor.scalar_type() << tensor.sizes();
+  for (const auto& [name, tensor] : live_tensors(replica))
+    text << "; " << name << " " << tensor.scalar_type() << tensor.sizes();
   return text.str();
 }
 
 }  // namespace
 
-ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
-                          comm::Communicator& control) {
+ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
+                          GradientReducer& reducer, comm::Communicator& control) {
   Replica& replica = runner.replica();
   const ReplicaSnapshot before(replica);
   RankProbe probe(request, runner, data, reducer, control);
@@ -331,8 +336,8 @@ ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner,
   return {gather(mine, control), std::move(cache), std::move(not_kept)};
 }
 
-ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
-                            GradientReducer& reducer, comm::Communicator& control) {
+ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner,
+                            const Dataset& data, GradientReducer& reducer, comm::Communicator& control) {
   Replica& replica = runner.replica();
   const ReplicaSnapshot before(replica);
   RankProfile mine = known.ranks.at(static_cast<std::size_t>(control.rank()));

@@ -28,15 +28,15 @@ struct ProbeAnswer {
   std::string not_kept;  // why it is not
 };
 
-/// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the replica's digest is
-/// compared. With probe.cache an earlier answer to the same question is confirmed by one trial instead. Throws DoesNotFitError where not
-/// even the least micro-batch fits. Collective.
-ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
-                          comm::Communicator& control);
+/// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the
+/// replica's digest is compared. With probe.cache an earlier answer to the same question is confirmed by one trial
+/// instead. Throws DoesNotFitError where not even the least micro-batch fits. Collective.
+ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
+                          GradientReducer& reducer, comm::Communicator& control);
 
-/// The same profile with every rank's times measured anew, as they are now. Where a micro-batch does not fit any more, that rank's limit is
-/// lower in it. Throws AgreedError where not even the least fits. Collective.
-ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
-                            GradientReducer& reducer, comm::Communicator& control);
+/// The same profile with every rank's times measured anew, as they are now. Where a micro-batch does not fit any more,
+/// that rank's limit is lower in it. Throws AgreedError where not even the least fits. Collective.
+ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner,
+                            const Dataset& data, GradientReducer& reducer, comm::Communicator& control);
 
 }  // namespace onebatch

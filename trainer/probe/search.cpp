@@ -42,7 +42,8 @@ class Search {
     if (options_.max_size < 2)
       throw UserError("this model needs at least 2 samples in a micro-batch (" + *refused +
                       "), but only 1 is allowed: raise batch.micro_batch_size or batch.global_batch_size");
-    if (const auto again = attempt(2)) throw UserError("the model refuses micro-batches of 1 and of 2 samples: " + *again);
+    if (const auto again = attempt(2))
+      throw UserError("the model refuses micro-batches of 1 and of 2 samples: " + *again);
   }
 
   // Tries one size and remembers what it said; returns the model's words where it refused.
@@ -67,10 +68,12 @@ class Search {
   }
 
   bool settled() const {
-    return fits_ >= options_.max_size || fails_ - fits_ <= 1 || static_cast<std::int64_t>(trials_.size()) >= options_.max_trials;
+    return fits_ >= options_.max_size || fails_ - fits_ <= 1 ||
+           static_cast<std::int64_t>(trials_.size()) >= options_.max_trials;
   }
 
-  // Memory is close to affine in the size: a few small trials foretell the largest, one near it corrects the line, one at it proves it.
+  // Memory is close to affine in the size: a few small trials foretell the largest, one near it corrects the line, one
+  // at it proves it.
   void by_model() {
     while (!settled() && !good_enough()) attempt(next_size());
   }
@@ -79,7 +82,8 @@ class Search {
   bool good_enough() const {
     const auto trials = static_cast<int>(trials_.size());
     if (trials >= k_last_trial) return true;
-    const auto bound = static_cast<double>(std::min(fails_ - 1, points_.size() > 2 ? whole(foretold_largest()) : k_none));
+    const auto bound =
+        static_cast<double>(std::min(fails_ - 1, points_.size() > 2 ? whole(foretold_largest()) : k_none));
     const double reached = static_cast<double>(fits_) / bound;
     if (trials >= k_many_trials) return reached >= k_enough;
     if (failures_ > 0) return reached >= (failures_ > 1 ? k_enough : k_near);
@@ -96,7 +100,8 @@ class Search {
       if (is_near(foretold)) return clamp(whole(below_failure()));
       return clamp(failures_ == 1 ? std::max(middle(), whole(k_back * static_cast<double>(fails_))) : middle());
     }
-    // From far below the curve is corrected once before it is believed; one failure is enough: after it the last percent is left alone.
+    // From far below the curve is corrected once before it is believed; one failure is enough: after it the last
+    // percent is left alone.
     double size = foretold;
     if (static_cast<double>(fits_) < k_far * foretold) {
       size *= k_well_short_of;
@@ -109,46 +114,59 @@ class Search {
 
   // A failure little more than what the curve foretells, from sizes not far below: it is nearly right.
   bool is_near(double foretold) const {
-    return static_cast<double>(fails_) <= foretold * 1.02 && 2 * fits_ > fails_ && static_cast<double>(fits_) < below_failure();
+    return static_cast<double>(fails_) <= foretold * 1.02 && 2 * fits_ > fails_ &&
+           static_cast<double>(fits_) < below_failure();
   }
   // Further below after each.
-  [[nodiscard]] double below_failure() const { return (1.0 - (1.0 - k_near) * failures_) * static_cast<double>(fails_); }
+  [[nodiscard]] double below_failure() const {
+    return (1.0 - (1.0 - k_near) * failures_) * static_cast<double>(fails_);
+  }
 
   [[nodiscard]] double room() const { return static_cast<double>(options_.limit_bytes - options_.resident_bytes); }
-  [[nodiscard]] double noise() const { return std::max(k_noise * room(), 1.5 * static_cast<double>(options_.block_bytes)); }
+  [[nodiscard]] double noise() const {
+    return std::max(k_noise * room(), 1.5 * static_cast<double>(options_.block_bytes));
+  }
 
   // By factors where they lie far apart.
   std::int64_t middle() const {
-    return fits_ + std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(fits_) * static_cast<double>(fails_))) - fits_);
+    return fits_ + std::max<std::int64_t>(
+                       1, std::llround(std::sqrt(static_cast<double>(fits_) * static_cast<double>(fails_))) - fits_);
   }
 
-  static std::int64_t whole(double size) { return size < static_cast<double>(k_none) ? static_cast<std::int64_t>(size) : k_none; }
+  static std::int64_t whole(double size) {
+    return size < static_cast<double>(k_none) ? static_cast<std::int64_t>(size) : k_none;
+  }
 
   // Never far beyond what was seen to fit: the curve may bend.
   std::int64_t bounded(double size) const {
-    const bool shown = points_.size() > 2 && static_cast<double>(peak_) > points_.front().peak + std::max(k_shown * room(), noise());
+    const bool shown =
+        points_.size() > 2 && static_cast<double>(peak_) > points_.front().peak + std::max(k_shown * room(), noise());
     const double leap = points_.size() == 2 ? k_first_leap : shown ? k_leap * k_leap : k_leap;
-    return static_cast<std::int64_t>(std::min({size, static_cast<double>(options_.max_size), leap * static_cast<double>(fits_)}));
+    return static_cast<std::int64_t>(
+        std::min({size, static_cast<double>(options_.max_size), leap * static_cast<double>(fits_)}));
   }
 
-  // What one sample took beyond what was held before is at least what each further one takes, unless memory grows faster than the size.
+  // What one sample took beyond what was held before is at least what each further one takes, unless memory grows
+  // faster than the size.
   std::int64_t second_size() const {
-    const double per_sample = std::max(1.0, (points_[0].peak - static_cast<double>(options_.resident_bytes)) / points_[0].size);
+    const double per_sample =
+        std::max(1.0, (points_[0].peak - static_cast<double>(options_.resident_bytes)) / points_[0].size);
     const double safe = k_second * room() / per_sample;
     return safe >= static_cast<double>(options_.max_size) ? options_.max_size : static_cast<std::int64_t>(safe);
   }
 
-  // Two sizes cannot tell a line from a square: where the limit would be met if all that the second took more grew with the square.
+  // Two sizes cannot tell a line from a square: where the limit would be met if all that the second took more grew with
+  // the square.
   double squared_largest() const {
-    const auto [low, high] =
-        std::minmax_element(points_.begin(), points_.end(), [](const Point& a, const Point& b) { return a.size < b.size; });
+    const auto [low, high] = std::minmax_element(points_.begin(), points_.end(),
+                                                 [](const Point& a, const Point& b) { return a.size < b.size; });
     const double per_square = (high->peak - low->peak) / (high->size * high->size - low->size * low->size);
     if (per_square <= 0.0) return HUGE_VAL;
     return std::sqrt(high->size * high->size + (static_cast<double>(options_.limit_bytes) - high->peak) / per_square);
   }
 
-  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line. With two sizes what was
-  // held before any sample is a point of the curve too.
+  // Where the curve through the largest sizes seen meets the limit: a parabola where it bends upwards, else a line.
+  // With two sizes what was held before any sample is a point of the curve too.
   double foretold_largest() const {
     auto points = points_;
     if (points.size() < 3) points.push_back({0.0, static_cast<double>(options_.resident_bytes)});
@@ -168,8 +186,10 @@ class Search {
       const double earlier = (before - (a.peak - z.peak) / (a.size - z.size)) / (b.size - z.size);
       if (earlier > bend) bend *= bend / earlier;
     }
-    const double off = std::abs(c.peak - slope * (c.size - a.size) - a.peak);  // of the first from the line through the others
-    if (slope > before * (1.0 + k_straight) && off > noise()) return meet_parabola(c, slope + bend * (c.size - b.size), bend, limit);
+    // How far the first is from the line through the others.
+    const double off = std::abs(c.peak - slope * (c.size - a.size) - a.peak);
+    if (slope > before * (1.0 + k_straight) && off > noise())
+      return meet_parabola(c, slope + bend * (c.size - b.size), bend, limit);
     return slope <= 0.0 ? HUGE_VAL : c.size + (limit - c.peak) / slope;
   }
 
@@ -179,7 +199,9 @@ class Search {
     return from.size + 2.0 * room / (slope + std::sqrt(slope * slope + 4.0 * bend * room));
   }
 
-  std::int64_t clamp(std::int64_t size) const { return std::clamp(size, fits_ + 1, std::min(options_.max_size, fails_ - 1)); }
+  std::int64_t clamp(std::int64_t size) const {
+    return std::clamp(size, fits_ + 1, std::min(options_.max_size, fails_ - 1));
+  }
 
   void by_doubling() {
     for (std::int64_t size = std::max(options_.init_size, fits_ + 1); !settled() && fails_ == k_none; size *= 2) {
@@ -194,9 +216,9 @@ class Search {
   SearchResult result() const { return {least_, fits_, peak_, trials_}; }
 
   static constexpr std::int64_t k_none = INT64_MAX;
-  static constexpr double k_second = 0.125;        // of the room that the first sample foretells: the second trial's size
-  static constexpr std::int64_t k_retreat = 8;     // by so much smaller where even that did not fit
-  static constexpr double k_back = 0.55;           // of a size that did not fit: enough for the curve to be believed from there
+  static constexpr double k_second = 0.125;     // of the room that the first sample foretells: the second trial's size
+  static constexpr std::int64_t k_retreat = 8;  // by so much smaller where even that did not fit
+  static constexpr double k_back = 0.55;  // of a size that did not fit: enough for the curve to be believed from there
   static constexpr double k_cautious = 0.9;        // of the size that a square would allow
   static constexpr double k_far = 0.5;             // of the foretold size: below it is far
   static constexpr double k_well_short_of = 0.85;  // of the foretold size, from far below
@@ -226,7 +248,8 @@ class Search {
 
 }  // namespace
 
-SearchResult search_largest_micro_batch(const SearchOptions& options, const std::function<TrialResult(std::int64_t size)>& run_trial) {
+SearchResult search_largest_micro_batch(const SearchOptions& options,
+                                        const std::function<TrialResult(std::int64_t size)>& run_trial) {
   return Search(options, run_trial).run();
 }
 
@@ -239,7 +262,8 @@ std::int64_t round_for_kernels(std::int64_t size, std::int64_t min_micro_batch) 
   constexpr double k_most_lost = 0.05;
   for (std::int64_t unit = 64; unit > 1; unit /= 2) {
     const std::int64_t rounded = size / unit * unit;
-    if (rounded >= min_micro_batch && static_cast<double>(size - rounded) < k_most_lost * static_cast<double>(size)) return rounded;
+    if (rounded >= min_micro_batch && static_cast<double>(size - rounded) < k_most_lost * static_cast<double>(size))
+      return rounded;
   }
   return size;
 }
@@ -248,8 +272,9 @@ std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_
   std::set<std::int64_t> sizes = {min_size, max_size};
   const double ratio = static_cast<double>(max_size) / static_cast<double>(min_size);
   for (int i = 1; i < most - 1; ++i) {
-    sizes.insert(std::clamp(static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (most - 1.0)))),
-                            min_size, max_size));
+    sizes.insert(std::clamp(
+        static_cast<std::int64_t>(std::llround(static_cast<double>(min_size) * std::pow(ratio, i / (most - 1.0)))),
+        min_size, max_size));
   }
   return {sizes.begin(), sizes.end()};
 }

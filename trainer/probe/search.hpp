@@ -31,20 +31,22 @@ struct SearchResult {
   std::vector<Trial> trials;
 };
 
-/// Runs trials until the largest size is known. A size is only ever returned if a trial of it fitted. Exceptions of `run_trial` pass
-/// through (Note [Only out-of-memory means does not fit]); a refusal above two samples is thrown as UserError with the model's words.
-SearchResult search_largest_micro_batch(const SearchOptions& options, const std::function<TrialResult(std::int64_t size)>& run_trial);
+/// Runs trials until the largest size is known. A size is only ever returned if a trial of it fitted. Exceptions of
+/// `run_trial` pass through (Note [Only out-of-memory means does not fit]); a refusal above two samples is thrown as
+/// UserError with the model's words.
+SearchResult search_largest_micro_batch(const SearchOptions& options,
+                                        const std::function<TrialResult(std::int64_t size)>& run_trial);
 
-/// The size that the plan may use: `margin` of the largest is held back, at least one sample and never less than `min_micro_batch`.
-/// ceil((1 - margin) * largest).
+/// The size that the plan may use: `margin` of the largest is held back, at least one sample and never less than
+/// `min_micro_batch`. ceil((1 - margin) * largest).
 [[nodiscard]] std::int64_t apply_margin(std::int64_t largest, std::int64_t min_micro_batch, double margin);
 
-/// The largest size up to `size` that kernels like: a multiple of the greatest power of two up to 64 that costs less than 5 % of it, and
-/// never less than `min_micro_batch`.
+/// The largest size up to `size` that kernels like: a multiple of the greatest power of two up to 64 that costs less
+/// than 5 % of it, and never less than `min_micro_batch`.
 [[nodiscard]] std::int64_t round_for_kernels(std::int64_t size, std::int64_t min_micro_batch);
 
-/// Sizes whose times make a good cost table for a planner that may use `min` to `max`: ascending, both ends included, up to `most` of them,
-/// which is at least 2.
+/// Sizes whose times make a good cost table for a planner that may use `min` to `max`: ascending, both ends included,
+/// up to `most` of them, which is at least 2.
 [[nodiscard]] std::vector<std::int64_t> sizes_to_time(std::int64_t min_size, std::int64_t max_size, int most);
 
 }  // namespace onebatch

@@ -15,7 +15,8 @@ namespace {
 // Only BatchNorm's own words mean that a size is too small, and only there.
 std::optional<std::string> refusal(const std::exception& error, std::int64_t size) {
   const std::string text = error.what();
-  if (size > 2 || text.find("Expected more than 1 value per channel when training") == std::string::npos) return std::nullopt;
+  if (size > 2 || text.find("Expected more than 1 value per channel when training") == std::string::npos)
+    return std::nullopt;
   return text.substr(0, text.find('\n'));
 }
 

@@ -14,6 +14,12 @@ bool matters(std::int64_t size, const TimesOfSizes& times) {
 
 }  // namespace
 
+void Times::add(const Times& others) {
+  for (const auto& [size, seconds] : others.micro_steps)
+    micro_steps[size].insert(micro_steps[size].end(), seconds.begin(), seconds.end());
+  updates.insert(updates.end(), others.updates.begin(), others.updates.end());
+}
+
 std::vector<TimedSize> typical_times(const TimesOfSizes& times) {
   std::vector<TimedSize> typical;
   for (const auto& [size, seconds] : times) typical.push_back({size, comm::median(seconds)});
@@ -26,7 +32,8 @@ double spread_of(const TimesOfSizes& times) {
   for (const auto& [size, seconds] : times) {
     const double typical = comm::median(seconds);
     if (!matters(size, times) || typical <= 0.0) continue;
-    if (seconds.size() > 2) worst = std::max(worst, (comm::quantile(seconds, 0.75) - comm::quantile(seconds, 0.25)) / typical);
+    if (seconds.size() > 2)
+      worst = std::max(worst, (comm::quantile(seconds, 0.75) - comm::quantile(seconds, 0.25)) / typical);
     worst = std::max(worst, most / typical - 1.0);
     most = std::max(most, typical);
   }

@@ -17,7 +17,8 @@ std::string bare(const std::string& name) {
 
 }  // namespace
 
-std::string called_from(const std::string& kernel, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
+std::string called_from(const std::string& kernel, Replica& replica, const Dataset& data,
+                        std::span<const std::int64_t> samples) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
   const Batch batch = replica.load(data, samples, 0).batch;

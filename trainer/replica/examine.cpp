@@ -42,7 +42,9 @@ class Subject {
     return inputs;
   }
 
-  void forward(const Samples& samples, const std::vector<at::Tensor>& inputs) { model_->run(inputs, {seed_, 0, samples}); }
+  void forward(const Samples& samples, const std::vector<at::Tensor>& inputs) {
+    model_->run(inputs, {seed_, 0, samples});
+  }
 
   // Buffers by their bits.
   std::map<std::string, std::string> state() const {
@@ -55,7 +57,8 @@ class Subject {
   }
 
   void set_state(const std::map<std::string, std::string>& state) {
-    for (const auto& [name, tensor] : model_->buffers()) copy_from_bytes(tensor, std::as_bytes(std::span(state.at(name))));
+    for (const auto& [name, tensor] : model_->buffers())
+      copy_from_bytes(tensor, std::as_bytes(std::span(state.at(name))));
   }
 
   std::map<std::string, std::string> attributes() const {
@@ -80,7 +83,8 @@ std::set<std::string> with_counters(const std::set<std::string>& statistics, con
   std::set<std::string> all = statistics;
   for (const auto& [name, tensor] : model.buffers()) {
     const bool counts = !tensor.is_floating_point() && name.ends_with("num_batches_tracked");
-    const bool beside = std::ranges::any_of(statistics, [&](const std::string& other) { return parent_of(other) == parent_of(name); });
+    const bool beside =
+        std::ranges::any_of(statistics, [&](const std::string& other) { return parent_of(other) == parent_of(name); });
     if (counts && beside) all.insert(name);
   }
   return all;
@@ -113,7 +117,8 @@ class Examining {
     result_.batch_norm_statistics.assign(statistics.begin(), statistics.end());
     for (const auto& [name, text] : subject_.attributes()) {
       const auto old = attributes.find(name);
-      if (old == attributes.end() || old->second != text) result_.findings.push_back({Trait::hidden_state, "", "", name});
+      if (old == attributes.end() || old->second != text)
+        result_.findings.push_back({Trait::hidden_state, "", "", name});
     }
     judge_buffers(examiner, before);
     if (subject_.validates()) examine_validation(inputs);
@@ -140,7 +145,8 @@ class Examining {
       const auto write = examiner.writes().find(name);
       const bool written = write != examiner.writes().end();
       const auto place = written ? write->second.place : examiner.maker_of(tensor);
-      const bool from_data = (written && write->second.from_data) || examiner.is_from_data(tensor) || otherwise.at(name) != after.at(name);
+      const bool from_data =
+          (written && write->second.from_data) || examiner.is_from_data(tensor) || otherwise.at(name) != after.at(name);
       if (from_data)
         result_.findings.push_back({Trait::keeps_data, place.op, place.layer, name});
       else if (once_more.at(name) != otherwise.at(name))
@@ -154,7 +160,8 @@ class Examining {
     Examiner examiner(subject_.model(), inputs);
     watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { examiner.record(op, stack); },
                 [&] { subject_.forward(some_, inputs); });
-    for (const std::string& layer : examiner.batch_norm_layers()) result_.findings.push_back({Trait::validates_by_batch, {}, layer, {}});
+    for (const std::string& layer : examiner.batch_norm_layers())
+      result_.findings.push_back({Trait::validates_by_batch, {}, layer, {}});
   }
 
   Subject subject_;

@@ -7,8 +7,8 @@
 
 namespace onebatch {
 
-/// Runs a private copy of the configuration's model on the host, in its own type, on up to four samples of the data. Throws UserError where
-/// data and model do not fit together. Not collective.
+/// Runs a private copy of the configuration's model on the host, in its own type, on up to four samples of the data.
+/// Throws UserError where data and model do not fit together. Not collective.
 Examination examine(const Configuration& configuration, const Dataset& data);
 
 }  // namespace onebatch

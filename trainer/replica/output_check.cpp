@@ -40,15 +40,18 @@ std::vector<Pair> telling_samples(const Dataset& data) {
 
 }  // namespace
 
-void check_targets(const LossConfiguration& loss, const Dataset& data, std::int64_t num_classes, const std::string& key) {
+void check_targets(const LossConfiguration& loss, const Dataset& data, std::int64_t num_classes,
+                   const std::string& key) {
   if (targets_of(loss) == Targets::none) return;
   const std::int64_t some = 0;
   const Batch first = data.gather({&some, 1}, at::kFloat);
   if (!first.targets.defined())
-    throw UserError("loss.kind needs a target: write " + key + ".target, or loss.kind = \"model\" for a loss that needs none");
+    throw UserError("loss.kind needs a target: write " + key +
+                    ".target, or loss.kind = \"model\" for a loss that needs none");
   if (first.targets.scalar_type() != at::kLong) {
     if (targets_of(loss) == Targets::numbers) return;
-    throw UserError(data.name_of(first.inputs.size()) + " holds floating-point numbers, but loss.kind = \"" + loss.kind +
+    throw UserError(data.name_of(first.inputs.size()) + " holds floating-point numbers, but loss.kind = \"" +
+                    loss.kind +
                     "\" needs class indices: save whole numbers, or write "
                     "loss.kind = \"mse\"");
   }

@@ -29,14 +29,16 @@ std::int64_t num_outputs(const Configuration& configuration, const Dataset& data
   return configuration.model.num_classes != 0 ? configuration.model.num_classes : data.num_classes();
 }
 
-std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device, at::ScalarType type) {
+std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device,
+                                      at::ScalarType type) {
   auto model = make_model({.configuration = configuration.model,
                            .sample_shape = data.sample_shape(),
                            .num_classes = data.num_classes(),
                            .freeze_batch_norm = configuration.batch_norm.frozen,
                            .returns_loss = targets_of(configuration.loss) == Targets::none,
                            .seed = configuration.run.seed});
-  model->move_to(device, type, at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
+  model->move_to(device, type,
+                 at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
   if (configuration.precision.channels_last == Switch::on) put_in_channels_last(*model);
   return model;
 }
@@ -48,11 +50,13 @@ GradientOptions gradient_options(const Configuration& configuration, std::byte* 
 }
 
 Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device)
-    : Replica(configuration, data, compute_device,
-              make_model_for(configuration, data, compute_device.device(), scalar_type(configuration.precision.parameters)), nullptr) {}
+    : Replica(
+          configuration, data, compute_device,
+          make_model_for(configuration, data, compute_device.device(), scalar_type(configuration.precision.parameters)),
+          nullptr) {}
 
-Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
-                 std::byte* gradient_storage, const Examination* examined)
+Replica::Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device,
+                 std::unique_ptr<Model> ready_model, std::byte* gradient_storage, const Examination* examined)
     : device(compute_device),
       type(scalar_type(configuration.precision.parameters)),
       loss_type(type == at::kDouble ? at::kDouble : at::kFloat),
@@ -73,7 +77,8 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
   if (has_to_settle(loss, data)) check_outputs(*this, data);
 }
 
-Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const {
+Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples,
+                              std::optional<std::int64_t> step) const {
   if (control != nullptr) control->note_progress();
   Batch batch = data.gather(samples, loss_type);
   if (!batch.targets.defined() && !loss.is_the_models())
@@ -104,12 +109,14 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
   }
   if (loss.is_the_models()) {
     if (returned.size() < 2 || returned[0].numel() != 1 || returned[1].numel() != 1)
-      throw UserError("loss.kind = \"model\": the model's forward returns " +
-                      (returned.size() < 2 ? "one tensor " + shape_text(returned.at(0).sizes())
-                                           : shape_text(returned[0].sizes()) + " and " + shape_text(returned[1].sizes())) +
-                      ", not two scalars: return the loss's sum over the micro-batch and its weight, as (loss.sum(), weight)");
+      throw UserError(
+          "loss.kind = \"model\": the model's forward returns " +
+          (returned.size() < 2 ? "one tensor " + shape_text(returned.at(0).sizes())
+                               : shape_text(returned[0].sizes()) + " and " + shape_text(returned[1].sizes())) +
+          ", not two scalars: return the loss's sum over the micro-batch and its weight, as (loss.sum(), weight)");
     // What else it returns lives as long as the loss.
-    return {returned[0].to(loss_type), returned[1].detach().to(loss_type), returned.size() > 2 ? returned[2] : at::Tensor()};
+    return {returned[0].to(loss_type), returned[1].detach().to(loss_type),
+            returned.size() > 2 ? returned[2] : at::Tensor()};
   }
   const at::Tensor outputs = returned.front().to(loss_type);
   return {loss.sum(outputs, batch.targets, batch.weights), {}, outputs};
@@ -126,7 +133,8 @@ std::vector<NamedTensor> Replica::own_statistics() const {
 std::vector<NamedTensor> Replica::other_buffers() const {
   const std::vector<std::string>& names = running_statistics;
   std::vector<NamedTensor> others = model->buffers();
-  std::erase_if(others, [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) != names.end(); });
+  std::erase_if(others,
+                [&](const NamedTensor& buffer) { return std::ranges::find(names, buffer.name) != names.end(); });
   return others;
 }
 

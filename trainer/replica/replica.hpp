@@ -19,21 +19,22 @@ namespace comm {
 class Communicator;
 }
 
-/// How far a micro-batch of sequences is padded: to the longest of the global batch that it is a part of, as in one batch, or, where a
-/// sample's loss and gradient are seen not to depend on it, to the longest in it.
+/// How far a micro-batch of sequences is padded: to the longest of the global batch that it is a part of, as in one
+/// batch, or, where a sample's loss and gradient are seen not to depend on it, to the longest in it.
 enum class Padding { global_batch, micro_batch };
 
-/// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before the model.
+/// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before
+/// the model.
 struct Replica {
-  /// Builds the model on the device and allocates gradient and optimizer state. Where there is a label per position, a forward settles how
-  /// the loss reads the outputs. May throw an out-of-memory error.
+  /// Builds the model on the device and allocates gradient and optimizer state. Where there is a label per position, a
+  /// forward settles how the loss reads the outputs. May throw an out-of-memory error.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device);
-  /// With a model that is built, and the gradient in `gradient_storage` (FlatGradients::bytes_needed), or on the device where that is null.
-  /// `examined`: what was seen of it; null: its BatchNorms are those that it names.
-  Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device, std::unique_ptr<Model> ready_model,
-          std::byte* gradient_storage, const Examination* examined = nullptr);
-  /// A micro-batch on the device, augmented where it is to be trained with in `step` (none: as it is), and its weight, which is 0 where the
-  /// model tells it.
+  /// With a model that is built, and the gradient in `gradient_storage` (FlatGradients::bytes_needed), or on the device
+  /// where that is null. `examined`: what was seen of it; null: its BatchNorms are those that it names.
+  Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device,
+          std::unique_ptr<Model> ready_model, std::byte* gradient_storage, const Examination* examined = nullptr);
+  /// A micro-batch on the device, augmented where it is to be trained with in `step` (none: as it is), and its weight,
+  /// which is 0 where the model tells it.
   struct Loaded {
     Batch batch;
     double weight = 0.0;
@@ -66,16 +67,17 @@ struct Replica {
   LossScale loss_scale;
   std::vector<std::string> batch_norm_layers;   // that take statistics of their batch in training
   std::vector<std::string> running_statistics;  // buffers that those update
-  bool has_batch_statistics;                    // there are any: a sample's gradient depends on which others are in its micro-batch
-  bool shares_statistics;                       // of more than one micro-batch: running statistics are the same on every rank
+  bool has_batch_statistics;  // there are any: a sample's gradient depends on which others are in its micro-batch
+  bool shares_statistics;     // of more than one micro-batch: running statistics are the same on every rank
   Padding padding = Padding::global_batch;
   Timeline* timeline = nullptr;           // where spans go; none: nowhere
   comm::Communicator* control = nullptr;  // is told before every micro-batch that this rank goes on; none: nobody is
 };
 
-/// The model of a configuration for this data, on a device, in a type, and in channels_last where that is `on`. With `float16` and
-/// `bfloat16` masters its BatchNorms stay in float32.
-std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device, at::ScalarType type);
+/// The model of a configuration for this data, on a device, in a type, and in channels_last where that is `on`. With
+/// `float16` and `bfloat16` masters its BatchNorms stay in float32.
+std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device,
+                                      at::ScalarType type);
 
 /// How a run sums its gradient.
 GradientOptions gradient_options(const Configuration& configuration, std::byte* storage);

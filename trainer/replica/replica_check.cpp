@@ -16,7 +16,8 @@ std::vector<Digest> all_digests(const Digest& mine, comm::Communicator& control)
 
 }  // namespace
 
-std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control, const std::function<void()>& before_mending) {
+std::optional<ReplicaDifference> mend_replicas(Replica& replica, comm::Communicator& control,
+                                               const std::function<void()>& before_mending) {
   if (control.size() == 1) return std::nullopt;
   const auto& parameters = replica.model->parameters();
   const auto all = all_digests(digest_of(parameters), control);
@@ -45,11 +46,11 @@ void check_other_buffers(const Replica& replica, comm::Communicator& control) {
   if (!differ(others)) return;
   for (const NamedTensor& buffer : others) {
     if (!differ({buffer})) continue;
-    throw AgreedError(
-        ExitCode::user_error,
-        "the buffer " + buffer.name +
-            " is not the same on every rank: the model keeps something of its samples in it, and each rank has seen others. Only "
-            "the running statistics of BatchNorm layers may change in training: leave it as it is there, or train on one rank");
+    throw AgreedError(ExitCode::user_error,
+                      "the buffer " + buffer.name +
+                          " is not the same on every rank: the model keeps something of its samples in it, and each "
+                          "rank has seen others. Only the running statistics of BatchNorm layers may change in "
+                          "training: leave it as it is there, or train on one rank");
   }
 }
 

@@ -38,7 +38,8 @@ void ReplicaSnapshot::restore(Replica& replica) const {
   if (ReproducibleSum* sum = replica.gradients.reproducible()) sum->set_bases(bases_);
   generators_.restore(replica);
   replica.gradients.begin_step();
-  if (digest_of(replica) != digest_) throw std::logic_error("the state of the replica is not what it was before it was borrowed");
+  if (digest_of(replica) != digest_)
+    throw std::logic_error("the state of the replica is not what it was before it was borrowed");
 }
 
 }  // namespace onebatch

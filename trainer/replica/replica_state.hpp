@@ -21,7 +21,8 @@ class GeneratorState {
 /// Over names, shapes and bits of the live tensors and over the states of the random generators.
 Digest digest_of(const Replica& replica);
 
-/// Holds the state as it was; `restore` puts it back bit for bit, the generators included. See Note [A probe leaves nothing behind].
+/// Holds the state as it was; `restore` puts it back bit for bit, the generators included. See Note [A probe leaves
+/// nothing behind].
 class ReplicaSnapshot {
  public:
   explicit ReplicaSnapshot(Replica& replica);

@@ -3,8 +3,8 @@
 
 namespace onebatch {
 
-/// Makes the built-in models, data formats, losses, optimizers and schedules known: to be called before keys of a configuration are read.
-/// May be repeated.
+/// Makes the built-in models, data formats, losses, optimizers and schedules known: to be called before keys of a
+/// configuration are read. May be repeated.
 void register_built_in_kinds();
 
 }  // namespace onebatch

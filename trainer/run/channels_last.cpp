@@ -22,7 +22,8 @@ struct Tolerance {
   double error;  // relative
 };
 constexpr Tolerance k_float64 = {Precision::float64, 1e-8};
-constexpr Tolerance k_float32 = {Precision::float32, 1e-3};  // a trace may have float32 in it, where float64 does not go
+constexpr Tolerance k_float32 = {Precision::float32,
+                                 1e-3};  // a trace may have float32 in it, where float64 does not go
 
 bool is_short(Precision precision) {
   return precision == Precision::bfloat16 || precision == Precision::float16;
@@ -130,8 +131,9 @@ class Rehearsal {
   std::string difference(const Outcome& ours, const Outcome& expected) const {
     if (parts_.examination.has(Trait::draws_unkeyed)) return {};  // and so two losses in any order
     const double relative = difference_of(ours.gradient, expected.gradient).relative_l2;
-    const bool same = is_within(relative, tolerance_.error) &&
-                      is_within(std::abs(ours.loss - expected.loss), tolerance_.error * std::max(1.0, std::abs(expected.loss)));
+    const bool same =
+        is_within(relative, tolerance_.error) &&
+        is_within(std::abs(ours.loss - expected.loss), tolerance_.error * std::max(1.0, std::abs(expected.loss)));
     if (same || !std::isfinite(expected.loss) || !std::isfinite(norm_of(expected.gradient))) return {};
     return fmt::format("the gradient of a few samples differs by {:.1e} (relative)", relative);
   }
@@ -161,15 +163,18 @@ Switch choose(const ChannelsLastParts& parts, EventStream& events) {
     compared = rehearse(parts);
   } catch (const std::exception& error) {
     if (asked) return Switch::on;  // what it cannot do on the host is no matter of this order
-    events.info("precision.channels_last = \"auto\": off, since the model could not be tried on the host: " + words_of(error));
+    events.info("precision.channels_last = \"auto\": off, since the model could not be tried on the host: " +
+                words_of(error));
     return Switch::off;
   }
   if (compared.why_not.empty()) return compared.convolves ? Switch::on : Switch::off;
   if (asked)
-    throw UserError("precision.channels_last = true, but the model does not compute the same from images in that order (" +
-                    compared.why_not + "): write .reshape for .view in its forward and save it again, or leave the key out");
-  events.info("precision.channels_last = \"auto\": off, since the model does not compute the same from images in that order (" +
-              compared.why_not + "); .reshape for .view in its forward may mend that");
+    throw UserError(
+        "precision.channels_last = true, but the model does not compute the same from images in that order (" +
+        compared.why_not + "): write .reshape for .view in its forward and save it again, or leave the key out");
+  events.info(
+      "precision.channels_last = \"auto\": off, since the model does not compute the same from images in that order (" +
+      compared.why_not + "); .reshape for .view in its forward may mend that");
   return Switch::off;
 }
 

@@ -18,8 +18,8 @@ struct ChannelsLastParts {
   const Examination& examination;
 };
 
-/// What precision.channels_last comes to, `on` or `off`, the same on all ranks. The model is tried on the host on rank 0, in both orders:
-/// `true` is refused where they differ or one fails, "auto" is off there, which is said. Collective.
+/// What precision.channels_last comes to, `on` or `off`, the same on all ranks. The model is tried on the host on rank
+/// 0, in both orders: `true` is refused where they differ or one fails, "auto" is off there, which is said. Collective.
 Switch settle_channels_last(const ChannelsLastParts& parts, comm::Communicator& control, EventStream& events);
 
 }  // namespace onebatch

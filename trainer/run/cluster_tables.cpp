@@ -17,20 +17,22 @@ namespace {
 
 std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int rank) {
   if (batch.micro_batch_size.empty()) return std::nullopt;
-  return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front() : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
+  return batch.micro_batch_size.size() == 1 ? batch.micro_batch_size.front()
+                                            : batch.micro_batch_size.at(static_cast<std::size_t>(rank));
 }
 
 }  // namespace
 
 ProbeRequest ClusterTables::probe_request() const {
   const BatchConfiguration& batch = parts_.configuration.batch;
-  return {.probe = parts_.configuration.probe,
-          .fixed_micro_batch = fixed_size_of(batch, parts_.control.rank()),
-          .max_size = std::min(batch.global_batch_size, parts_.data.size()),
-          .local_statistics = parts_.takes_local_statistics(),
-          .recompute = parts_.configuration.memory.recompute,
-          .identity = identity_of_probe(parts_.configuration) + "of " + std::to_string(parts_.data.size()) + " samples\n",
-          .cache_folder = ProbeCache::default_folder()};
+  return {
+      .probe = parts_.configuration.probe,
+      .fixed_micro_batch = fixed_size_of(batch, parts_.control.rank()),
+      .max_size = std::min(batch.global_batch_size, parts_.data.size()),
+      .local_statistics = parts_.takes_local_statistics(),
+      .recompute = parts_.configuration.memory.recompute,
+      .identity = identity_of_probe(parts_.configuration) + "of " + std::to_string(parts_.data.size()) + " samples\n",
+      .cache_folder = ProbeCache::default_folder()};
 }
 
 void ClusterTables::measure() {
@@ -39,18 +41,21 @@ void ClusterTables::measure() {
   ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   profile_ = answer.profile;
   if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
-  own_fallback(parts_.events, parts_.control, "probe.cache", answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
+  own_fallback(parts_.events, parts_.control, "probe.cache",
+               answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
   for (const RankProfile& rank : profile_->ranks) {
     if (rank.recomputes)
       parts_.events.info(fmt::format(
-          "rank {} computes activations again instead of keeping them: not even the least micro-batch fits otherwise", rank.rank));
+          "rank {} computes activations again instead of keeping them: not even the least micro-batch fits otherwise",
+          rank.rank));
   }
   parts_.events.send(event::ProfileMeasured{*profile_});
 }
 
 void ClusterTables::use(ClusterProfile profile) {
   if (profile.ranks.size() != static_cast<std::size_t>(parts_.control.size()))
-    throw UserError(fmt::format("the profile has {} ranks, but {} were started", profile.ranks.size(), parts_.control.size()));
+    throw UserError(
+        fmt::format("the profile has {} ranks, but {} were started", profile.ranks.size(), parts_.control.size()));
   profile_ = std::move(profile);
 }
 
@@ -65,7 +70,8 @@ PlannerOptions ClusterTables::options() const {
 void ClusterTables::keep_in_host(std::size_t rank, bool in_host) {
   moved_ = true;
   profile_->ranks[rank].kept_in_host = in_host;
-  if (parts_.runner.apart() != nullptr && static_cast<int>(rank) == parts_.control.rank()) parts_.runner.apart()->keep_in_host(in_host);
+  if (parts_.runner.apart() != nullptr && static_cast<int>(rank) == parts_.control.rank())
+    parts_.runner.apart()->keep_in_host(in_host);
 }
 
 void ClusterTables::go_back_to(ClusterProfile before) {
@@ -98,14 +104,16 @@ void ClusterTables::time_what_has_moved() {
 
 bool ClusterTables::time_anew() {
   parts_.free_memory();
-  ClusterProfile timed = time_cluster(*profile_, probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
+  ClusterProfile timed =
+      time_cluster(*profile_, probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   std::swap(*profile_, timed);
   bool lowered = false;
   for (std::size_t r = 0; r < timed.ranks.size(); ++r) {
     RankProfile& rank = profile_->ranks[r];
     const RankProfile& before = timed.ranks[r];
     if (rank.max_micro_batch == before.max_micro_batch) continue;
-    if (parts_.configuration.batch.gradient_accumulation_steps) {  // there is no other plan: steps do in halves what does not fit
+    if (parts_.configuration.batch
+            .gradient_accumulation_steps) {  // there is no other plan: steps do in halves what does not fit
       rank.max_micro_batch = before.max_micro_batch;
       rank.room_bytes = before.room_bytes;
       continue;
@@ -126,7 +134,8 @@ void ClusterTables::renew_cached() {
   const auto rank = static_cast<std::size_t>(parts_.control.rank());
   cached_->profile.ranks.at(rank).step_seconds = profile_->ranks.at(rank).step_seconds;
   const std::string not_kept = cached_->cache.store(cached_->profile.ranks.at(rank));
-  parts_.events.info(not_kept.empty() ? "the probe's cache has the new times" : "the probe's cache keeps nothing: " + not_kept);
+  parts_.events.info(not_kept.empty() ? "the probe's cache has the new times"
+                                      : "the probe's cache keeps nothing: " + not_kept);
   cached_.reset();
 }
 

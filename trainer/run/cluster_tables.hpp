@@ -29,9 +29,11 @@ class ClusterTables {
   void lower_limit(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// Steps have lastingly taken so many times what the tables say, per rank.
   void scale_times(const std::vector<double>& factors);
-  /// Measures all times as they are now. True where micro-batches did not fit any more, which is said, and limits are lower. Collective.
+  /// Measures all times as they are now. True where micro-batches did not fit any more, which is said, and limits are
+  /// lower. Collective.
   bool time_anew();
-  /// The way to host memory and back takes time: the same where something has moved since times were measured. Collective.
+  /// The way to host memory and back takes time: the same where something has moved since times were measured.
+  /// Collective.
   void time_what_has_moved();
 
   /// The tables as the probe's cache has them; null where it has none, or not any more.

@@ -7,15 +7,17 @@ namespace {
 constexpr double k_after_the_watchdog_seconds = 10.0;
 
 // NCCL where every rank has a GPU of its own; else host memory. What was asked for and cannot be had is said.
-bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, const comm::World& world, EventStream& events) {
+bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, const comm::World& world,
+                 EventStream& events) {
   const CommBackend asked = configuration.comm.backend;
   const bool shared = configuration.comm.allow_shared_device;
   const bool on_gpus = device.device().is_cuda();
   const bool possible = on_gpus && comm::built_with_nccl() && world.size() > 1 && !shared;
   if (world.size() == 1) return false;
   if (asked == CommBackend::nccl && !possible) {
-    events.fallback("comm.backend = \"nccl\"", on_gpus ? "mpi through pinned host memory, since NCCL takes no two ranks on one GPU"
-                                                       : "mpi, since the ranks compute on the CPU");
+    events.fallback("comm.backend = \"nccl\"",
+                    on_gpus ? "mpi through pinned host memory, since NCCL takes no two ranks on one GPU"
+                            : "mpi, since the ranks compute on the CPU");
   } else if (on_gpus && shared) {
     events.info("the gradient goes through pinned host memory, since ranks may share a GPU (comm.allow_shared_device)");
   }
@@ -24,11 +26,14 @@ bool choose_nccl(const Configuration& configuration, const ComputeDevice& device
 
 }  // namespace
 
-Communication::Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world, EventStream& events)
+Communication::Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world,
+                             EventStream& events)
     : world_(world) {
   const Switch asked = configuration.comm.overlap;
-  const bool overlap = world.size() > 1 && (asked == Switch::on || (asked == Switch::automatic && device.device().is_cuda()));
-  queue_ = std::make_unique<comm::CollectiveQueue>(overlap ? comm::CollectiveQueue::Thread::own : comm::CollectiveQueue::Thread::callers);
+  const bool overlap =
+      world.size() > 1 && (asked == Switch::on || (asked == Switch::automatic && device.device().is_cuda()));
+  queue_ = std::make_unique<comm::CollectiveQueue>(overlap ? comm::CollectiveQueue::Thread::own
+                                                           : comm::CollectiveQueue::Thread::callers);
   if (overlap) queued_ = std::make_unique<comm::QueuedCommunicator>(world.control(), *queue_);
   if (!choose_nccl(configuration, device, world, events)) return;
   const comm::NcclOptions options{.cuda_device = device.device().index(),

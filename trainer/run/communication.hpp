@@ -14,7 +14,8 @@ namespace onebatch {
 class Communication {
  public:
   /// Says what was asked for and cannot be had. Collective.
-  Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world, EventStream& events);
+  Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world,
+                EventStream& events);
 
   /// On host memory; behind whatever is on the queue.
   [[nodiscard]] comm::Communicator& control() { return queued_ ? *queued_ : world_.control(); }

@@ -57,7 +57,8 @@ bool DriftFollower::answer(const StepTotals& totals, std::int64_t step) {
 DriftFollower::Gain DriftFollower::gain_of_a_new_plan(const DriftSign& sign) {
   Gain gain;
   gain.measured = !tables_.measured();
-  book_.profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
+  book_.profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are
+                    // now
   agree_on_rank_0(parts_.control, [&] {
     const std::vector<double>& typical = sign.drift.typical;
     for (std::size_t r = 0; r < typical.size(); ++r) {
@@ -73,17 +74,21 @@ DriftFollower::Gain DriftFollower::gain_of_a_new_plan(const DriftSign& sign) {
 bool DriftFollower::may_follow(const Gain& gain) {
   const Replan wanted = parts_.configuration.batch.replan;
   const bool exact = parts_.configuration.batch_norm.mode == BatchNormMode::exact;
-  if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !parts_.replica.has_batch_statistics))) return true;
+  if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !parts_.replica.has_batch_statistics)))
+    return true;
   said_ = true;
   parts_.events.warn(
-      fmt::format("rank {} takes {:.2f} times what was measured, and another plan would be quicker; the plan stays, since ", gain.rank,
-                  gain.factor) +
-      (wanted == Replan::never ? "batch.replan is \"never\"" : "BatchNorm's statistics, and so the result, would change with it") +
+      fmt::format(
+          "rank {} takes {:.2f} times what was measured, and another plan would be quicker; the plan stays, since ",
+          gain.rank, gain.factor) +
+      (wanted == Replan::never ? "batch.replan is \"never\""
+                               : "BatchNorm's statistics, and so the result, would change with it") +
       ": write batch.replan = \"always\" for a new one");
   return false;
 }
 
-// What is off by much is measured anew, and what a busy moment has made up ends here. `measured`: the tables are of just now.
+// What is off by much is measured anew, and what a busy moment has made up ends here. `measured`: the tables are of
+// just now.
 bool DriftFollower::replan(const DriftSign& sign, bool measured, std::int64_t step) {
   const bool corrects = !measured && is_correction(sign.drift);
   bool lowered = false;
@@ -114,7 +119,8 @@ bool DriftFollower::replan_where_it_wins(const DriftSign& sign) {
   book_.replace(std::move(then));
   parts_.events.fallback(
       "the plan as it was",
-      fmt::format("a new one: the devices' speeds have changed, and the slowest rank's {:.4g} s become {:.4g} s", seconds[0], seconds[1]));
+      fmt::format("a new one: the devices' speeds have changed, and the slowest rank's {:.4g} s become {:.4g} s",
+                  seconds[0], seconds[1]));
   parts_.events.send(event::PlanMade{*book_.current()});
   return true;
 }
@@ -133,8 +139,8 @@ void DriftFollower::correct_cache(const StepTotals& totals, std::int64_t step) {
   const auto off = [](double ratio) { return std::abs(std::log(ratio)); };
   const auto worst = std::ranges::max_element(seen->typical, {}, off) - seen->typical.begin();
   tables_.forget_cached();
-  parts_.events.info(fmt::format("rank {} takes {:.2f} times what the probe's cache says: the next run measures anew", worst,
-                                 seen->typical[static_cast<std::size_t>(worst)]));
+  parts_.events.info(fmt::format("rank {} takes {:.2f} times what the probe's cache says: the next run measures anew",
+                                 worst, seen->typical[static_cast<std::size_t>(worst)]));
 }
 
 }  // namespace onebatch

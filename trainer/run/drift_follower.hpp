@@ -1,4 +1,5 @@
-// Ranks that have lastingly become slower or faster than their tables say: a new plan where that wins, or a word where it may not be.
+// Ranks that have lastingly become slower or faster than their tables say: a new plan where that wins, or a word where
+// it may not be.
 #pragma once
 
 #include "trainer/plan/drift.hpp"
@@ -8,10 +9,12 @@ namespace onebatch {
 
 class DriftFollower {
  public:
-  DriftFollower(const PlanningParts& parts, ClusterTables& tables, PlanBook& book) : parts_(parts), tables_(tables), book_(book) {}
+  DriftFollower(const PlanningParts& parts, ClusterTables& tables, PlanBook& book)
+      : parts_(parts), tables_(tables), book_(book) {}
 
-  /// Compares what the ranks took in a step of the full plan with what it predicted. Where some have lastingly changed and a new plan wins
-  /// enough, it is made and said, or only said where it would change the result (batch.replan). True where it was made. Collective.
+  /// Compares what the ranks took in a step of the full plan with what it predicted. Where some have lastingly changed
+  /// and a new plan wins enough, it is made and said, or only said where it would change the result (batch.replan).
+  /// True where it was made. Collective.
   bool follow(const StepTotals& totals, std::int64_t step);
 
  private:

@@ -14,12 +14,13 @@ constexpr const char* k_asked = "run.cuda_graphs = true";
 std::string not_for_the_run(const MicroBatchRunner& runner) {
   if (!runner.replica().device.device().is_cuda()) return "the device is no GPU";
   if (runner.apart() != nullptr) return "exact or synchronised BatchNorm and recomputation take the model apart";
-  if (runner.replica().gradients.reproducible() != nullptr) return "run.deterministic = \"bitwise\" sums gradients as they arrive";
+  if (runner.replica().gradients.reproducible() != nullptr)
+    return "run.deterministic = \"bitwise\" sums gradients as they arrive";
   return "";
 }
 
-// Of these no tensor lives from one forward to the next but parameters and buffers: a graph would go on reading it where it lay. Whoever
-// brings a kind of C++ knows it of theirs, and asks for graphs.
+// Of these no tensor lives from one forward to the next but parameters and buffers: a graph would go on reading it
+// where it lay. Whoever brings a kind of C++ knows it of theirs, and asks for graphs.
 bool keeps_nothing(const Configuration& configuration) {
   const auto is_one_of = [](const std::string& kind, std::initializer_list<const char*> kinds) {
     return std::ranges::find(kinds, kind) != kinds.end();
@@ -35,7 +36,8 @@ std::string not_for_the_model(const Configuration& configuration, const Examinat
   if (!examination.examined) return "nothing is known of what its forward draws and keeps: " + examination.why_not;
   for (const Finding& finding : examination.findings) {
     if (finding.trait != Trait::validates_by_batch)
-      return "its forward draws, keeps or reads more than a graph repeats: " + (finding.place().empty() ? finding.tensor : finding.place());
+      return "its forward draws, keeps or reads more than a graph repeats: " +
+             (finding.place().empty() ? finding.tensor : finding.place());
   }
   return "";
 }
@@ -43,7 +45,8 @@ std::string not_for_the_model(const Configuration& configuration, const Examinat
 }  // namespace
 
 std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuration, const MicroBatchRunner& runner,
-                                               const Examination& examination, comm::Communicator& control, EventStream& events) {
+                                               const Examination& examination, comm::Communicator& control,
+                                               EventStream& events) {
   const Switch asked = configuration.run.cuda_graphs;
   if (asked == Switch::off) return nullptr;
   std::string against = not_for_the_run(runner);
@@ -67,7 +70,8 @@ void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control
     break;
   }
   if (asked == Switch::on)
-    return own_fallback(events, control, k_asked, mine.given_up.empty() ? "" : "kernel by kernel, since " + mine.given_up);
+    return own_fallback(events, control, k_asked,
+                        mine.given_up.empty() ? "" : "kernel by kernel, since " + mine.given_up);
   const auto given_up = comm::all_gather_text(control, mine.given_up);
   for (std::size_t rank = 0; rank < given_up.size(); ++rank) {
     if (given_up[rank].empty()) continue;

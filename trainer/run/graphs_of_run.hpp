@@ -7,10 +7,11 @@
 
 namespace onebatch {
 
-/// Null where the device, the configuration or the model is not for them: where they were asked for (run.cuda_graphs = true), that is a
-/// fallback. Collective.
+/// Null where the device, the configuration or the model is not for them: where they were asked for (run.cuda_graphs =
+/// true), that is a fallback. Collective.
 std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuration, const MicroBatchRunner& runner,
-                                               const Examination& examination, comm::Communicator& control, EventStream& events);
+                                               const Examination& examination, comm::Communicator& control,
+                                               EventStream& events);
 
 /// Says what any rank's graphs have to tell; null: this rank has none. Collective.
 void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events);

@@ -45,21 +45,25 @@ TrainingLoop::TrainingLoop(const LoopParts& parts)
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
   resume();
-  if (!order_) order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop);
+  if (!order_)
+    order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop);
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
-    parts_.events.warn("the run is complete at step " + std::to_string(step_) +
-                       ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
+    parts_.events.warn(
+        "the run is complete at step " + std::to_string(step_) +
+        ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
   agree_on_rank_0(parts_.control, [&] {
     parts_.options.accepted();
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
   });
   if (step_ < total_steps_) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
-    check_at_start({{c, parts_.data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
-                   SampleOrder(*order_).next(), step_);
+    check_at_start(
+        {{c, parts_.data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
+        SampleOrder(*order_).next(), step_);
   }
-  training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer), parts_.graphs);
+  training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
+                         parts_.graphs);
   parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
@@ -81,7 +85,8 @@ TrainResult TrainingLoop::run() {
 void TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
   std::vector<std::int64_t> batch = order_->next();
-  const double lr = learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
+  const double lr =
+      learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
   const auto samples = static_cast<std::int64_t>(batch.size());
   if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
   parts_.replica.device.begin_step(step_ + 1);
@@ -95,10 +100,13 @@ void TrainingLoop::run_step() {
   stopping_ = totals.stop_requested;
   save_due_ = totals.save_due;
   if (totals.skipped)
-    parts_.events.warn("step " + std::to_string(step_) + " was skipped: the weight of its global batch is zero (every label is ignored)");
+    parts_.events.warn("step " + std::to_string(step_) +
+                       " was skipped: the weight of its global batch is zero (every label is ignored)");
   if (totals.overflowed)
-    parts_.events.info("step " + std::to_string(step_) + " was skipped: its gradient overflows float16 at the loss scale " +
-                       fmt::format("{:g}", totals.loss_scale) + "; the next is " + fmt::format("{:g}", parts_.replica.loss_scale.scale()));
+    parts_.events.info("step " + std::to_string(step_) +
+                       " was skipped: its gradient overflows float16 at the loss scale " +
+                       fmt::format("{:g}", totals.loss_scale) + "; the next is " +
+                       fmt::format("{:g}", parts_.replica.loss_scale.scale()));
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
@@ -127,27 +135,28 @@ void TrainingLoop::run_step() {
   parts_.events.send(event::StepDone{std::move(record), std::move(batch)});
 }
 
-// Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step again. In both cases
-// under a new plan from here on.
+// Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step
+// again. In both cases under a new plan from here on.
 StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batch, double lr) {
   const auto* stop = parts_.options.stop_requested;
   for (int attempt = 1;; ++attempt) {
-    const StepTotals totals = training_step_->run({.global_batch = batch,
-                                                   .plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())),
-                                                   .lr = lr,
-                                                   .step = step_ + fault_point("step", step_),
-                                                   .stop_requested = stop != nullptr && stop->load() != 0,
-                                                   .save_due = is_time_to_save(),
-                                                   .failure = saver_.look(),
-                                                   .before_sums =
-                                                       [this] {
-                                                         if (survivors_) survivors_->keep_own();
-                                                       },
-                                                   .before_update = [this] { begin_to_change("its update was not done"); },
-                                                   .on_failure =
-                                                       [this](bool mine) {
-                                                         if (survivors_) survivors_->failed(mine);
-                                                       }});
+    const StepTotals totals =
+        training_step_->run({.global_batch = batch,
+                             .plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())),
+                             .lr = lr,
+                             .step = step_ + fault_point("step", step_),
+                             .stop_requested = stop != nullptr && stop->load() != 0,
+                             .save_due = is_time_to_save(),
+                             .failure = saver_.look(),
+                             .before_sums =
+                                 [this] {
+                                   if (survivors_) survivors_->keep_own();
+                                 },
+                             .before_update = [this] { begin_to_change("its update was not done"); },
+                             .on_failure =
+                                 [this](bool mine) {
+                                   if (survivors_) survivors_->failed(mine);
+                                 }});
     if (totals.out_of_memory_events == 0) return totals;
     note_out_of_memory(totals);
     bool replanned = false;
@@ -160,15 +169,16 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
     if (!replanned)
       throw AgreedError(ExitCode::does_not_fit,
                         "step " + std::to_string(step_ + 1) +
-                            " runs out of memory, and its micro-batches cannot be made smaller: leave batch.gradient_accumulation_steps to "
-                            "\"auto\", or raise probe.margin");
+                            " runs out of memory, and its micro-batches cannot be made smaller: leave "
+                            "batch.gradient_accumulation_steps to \"auto\", or raise probe.margin");
   }
 }
 
 void TrainingLoop::note_out_of_memory(const StepTotals& totals) {
   out_of_memory_events_ += totals.out_of_memory_events;
   for (std::size_t rank = 0; rank < totals.failed_sizes.size(); ++rank) {
-    if (totals.failed_sizes[rank] > 0) parts_.events.send(event::OutOfMemory{step_ + 1, static_cast<int>(rank), totals.failed_sizes[rank]});
+    if (totals.failed_sizes[rank] > 0)
+      parts_.events.send(event::OutOfMemory{step_ + 1, static_cast<int>(rank), totals.failed_sizes[rank]});
   }
 }
 
@@ -180,21 +190,25 @@ void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
 void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before) {
   const Plan& plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
   const int rank = parts_.control.rank();
-  const std::string where = first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
-                                             plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
+  const std::string where =
+      first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
+                       plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
   const Configuration& c = parts_.configuration;
-  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, before);
+  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop,
+                 before);
   if (step_ > 0) save();
   saver_.finish();
   const bool float16 = parts_.replica.loss_scale.is_active();
-  throw AgreedError(ExitCode::failed,
-                    "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
-                        (float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "") + ": " +
-                        where + ". Nothing was updated; the weights are those of step " + std::to_string(step_) +
-                        (step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "") + ". Try " +
-                        (float16 ? (c.precision.master_weights ? "precision.compute = \"bfloat16\"" : "precision.master_weights = true")
-                                 : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm") +
-                        ", and look at that batch's data");
+  throw AgreedError(
+      ExitCode::failed,
+      "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
+          (float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "") +
+          ": " + where + ". Nothing was updated; the weights are those of step " + std::to_string(step_) +
+          (step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "") + ". Try " +
+          (float16
+               ? (c.precision.master_weights ? "precision.compute = \"bfloat16\"" : "precision.master_weights = true")
+               : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm") +
+          ", and look at that batch's data");
 }
 
 void TrainingLoop::after_step(bool last) {
@@ -210,16 +224,16 @@ void TrainingLoop::after_step(bool last) {
 }
 
 void TrainingLoop::check_replicas() {
-  const auto difference =
-      mend_replicas(parts_.replica, parts_.control, [this] { begin_to_change("replicas that differed were being mended"); });
+  const auto difference = mend_replicas(parts_.replica, parts_.control,
+                                        [this] { begin_to_change("replicas that differed were being mended"); });
   if (!difference) return;
   if (survivors_) survivors_->end_of_use();
   ++mended_replicas_;
   std::string ranks;
   for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  parts_.events.fallback("the same parameters on every rank", "rank 0's sent to all: after step " + std::to_string(step_) +
-                                                                  " those of rank " + ranks + " differed, first in " +
-                                                                  difference->parameter);
+  parts_.events.fallback("the same parameters on every rank", "rank 0's sent to all: after step " +
+                                                                  std::to_string(step_) + " those of rank " + ranks +
+                                                                  " differed, first in " + difference->parameter);
 }
 
 void TrainingLoop::validate() {
@@ -229,8 +243,10 @@ void TrainingLoop::validate() {
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
   if (weight > 0.0)
-    micro_batch_size =
-        parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches.back().size;
+    micro_batch_size = parts_.plans.book.epoch_plan()
+                           .full.ranks.at(static_cast<std::size_t>(parts_.control.rank()))
+                           .micro_batches.back()
+                           .size;
   check_other_buffers(parts_.replica, parts_.control);
   const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
   validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
@@ -240,13 +256,15 @@ void TrainingLoop::validate() {
 // Of this rank in the full plan: 0 for all where nothing was planned, since the run was complete.
 double TrainingLoop::share() const {
   if (step_seconds_.empty()) return 0.0;
-  return static_cast<double>(parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
+  return static_cast<double>(
+      parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
 }
 
 // By rank 0's clock.
 bool TrainingLoop::is_time_to_save() const {
   const double minutes = parts_.configuration.checkpoint.every_minutes;
-  return minutes > 0.0 && parts_.control.rank() == 0 && Clock::now() - saved_ >= std::chrono::duration<double, std::ratio<60>>(minutes);
+  return minutes > 0.0 && parts_.control.rank() == 0 &&
+         Clock::now() - saved_ >= std::chrono::duration<double, std::ratio<60>>(minutes);
 }
 
 void TrainingLoop::save() {
@@ -263,7 +281,8 @@ void TrainingLoop::resume() {
   const Configuration& c = parts_.configuration;
   if (c.checkpoint.resume == ResumeMode::never) return;
   const std::filesystem::path path = c.checkpoint.resume == ResumeMode::path ? c.checkpoint.resume_path : "";
-  const auto checkpoint = choose_checkpoint(parts_.options.run_dir / "checkpoints", path, parts_.events, parts_.control);
+  const auto checkpoint =
+      choose_checkpoint(parts_.options.run_dir / "checkpoints", path, parts_.events, parts_.control);
   if (checkpoint.empty()) return begin_again();
   if (path.empty()) own_checkpoint_ = checkpoint;
   const RunState saved = load_run_state(checkpoint, parts_.control);
@@ -271,10 +290,12 @@ void TrainingLoop::resume() {
   load_replica(checkpoint, parts_.replica, parts_.control);
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->forget();
   if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
-  if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty()) sum->set_bases(saved.bases);
+  if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty())
+    sum->set_bases(saved.bases);
   step_ = saved.step;
   saved_step_ = saved.step;
-  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop, saved.position);
+  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop,
+                 saved.position);
   parts_.events.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " +
                      std::to_string(saved.position.consumed_samples) + " samples consumed");
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);
@@ -283,8 +304,8 @@ void TrainingLoop::resume() {
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
   const std::string differences = identity_differences(saved.identity, run_identity(parts_.configuration, parts_.data));
   if (differences.empty()) return;
-  throw AgreedError(ExitCode::user_error,
-                    checkpoint + " is of another run:" + differences + "\nbegin a new run without --resume, or write another run.name");
+  throw AgreedError(ExitCode::user_error, checkpoint + " is of another run:" + differences +
+                                              "\nbegin a new run without --resume, or write another run.name");
 }
 
 TrainResult TrainingLoop::result() const {

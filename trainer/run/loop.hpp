@@ -53,7 +53,8 @@ class TrainingLoop {
   [[nodiscard]] RunState progress() const;  // what of it a step changes
   void watch_for_losses();
   void measuring(const std::function<void()>& work);  // what may borrow the replica
-  void begin_to_change(const char* what);             // parameters, optimizer or loss scale: nobody needs them as they are any more
+  // What changes parameters, optimizer or loss scale begins with it: nobody needs them as they are any more.
+  void begin_to_change(const char* what);
   [[nodiscard]] double share() const;
   [[nodiscard]] TrainResult result() const;
 

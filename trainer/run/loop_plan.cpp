@@ -7,7 +7,8 @@
 
 namespace onebatch {
 
-// A run that has died before its first checkpoint begins again with the plan that it had, where BatchNorm makes that a part of the result.
+// A run that has died before its first checkpoint begins again with the plan that it had, where BatchNorm makes that a
+// part of the result.
 void TrainingLoop::begin_again() {
   const std::filesystem::path file = parts_.options.run_dir / "plan.json";
   std::string text;
@@ -32,8 +33,9 @@ void TrainingLoop::reuse_plan(const EpochPlan& plan, const std::vector<std::stri
   const bool same = devices == devices_ && plan.full.global_batch_size == parts_.configuration.batch.global_batch_size;
   const std::string wrong = same ? parts_.plans.book.why_not(plan) : "";
   if (same && wrong.empty()) return parts_.plans.book.use_plan(plan);
-  parts_.events.info(wrong.empty() ? "the ranks, their devices or the global batch have changed since: probing and planning anew"
-                                   : "the run's plan " + wrong + ": probing and planning anew");
+  parts_.events.info(wrong.empty()
+                         ? "the ranks, their devices or the global batch have changed since: probing and planning anew"
+                         : "the run's plan " + wrong + ": probing and planning anew");
 }
 
 }  // namespace onebatch

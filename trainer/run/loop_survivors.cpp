@@ -28,17 +28,19 @@ RunState TrainingLoop::progress() const {
 void TrainingLoop::watch_for_losses() {
   if (parts_.control.size() == 1 || parts_.options.run_dir.empty() || step_ >= total_steps_) return;
   const bool compared = parts_.configuration.comm.check_replicas_every_steps > 0;
-  survivors_.emplace(SurvivorSave::Parts{.replica = parts_.replica,
-                                         .options = parts_.options,
-                                         .world = parts_.world,
-                                         .state = run_state(),
-                                         .retention = {parts_.configuration.checkpoint.keep, parts_.configuration.checkpoint.keep_every},
-                                         .replicas = compared ? comm::Replicas::compared : comm::Replicas::never_compared,
-                                         .draws = parts_.draws_unkeyed});
+  survivors_.emplace(SurvivorSave::Parts{
+      .replica = parts_.replica,
+      .options = parts_.options,
+      .world = parts_.world,
+      .state = run_state(),
+      .retention = {parts_.configuration.checkpoint.keep, parts_.configuration.checkpoint.keep_every},
+      .replicas = compared ? comm::Replicas::compared : comm::Replicas::never_compared,
+      .draws = parts_.draws_unkeyed});
 }
 
 void TrainingLoop::measuring(const std::function<void()>& work) {
-  if (survivors_ && survivors_->in_use()) return work();  // of a step whose update is done already, and which ends later
+  if (survivors_ && survivors_->in_use())
+    return work();  // of a step whose update is done already, and which ends later
   begin_to_change("the ranks were being measured anew");
   work();
   if (survivors_) survivors_->end_of_use();

@@ -42,7 +42,8 @@ std::optional<Plan> plan_if_any(std::int64_t batch, const std::vector<RankCost>&
 
 // Every rank knows who failed, so all say and do the same.
 void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
-  if (!may_keep_in_host() || tables_.profile().ranks[rank].kept_in_host) return tables_.lower_limit(rank, failed_size, factor, why);
+  if (!may_keep_in_host() || tables_.profile().ranks[rank].kept_in_host)
+    return tables_.lower_limit(rank, failed_size, factor, why);
   tables_.keep_in_host(rank, true);
   say_kept_in_host(rank, why);
 }
@@ -55,7 +56,8 @@ void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes) {
 }
 
 bool MemoryPolicy::may_keep_in_host() const {
-  return parts_.configuration.memory.offload == Offload::automatic && parts_.configuration.batch_norm.mode == BatchNormMode::exact;
+  return parts_.configuration.memory.offload == Offload::automatic &&
+         parts_.configuration.batch_norm.mode == BatchNormMode::exact;
 }
 
 void MemoryPolicy::keep_as_planned(const Plan& plan) {
@@ -100,8 +102,8 @@ void MemoryPolicy::choose_where_to_keep() {
   agree_on_rank_0(parts_.control, [&] {
     const Plan in_host = plan_global_batch(batch, tables_.costs(), tables_.options());
     quicker = !on_devices || in_host.predicted_step_seconds < on_devices->predicted_step_seconds ? 1 : 0;
-    const std::string why = on_devices ? fmt::format("a step takes {:.4g} s then, not {:.4g} s", in_host.predicted_step_seconds,
-                                                     on_devices->predicted_step_seconds)
+    const std::string why = on_devices ? fmt::format("a step takes {:.4g} s then, not {:.4g} s",
+                                                     in_host.predicted_step_seconds, on_devices->predicted_step_seconds)
                                        : "the device has no room for it";
     for (std::size_t r = 0; r < moves.size() && quicker != 0; ++r) {
       if (moves[r] != 0) say_kept_in_host(r, why);
@@ -116,12 +118,14 @@ void MemoryPolicy::choose_where_to_keep() {
 void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew) {
   parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
-  TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
+  TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control,
+                    clipping_of(parts_.configuration.optimizer));
   for (int attempt = 1; !rehearsal_fits(step, plan, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
     before.restore(parts_.replica);
     if (attempt == k_most_rehearsals)
-      throw AgreedError(ExitCode::does_not_fit,
-                        "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
+      throw AgreedError(
+          ExitCode::does_not_fit,
+          "the plan runs out of memory in its rehearsal, however small its micro-batches: raise probe.margin");
     tables_.time_what_has_moved();
     plan = plan_anew();
   }
@@ -131,13 +135,15 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
 void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {
   parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
-  TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(parts_.configuration.optimizer));
+  TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control,
+                    clipping_of(parts_.configuration.optimizer));
   const auto failed = failed_in_rehearsal(step, plan);
   before.restore(parts_.replica);
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (failed[rank] > 0)
-      throw AgreedError(ExitCode::does_not_fit, fmt::format("{}: micro-batches of {} do not fit on rank {}: let this run make its own plan",
-                                                            origin, failed[rank], rank));
+      throw AgreedError(ExitCode::does_not_fit,
+                        fmt::format("{}: micro-batches of {} do not fit on rank {}: let this run make its own plan",
+                                    origin, failed[rank], rank));
   }
 }
 

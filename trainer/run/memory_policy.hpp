@@ -1,5 +1,5 @@
-// What gives way where memory runs out: what exact BatchNorm keeps goes to the host, or else micro-batches become smaller. And the
-// rehearsal, which finds out before the first step.
+// What gives way where memory runs out: what exact BatchNorm keeps goes to the host, or else micro-batches become
+// smaller. And the rehearsal, which finds out before the first step.
 #pragma once
 
 #include "trainer/run/cluster_tables.hpp"
@@ -12,18 +12,19 @@ class MemoryPolicy {
  public:
   MemoryPolicy(const PlanningParts& parts, ClusterTables& tables) : parts_(parts), tables_(tables) {}
 
-  /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered to `factor` of what did not fit.
+  /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered to `factor` of what
+  /// did not fit.
   void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
   /// The same after steps in which ranks ran out of memory: per rank the micro-batch that did not fit, or 0.
   void make_room(const std::vector<std::int64_t>& failed_sizes);
   /// A plan that was made before: its places hold, and times are measured with them.
   void keep_as_planned(const Plan& plan);
-  /// Where shares are too large for what exact BatchNorm keeps of them on a device, or make micro-batches small: times are measured with it
-  /// in host memory, and the quicker plan wins.
+  /// Where shares are too large for what exact BatchNorm keeps of them on a device, or make micro-batches small: times
+  /// are measured with it in host memory, and the quicker plan wins.
   void choose_where_to_keep();
 
-  /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank makes room, and the plan is what
-  /// `plan_anew` makes.
+  /// One whole step with real collectives, undone afterwards. Where it does not fit on a rank, that rank makes room,
+  /// and the plan is what `plan_anew` makes.
   void rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew);
   /// A rehearsal of the user's own plan changes nothing of it. Throws AgreedError where it does not fit.
   void rehearse_given(const EpochPlan& plan, const std::string& origin);

@@ -9,15 +9,17 @@
 namespace onebatch {
 
 /// What a forward of the model keeps, changes and draws. Collective.
-Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control, EventStream& events);
+Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control,
+                            EventStream& events);
 
-/// Throws AgreedError where training would not be that of one large batch whatever the plan, and says it where only its noise is not.
-/// Collective.
-void refuse_or_say(const Examination& examination, const Configuration& configuration, comm::Communicator& control, EventStream& events);
+/// Throws AgreedError where training would not be that of one large batch whatever the plan, and says it where only its
+/// noise is not. Collective.
+void refuse_or_say(const Examination& examination, const Configuration& configuration, comm::Communicator& control,
+                   EventStream& events);
 
 /// How far micro-batches of sequences of unlike lengths are padded. Collective.
-void settle_padding(const Configuration& configuration, const Dataset& data, Replica& replica, comm::Communicator& control,
-                    EventStream& events);
+void settle_padding(const Configuration& configuration, const Dataset& data, Replica& replica,
+                    comm::Communicator& control, EventStream& events);
 
 /// Parameters of 16 bits without a copy in float32 are likely to end in NaN.
 void warn_of_short_parameters(const PrecisionConfiguration& precision, EventStream& events);

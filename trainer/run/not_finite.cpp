@@ -26,7 +26,8 @@ class Watch {
  public:
   explicit Watch(const Model& model) {
     for (const auto& tensors : {model.parameters(), model.buffers()}) {
-      for (const auto& [name, tensor] : tensors) names_.emplace(tensor.unsafeGetTensorImpl(), name.substr(0, name.rfind('.')));
+      for (const auto& [name, tensor] : tensors)
+        names_.emplace(tensor.unsafeGetTensorImpl(), name.substr(0, name.rfind('.')));
     }
   }
 
@@ -60,7 +61,8 @@ class Watch {
   std::string found_;
 };
 
-std::string in_forward(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step) {
+std::string in_forward(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                       std::int64_t step) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
   const Batch batch = replica.load(data, samples, step).batch;
@@ -84,8 +86,10 @@ std::optional<std::size_t> first_flagged(const at::Tensor& flags) {
 
 enum class Sought { nan, infinity };
 
-// In what the model and its loss are given. An infinity may be meant, as in a mask; a NaN makes others of all that it meets.
-std::string in_data(const Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step, Sought sought) {
+// In what the model and its loss are given. An infinity may be meant, as in a mask; a NaN makes others of all that it
+// meets.
+std::string in_data(const Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+                    std::int64_t step, Sought sought) {
   const auto given = replica.load(data, samples, step).batch.tensors();
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!given[i].is_floating_point()) continue;
@@ -94,7 +98,8 @@ std::string in_data(const Replica& replica, const Dataset& data, std::span<const
     const std::string holds = "sample " + std::to_string(samples[*flagged]) + " of " + data.name_of(i) + " holds ";
     if (sought == Sought::nan) return holds + "NaN";
     const bool infinite = !all_finite(data.gather(samples.subspan(*flagged, 1), at::kDouble).tensors()[i]);
-    return holds + (infinite ? "an infinity" : std::string("a number that is too large for ") + c10::toString(given[i].scalar_type()));
+    return holds + (infinite ? "an infinity"
+                             : std::string("a number that is too large for ") + c10::toString(given[i].scalar_type()));
   }
   return {};
 }
@@ -119,7 +124,8 @@ std::string on_this_rank(Replica& replica, const Dataset& data, std::span<const 
 }  // namespace
 
 std::string first_not_finite(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                             const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& control) {
+                             const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                             comm::Communicator& control) {
   std::string mine;
   // Whatever goes wrong in looking for it: what is known is said.
   try {
@@ -135,7 +141,8 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
   const auto& views = replica.gradients.views();
   for (std::size_t i = views.size(); i-- > 0;) {
     if (!all_finite(views[i]))
-      return "every forward is finite; the first to go wrong in the backward is the gradient of " + replica.gradients.parameters()[i].name;
+      return "every forward is finite; the first to go wrong in the backward is the gradient of " +
+             replica.gradients.parameters()[i].name;
   }
   return "its sum over the ranks alone is not finite";
 }

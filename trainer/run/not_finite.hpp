@@ -8,10 +8,12 @@
 
 namespace onebatch {
 
-/// In words, of a step whose gradient holds an infinity or NaN: a parameter that does, else a sample whose data hold a NaN, else the first
-/// operator of this rank's forwards that makes one ("aten::linear, after layer2"), else the parameter whose gradient the backward got wrong
-/// first. The same on every rank, by the first rank that finds something. Collective.
+/// In words, of a step whose gradient holds an infinity or NaN: a parameter that does, else a sample whose data hold a
+/// NaN, else the first operator of this rank's forwards that makes one ("aten::linear, after layer2"), else the
+/// parameter whose gradient the backward got wrong first. The same on every rank, by the first rank that finds
+/// something. Collective.
 std::string first_not_finite(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                             const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& control);
+                             const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                             comm::Communicator& control);
 
 }  // namespace onebatch

@@ -26,8 +26,8 @@ void check_batch(const Configuration& configuration, const Dataset& data) {
   const auto& batch = configuration.batch;
   if (batch.last_batch == LastBatch::drop && batch.global_batch_size > data.size())
     throw UserError(
-        fmt::format("batch.last_batch = \"drop\" leaves nothing: the data has {} samples, batch.global_batch_size is {}; "
-                    "write a smaller batch, or last_batch = \"exact\"",
+        fmt::format("batch.last_batch = \"drop\" leaves nothing: the data has {} samples, batch.global_batch_size is "
+                    "{}; write a smaller batch, or last_batch = \"exact\"",
                     data.size(), batch.global_batch_size));
 }
 
@@ -37,13 +37,15 @@ void check_grain(const Configuration& configuration) {
   const std::int64_t batch = configuration.batch.global_batch_size;
   const std::int64_t least = (batch + ReproducibleSum::k_most_calls - 1) / ReproducibleSum::k_most_calls;
   if (configuration.batch.micro_batch_size.at(0) < least)
-    throw UserError(fmt::format("run.deterministic = \"bitwise\" sums up to {} micro-batches: write batch.micro_batch_size = {} or more",
-                                ReproducibleSum::k_most_calls, least));
+    throw UserError(fmt::format(
+        "run.deterministic = \"bitwise\" sums up to {} micro-batches: write batch.micro_batch_size = {} or more",
+        ReproducibleSum::k_most_calls, least));
 }
 
 // What the configuration tells the allocator, and what it says otherwise than the process's environment.
 std::string allocator_settings_of(const Configuration& configuration, EventStream& events) {
-  if (configuration.run.device == DeviceChoice::cpu || !configuration.simulate.empty() || cuda_device_count() == 0) return {};
+  if (configuration.run.device == DeviceChoice::cpu || !configuration.simulate.empty() || cuda_device_count() == 0)
+    return {};
   const GivenToAllocator given = given_to_allocator();
   const AllocatorSettings settings = allocator_settings(configuration.memory, given.text);
   for (const std::string& part : settings.overridden) {
@@ -74,8 +76,8 @@ std::vector<std::vector<std::string>> gpus_of_ranks(const Configuration& configu
   return all;
 }
 
-OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events,
-                     const std::vector<std::vector<std::string>>& gpus)
+OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options,
+                     EventStream& events, const std::vector<std::vector<std::string>>& gpus)
     : configuration_(configuration) {
   fault_point("start", 0);
   open_data();
@@ -90,8 +92,11 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
                         .allocator_settings = allocator_settings_of(configuration, events)});
   set_up_arithmetic(configuration);
   if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
-  or_does_not_fit([&] { model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters)); });
-  for (const auto& [name, tensor] : model->parameters()) parameters_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+  or_does_not_fit([&] {
+    model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters));
+  });
+  for (const auto& [name, tensor] : model->parameters())
+    parameters_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
 }
 
 void OpenedRun::open_data() {
@@ -118,8 +123,9 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
                                    {"the number of training samples", std::to_string(data->size())}};
   for (const auto& [name, tensor] : model->parameters())
-    items.push_back({"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type()) +
-                                                  (tensor.is_contiguous() ? "" : ", strides " + shape_text(tensor.strides()))});
+    items.push_back(
+        {"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type()) +
+                                      (tensor.is_contiguous() ? "" : ", strides " + shape_text(tensor.strides()))});
   return items;
 }
 
@@ -138,8 +144,8 @@ void OpenedRun::or_does_not_fit(const std::function<void()>& make) const {
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     too_large = fmt::format(
-        "{} (limit {}) cannot even hold the model's parameters, gradients and optimizer state{}; use a smaller model, optimizer.kind = "
-        "\"sgd\" without momentum, or a device with more memory",
+        "{} (limit {}) cannot even hold the model's parameters, gradients and optimizer state{}; use a smaller model, "
+        "optimizer.kind = \"sgd\" without momentum, or a device with more memory",
         device->name(), amount(static_cast<double>(device->memory_limit_bytes())), standing_text());
   }
   if (!too_large.empty()) throw DoesNotFitError(too_large);

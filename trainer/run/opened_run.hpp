@@ -1,4 +1,5 @@
-// What a rank opens by itself before the ranks compute together: data, device, model. Any of it may fail on one rank alone.
+// What a rank opens by itself before the ranks compute together: data, device, model. Any of it may fail on one rank
+// alone.
 #pragma once
 
 #include "comm/world.hpp"
@@ -18,8 +19,8 @@ std::vector<std::vector<std::string>> gpus_of_ranks(const Configuration& configu
 
 struct OpenedRun {
   /// Checks that data, model and configuration fit together. `configuration` is referred to. Not collective.
-  OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options, EventStream& events,
-            const std::vector<std::vector<std::string>>& gpus);
+  OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options,
+            EventStream& events, const std::vector<std::vector<std::string>>& gpus);
 
   /// What must be the same everywhere before ranks may compute together.
   [[nodiscard]] std::vector<AgreedItem> common_ground() const;

@@ -53,12 +53,14 @@ const Plan& PlanBook::plan_of(std::int64_t batch_size) {
 EpochPlan PlanBook::make_epoch_plan() {
   const BatchConfiguration& batch = parts_.configuration.batch;
   const bool drop = batch.last_batch == LastBatch::drop;
-  return plan_on_rank_0(
-      [&] { return to_json(plan_epoch(batch.global_batch_size, parts_.data.size(), drop, tables_.costs(), tables_.options())); });
+  return plan_on_rank_0([&] {
+    return to_json(plan_epoch(batch.global_batch_size, parts_.data.size(), drop, tables_.costs(), tables_.options()));
+  });
 }
 
 Plan PlanBook::make_plan(std::int64_t batch_size) {
-  return plan_on_rank_0([&] { return to_json(plan_global_batch(batch_size, tables_.costs(), tables_.options())); }).full;
+  return plan_on_rank_0([&] { return to_json(plan_global_batch(batch_size, tables_.costs(), tables_.options())); })
+      .full;
 }
 
 EpochPlan PlanBook::plan_on_rank_0(const std::function<std::string()>& plan) const {
@@ -69,11 +71,12 @@ EpochPlan PlanBook::plan_on_rank_0(const std::function<std::string()>& plan) con
 
 std::string PlanBook::why_not(const EpochPlan& plan) const {
   const bool bitwise = parts_.configuration.run.deterministic == Determinism::bitwise;
-  return why_not_followed(plan, {.batch = parts_.configuration.batch,
-                                 .dataset_size = parts_.data.size(),
-                                 .world_size = parts_.control.size(),
-                                 .grain = bitwise ? parts_.configuration.batch.micro_batch_size.at(0) : 0,
-                                 .lock_step = parts_.runner.apart() != nullptr && parts_.runner.apart()->in_lock_step()});
+  return why_not_followed(plan,
+                          {.batch = parts_.configuration.batch,
+                           .dataset_size = parts_.data.size(),
+                           .world_size = parts_.control.size(),
+                           .grain = bitwise ? parts_.configuration.batch.micro_batch_size.at(0) : 0,
+                           .lock_step = parts_.runner.apart() != nullptr && parts_.runner.apart()->in_lock_step()});
 }
 
 void PlanBook::use_plan(EpochPlan plan) {
@@ -82,14 +85,16 @@ void PlanBook::use_plan(EpochPlan plan) {
 
 void PlanBook::repeat_plan(EpochPlan plan, const std::string& origin) {
   const std::string wrong = why_not(plan);
-  if (!wrong.empty()) throw AgreedError(ExitCode::user_error, origin + " " + wrong + ": let this run make its own plan");
+  if (!wrong.empty())
+    throw AgreedError(ExitCode::user_error, origin + " " + wrong + ": let this run make its own plan");
   given_.emplace(Given{std::move(plan), origin});
 }
 
 void PlanBook::adopt() {
   plan_ = given_->plan;
   if (parts_.runner.apart() != nullptr)
-    parts_.runner.apart()->keep_in_host(plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host);
+    parts_.runner.apart()->keep_in_host(
+        plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host);
   if (!given_->origin.empty()) {
     const auto devices = comm::all_gather_text(parts_.control, parts_.replica.device.name());
     std::string others;
@@ -115,10 +120,9 @@ void PlanBook::say_statistics() const {
   if (!parts_.takes_local_statistics() || count < 2) return;
   const std::int64_t least = least_statistics(plan_->full, Statistics::each_micro_batch).value_or(0);
   const std::string sizes = least == largest ? std::to_string(largest) : fmt::format("{} to {}", least, largest);
-  parts_.events.info(
-      "BatchNorm takes its statistics from each micro-batch (of " + sizes +
-      " samples), so this plan is part of the result: --plan with the run's plan.json repeats it; batch_norm.mode = \"exact\" has "
-      "those of the whole batch");
+  parts_.events.info("BatchNorm takes its statistics from each micro-batch (of " + sizes +
+                     " samples), so this plan is part of the result: --plan with the run's plan.json repeats it; "
+                     "batch_norm.mode = \"exact\" has those of the whole batch");
 }
 
 bool PlanBook::lower_limits(const std::vector<std::int64_t>& failed_sizes) {

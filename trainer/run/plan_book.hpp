@@ -10,7 +10,8 @@ namespace onebatch {
 /// All is collective, and the same on every rank.
 class PlanBook {
  public:
-  PlanBook(const PlanningParts& parts, ClusterTables& tables, MemoryPolicy& memory) : parts_(parts), tables_(tables), memory_(memory) {}
+  PlanBook(const PlanningParts& parts, ClusterTables& tables, MemoryPolicy& memory)
+      : parts_(parts), tables_(tables), memory_(memory) {}
 
   /// What the ranks' devices are: measures them unless that was done or given.
   const ClusterProfile& profile();
@@ -28,8 +29,8 @@ class PlanBook {
   /// The same for the user's own: it is rehearsed, and what it was made for is compared. Throws AgreedError.
   void repeat_plan(EpochPlan plan, const std::string& origin);
 
-  /// Plans anew where ranks ran out of memory: `failed_sizes` has, for each, the micro-batch that did not fit, or 0. False where the
-  /// configuration fixes what would have to change.
+  /// Plans anew where ranks ran out of memory: `failed_sizes` has, for each, the micro-batch that did not fit, or 0.
+  /// False where the configuration fixes what would have to change.
   bool lower_limits(const std::vector<std::int64_t>& failed_sizes);
   /// Whatever it wins: what the plan was made for is not there any more.
   void plan_anew();

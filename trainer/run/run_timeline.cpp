@@ -13,8 +13,8 @@ RunTimeline::RunTimeline(std::filesystem::path file, EventStream& events) : file
       [this](const event::CheckpointSaved& saved) { spans_.add("write", "checkpoint", saved.begin, saved.end); }));
 }
 
-// When rank 0 began, on this rank's clock. Ranks' clocks have nothing in common across hosts: what they show as they leave the same
-// barriers does.
+// When rank 0 began, on this rank's clock. Ranks' clocks have nothing in common across hosts: what they show as they
+// leave the same barriers does.
 Timeline::Clock::time_point RunTimeline::moment_of_rank_0(comm::Communicator& control) const {
   constexpr int k_rounds = 15;
   std::vector<double> ahead;
@@ -37,7 +37,8 @@ void RunTimeline::write(comm::Communicator& control, const std::string& device) 
   const std::string name = "rank " + std::to_string(control.rank()) + ": " + device;
   const auto all = comm::all_gather_text(control, spans_.events(control.rank(), name, zero));
   agree_on_rank_0(control, [&] { write_text_atomically(file_, trace_document(all)); });
-  if (spans_.dropped() > 0) events_.warn("the timeline holds the first " + std::to_string(Timeline::k_most_spans) + " spans only");
+  if (spans_.dropped() > 0)
+    events_.warn("the timeline holds the first " + std::to_string(Timeline::k_most_spans) + " spans only");
   events_.info("the timeline is in " + file_.string() + ": open it in https://ui.perfetto.dev");
 }
 

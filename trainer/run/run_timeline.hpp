@@ -11,7 +11,8 @@ namespace onebatch {
 
 class RunTimeline {
  public:
-  /// Where `file` is empty, nothing is recorded. Listens to what rank 0's threads do beside the steps: it must live as long as `events`.
+  /// Where `file` is empty, nothing is recorded. Listens to what rank 0's threads do beside the steps: it must live as
+  /// long as `events`.
   RunTimeline(std::filesystem::path file, EventStream& events);
   RunTimeline(const RunTimeline&) = delete;
   RunTimeline& operator=(const RunTimeline&) = delete;

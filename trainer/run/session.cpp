@@ -57,7 +57,8 @@ struct Session::State {
       agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
     graphs = graphs_of_run(configuration, *runner, examination, talk->control(), events);
-    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events, graphs.get()});
+    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events,
+                                graphs.get()});
   }
 
   ~State() {
@@ -87,7 +88,8 @@ struct Session::State {
   void write_steps_where_kept() {
     const auto& dir = options.run_dir;
     const LogConfiguration& log = configuration.log;
-    if (!dir.empty()) events.listen(write_steps(log.jsonl ? dir / "metrics.jsonl" : "", log.samples ? dir / "samples.jsonl" : ""));
+    if (!dir.empty())
+      events.listen(write_steps(log.jsonl ? dir / "metrics.jsonl" : "", log.samples ? dir / "samples.jsonl" : ""));
   }
 
   // What ranks sum.
@@ -107,7 +109,8 @@ struct Session::State {
     return FlatGradients::bytes_needed(opened->model->parameters(), gradient_options(configuration, nullptr));
   }
 
-  // Host memory in which the ranks of a node sum each other's gradients where they lie; none where the gradient itself does not travel.
+  // Host memory in which the ranks of a node sum each other's gradients where they lie; none where the gradient itself
+  // does not travel.
   std::byte* gradient_storage() {
     if (opened->device->device().is_cuda() || world.size() == 1 || wire_type() != summed_type()) return nullptr;
     std::byte* storage = talk->control().allocate(summed_bytes());
@@ -121,7 +124,8 @@ struct Session::State {
     world.set_activity("making the model");
     agree(talk->control(), [&] { make_replica_in(storage); });
     agree(talk->control(), [&] {
-      if (!has_to_settle(replica->loss, *opened->data)) check_outputs(*replica, *opened->data);  // else its constructor has
+      if (!has_to_settle(replica->loss, *opened->data))
+        check_outputs(*replica, *opened->data);  // else its constructor has
     });
   }
 
@@ -133,7 +137,8 @@ struct Session::State {
         charged_bytes = bytes;
       }
       const Examination* seen = examination.examined ? &examination : nullptr;
-      replica = std::make_unique<Replica>(configuration, *opened->data, *opened->device, std::move(opened->model), storage, seen);
+      replica = std::make_unique<Replica>(configuration, *opened->data, *opened->device, std::move(opened->model),
+                                          storage, seen);
       runner.emplace(choose_runner(configuration, *replica));
     });
   }
@@ -141,8 +146,8 @@ struct Session::State {
   // Until now the model has lain as it was made.
   void settle_layout(Switch asked) {
     configuration.precision.channels_last = asked;
-    configuration.precision.channels_last =
-        settle_channels_last({configuration, *opened->data, *opened->model, *opened->device, examination}, talk->control(), events);
+    configuration.precision.channels_last = settle_channels_last(
+        {configuration, *opened->data, *opened->model, *opened->device, examination}, talk->control(), events);
     if (configuration.precision.channels_last == Switch::on)
       agree(talk->control(), [&] { opened->or_does_not_fit([&] { put_in_channels_last(*opened->model); }); });
   }
@@ -155,18 +160,19 @@ struct Session::State {
     const bool bitwise = configuration.run.deterministic == Determinism::bitwise;
     if (bitwise && replica->has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::exact)
       throw AgreedError(ExitCode::user_error,
-                        "run.deterministic = \"bitwise\": local and synchronised BatchNorm's running statistics depend on who computes "
-                        "what: write batch_norm.mode = \"exact\", or batch_norm.frozen = true");
+                        "run.deterministic = \"bitwise\": local and synchronised BatchNorm's running statistics depend "
+                        "on who computes what: write batch_norm.mode = \"exact\", or batch_norm.frozen = true");
   }
 
   // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
   void connect() {
     broadcast_tensors(live_tensors(*replica), talk->control());
-    reducer.emplace(talk->carrier(), talk->queue(), replica->gradients, *opened->device,
-                    ReducerOptions{.bucket_cap_bytes = static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte),
-                                   .overlap = talk->overlap(),
-                                   .wire_type = wire_type(),
-                                   .timeline = timeline.spans()});
+    reducer.emplace(
+        talk->carrier(), talk->queue(), replica->gradients, *opened->device,
+        ReducerOptions{.bucket_cap_bytes = static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte),
+                       .overlap = talk->overlap(),
+                       .wire_type = wire_type(),
+                       .timeline = timeline.spans()});
     replica->timeline = timeline.spans();
     replica->control = &talk->control();
   }
@@ -239,9 +245,9 @@ TrainResult Session::State::train() {
 }
 
 VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
-  VerifyReport report = verify_gradient(
-      {configuration, *replica, *runner, *opened->data, opened->validation.get(), *reducer, talk->control(), *plans, graphs.get()},
-      verify_options);
+  VerifyReport report = verify_gradient({configuration, *replica, *runner, *opened->data, opened->validation.get(),
+                                         *reducer, talk->control(), *plans, graphs.get()},
+                                        verify_options);
   talk->close();
   return report;
 }
@@ -249,16 +255,18 @@ VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
 EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoint) {
   if (!opened->validation)
     throw AgreedError(ExitCode::user_error,
-                      "eval needs validation data: write [data.validation] (data.kind = \"idx\" then takes the t10k-* files, "
-                      "\"safetensors\" needs its path)");
+                      "eval needs validation data: write [data.validation] (data.kind = \"idx\" then takes the t10k-* "
+                      "files, \"safetensors\" needs its path)");
   load_model(choose_checkpoint({}, checkpoint, events, talk->control()), *replica, talk->control());
   return onebatch::evaluate({}, *replica, *opened->validation, talk->control());
 }
 
-Session::Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners, SessionOptions options)
+Session::Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners,
+                 SessionOptions options)
     : events_(world.rank(), std::move(listeners), options.strict ? Fallbacks::refused : Fallbacks::said),
-      state_(telling_of_failure(events_,
-                                [&] { return std::make_unique<State>(std::move(configuration), world, events_, std::move(options)); })) {}
+      state_(telling_of_failure(events_, [&] {
+        return std::make_unique<State>(std::move(configuration), world, events_, std::move(options));
+      })) {}
 
 Session::~Session() = default;
 

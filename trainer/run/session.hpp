@@ -1,4 +1,5 @@
-// One run of one configuration on all ranks: the library's front door. Free of LibTorch, so that a program compiles in a second.
+// One run of one configuration on all ranks: the library's front door. Free of LibTorch, so that a program compiles in
+// a second.
 #pragma once
 
 #include "comm/world.hpp"
@@ -19,8 +20,8 @@ struct VerifyOptions {
 /// Every member function is collective. Throws UserError, DoesNotFitError, comm::CommError or LibTorch's errors.
 class Session {
  public:
-  /// Opens the data, builds the model on this rank's device (bound here) and checks that they fit together. What happens in the run is told
-  /// to `listeners`, on rank 0; what a rank fails of, on that rank.
+  /// Opens the data, builds the model on this rank's device (bound here) and checks that they fit together. What
+  /// happens in the run is told to `listeners`, on rank 0; what a rank fails of, on that rank.
   Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners, SessionOptions options);
   ~Session();
   Session(const Session&) = delete;
@@ -32,11 +33,13 @@ class Session {
   const EpochPlan& plan();
   /// Plans with this profile instead of probing. Its ranks must be the world's.
   void use_profile(ClusterProfile profile);
-  /// Follows this plan instead of making one; `origin` is its name. Throws AgreedError where it is not of this world and batch.
+  /// Follows this plan instead of making one; `origin` is its name. Throws AgreedError where it is not of this world
+  /// and batch.
   void use_plan(EpochPlan plan, const std::string& origin);
   TrainResult train();
   VerifyReport verify(const VerifyOptions& options);
-  /// Metrics on the validation data with the weights of a checkpoint (a step-N folder, or a run's folder for its latest).
+  /// Metrics on the validation data with the weights of a checkpoint (a step-N folder, or a run's folder for its
+  /// latest).
   EvaluationResult evaluate(const std::filesystem::path& checkpoint);
 
  private:

@@ -30,7 +30,9 @@ class Beginning final : public Dataset {
   std::int64_t size() const override { return size_; }
   std::vector<std::int64_t> sample_shape() const override { return whole_.sample_shape(); }
   std::int64_t num_classes() const override { return whole_.num_classes(); }
-  Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override { return whole_.gather(indices, type); }
+  Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    return whole_.gather(indices, type);
+  }
   Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override {
     return whole_.gather_cut(indices, type, length);
   }
@@ -53,7 +55,8 @@ std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& p
   const double fixed = widening * static_cast<double>(rank.resident_bytes);
   const double room = k_host_share * static_cast<double>(available_host_memory_bytes()) - fixed;
   const double fits = per_sample > 0.0 ? room / (widening * per_sample) : static_cast<double>(INT32_MAX);
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::max(1.0, fits)), 1, parts.configuration.batch.global_batch_size);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::max(1.0, fits)), 1,
+                                  parts.configuration.batch.global_batch_size);
 }
 
 class Verification {
@@ -62,7 +65,8 @@ class Verification {
       : parts_(parts),
         options_(options),
         reference_{parts.configuration, parts.data, parts.replica, parts.runner.apart() != nullptr},
-        step_(parts.runner, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer), parts.graphs) {}
+        step_(parts.runner, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer),
+              parts.graphs) {}
 
   VerifyReport run() {
     batch_size_ = largest_reference(parts_, parts_.plans.book.profile());
@@ -72,7 +76,8 @@ class Verification {
     const ReplicaSnapshot before(parts_.replica);
     on_rank_0([&] { judge_.emplace(reference_, options_.tolerance); });
     SampleOrder order = order_from({});
-    total_steps_ = parts_.configuration.run.max_steps.value_or(order.steps_until_epoch(parts_.configuration.run.epochs.value_or(1)));
+    total_steps_ = parts_.configuration.run.max_steps.value_or(
+        order.steps_until_epoch(parts_.configuration.run.epochs.value_or(1)));
     train("step 1", order.next());
     train("step 2", order.next());
     train_last();
@@ -134,9 +139,10 @@ class Verification {
 
   // A step that overflows float16 is done again under the next loss scale, as the run's next one would be.
   StepTotals run(TrainedBatch& batch) {
-    const StepRequest request{.global_batch = batch.samples, .plan = batch.plan, .lr = batch.lr, .step = batch.step, .on_gradient = [&] {
-                                batch.gradient = gradient_now();
-                              }};
+    const StepRequest request{
+        .global_batch = batch.samples, .plan = batch.plan, .lr = batch.lr, .step = batch.step, .on_gradient = [&] {
+          batch.gradient = gradient_now();
+        }};
     for (int attempt = 1;; ++attempt) {
       const StepTotals totals = step_.run(request);
       if (totals.discarded)
@@ -149,7 +155,8 @@ class Verification {
   [[nodiscard]] Gradient gradient_now() const {
     Gradient gradient;
     const auto& flat = parts_.replica.gradients;
-    for (std::size_t i = 0; i < flat.views().size(); ++i) gradient.push_back({flat.parameters()[i].name, as_numbers(flat.views()[i])});
+    for (std::size_t i = 0; i < flat.views().size(); ++i)
+      gradient.push_back({flat.parameters()[i].name, as_numbers(flat.views()[i])});
     return gradient;
   }
 
@@ -162,7 +169,8 @@ class Verification {
     if (!mine.micro_batches.empty()) request.micro_batch_size = mine.micro_batches.back().size;
     const AveragedStatistics averaged(parts_.replica.own_statistics(), share(plan), parts_.control);
     const Digest before = digest_of(parts_.replica);
-    TrainedValidation found{data, data.size(), step_number_, {}, evaluate(request, parts_.replica, data, parts_.control), false};
+    TrainedValidation found{
+        data, data.size(), step_number_, {}, evaluate(request, parts_.replica, data, parts_.control), false};
     int changed = digest_of(parts_.replica) != before ? 1 : 0;
     std::vector<int> all(static_cast<std::size_t>(parts_.control.size()));
     parts_.control.all_gather(&changed, all.data(), sizeof(changed));

@@ -18,12 +18,13 @@ struct VerifyParts {
   MicroStepGraphs* graphs;  // may be none
 };
 
-/// Two optimizer steps of the plan and the epoch's short last batch: gradient, loss, weights and buffers after each, then validation and
-/// the replicas' digests. The reference is rank 0's: all samples at once on the CPU in fp64 (where host memory is predicted to hold that,
-/// else of the largest batch that does, split in the plan's pattern). A gradient passes where its error is at most twice one single large
-/// batch's own in the run's precision and on its device, or what so many sums round; where that single batch is itself far off, nothing can
-/// be judged, and the same micro-batches in float64 say what splitting does. The replica is afterwards as it was, by digest. Collective;
-/// the report is rank 0's, its verdict everyone's.
+/// Two optimizer steps of the plan and the epoch's short last batch: gradient, loss, weights and buffers after each,
+/// then validation and the replicas' digests. The reference is rank 0's: all samples at once on the CPU in fp64 (where
+/// host memory is predicted to hold that, else of the largest batch that does, split in the plan's pattern). A gradient
+/// passes where its error is at most twice one single large batch's own in the run's precision and on its device, or
+/// what so many sums round; where that single batch is itself far off, nothing can be judged, and the same
+/// micro-batches in float64 say what splitting does. The replica is afterwards as it was, by digest. Collective; the
+/// report is rank 0's, its verdict everyone's.
 VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& options);
 
 }  // namespace onebatch

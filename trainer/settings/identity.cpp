@@ -17,7 +17,8 @@ std::string without_quotes(const std::string& shown) {
 const std::map<std::string, Identity>& former_words() {
   static const std::map<std::string, Identity> words = {
       {"optimizer.kind", {{"0", "adamw"}, {"1", "adam"}, {"2", "sgd"}}},
-      {"precision.parameters", {{"Float", "float32"}, {"Double", "float64"}, {"BFloat16", "bfloat16"}, {"Half", "float16"}}}};
+      {"precision.parameters",
+       {{"Float", "float32"}, {"Double", "float64"}, {"BFloat16", "bfloat16"}, {"Half", "float16"}}}};
   return words;
 }
 
@@ -44,7 +45,8 @@ std::string identity_differences(const Identity& saved, const Identity& now) {
   for (const auto& [key, value] : now) {
     const auto found = saved.find(key);
     const std::string before = found == saved.end() ? "none" : as_written_today(key, found->second, value);
-    if (found == saved.end() || before != value) differences += "\n  " + key + " is " + value + ", the checkpoint has " + before;
+    if (found == saved.end() || before != value)
+      differences += "\n  " + key + " is " + value + ", the checkpoint has " + before;
   }
   return differences;
 }

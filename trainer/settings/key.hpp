@@ -1,5 +1,6 @@
-// A key of the configuration, described once: what it takes, what it means, and what another value of it changes. Reading, showing,
-// comparing, the documents and the identities of checkpoints and of the probe's answers all come from these descriptions.
+// A key of the configuration, described once: what it takes, what it means, and what another value of it changes.
+// Reading, showing, comparing, the documents and the identities of checkpoints and of the probe's answers all come from
+// these descriptions.
 #pragma once
 
 #include "trainer/base/configuration.hpp"

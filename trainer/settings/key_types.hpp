@@ -1,4 +1,5 @@
-// Builders for descriptions of keys: one per kind of value. `field` is a pointer to a member of the section, or an Option of it.
+// Builders for descriptions of keys: one per kind of value. `field` is a pointer to a member of the section, or an
+// Option of it.
 #pragma once
 
 #include "trainer/settings/key.hpp"
@@ -64,7 +65,8 @@ std::optional<std::vector<double>> read_numbers(const ConfigValue& value, std::s
 template <typename Field>
 KeyOf<SectionOf<Field>> integer_key(KeyText about, std::int64_t least, std::int64_t most, Field field) {
   using Section = SectionOf<Field>;
-  const std::string values = "a whole number from " + std::to_string(least) + (most == k_any ? "" : " to " + std::to_string(most));
+  const std::string values =
+      "a whole number from " + std::to_string(least) + (most == k_any ? "" : " to " + std::to_string(most));
   return {std::move(about), values,
           [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto number = value.integer();
@@ -77,9 +79,11 @@ KeyOf<SectionOf<Field>> integer_key(KeyText about, std::int64_t least, std::int6
 
 /// Absent stands for "auto" (or, with an empty word, for not given).
 template <typename Field>
-KeyOf<SectionOf<Field>> optional_integer_key(KeyText about, std::int64_t least, const std::string& absent_word, Field field) {
+KeyOf<SectionOf<Field>> optional_integer_key(KeyText about, std::int64_t least, const std::string& absent_word,
+                                             Field field) {
   using Section = SectionOf<Field>;
-  const std::string values = (absent_word.empty() ? "" : quoted(absent_word) + " or ") + "a whole number from " + std::to_string(least);
+  const std::string values =
+      (absent_word.empty() ? "" : quoted(absent_word) + " or ") + "a whole number from " + std::to_string(least);
   return {std::move(about), values,
           [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto number = value.integer();
@@ -120,7 +124,8 @@ KeyOf<SectionOf<Field>> numbers_key(KeyText about, Range range, Field field) {
     list.resize(std::size_t{1});
   };
   const std::size_t count = any ? 0 : TypeOf<Field>{}.size();
-  const std::string values = "a list of " + (count > 0 ? std::to_string(count) + " numbers, each " : "numbers, each ") + range_text(range);
+  const std::string values =
+      "a list of " + (count > 0 ? std::to_string(count) + " numbers, each " : "numbers, each ") + range_text(range);
   return {std::move(about), values,
           [=](const ConfigValue& value, Section& section) -> Complaint {
             const auto numbers = read_numbers(value, count, range);
@@ -132,7 +137,8 @@ KeyOf<SectionOf<Field>> numbers_key(KeyText about, Range range, Field field) {
           },
           [=](const Section& section) {
             std::string text = "[";
-            for (const double number : std::invoke(field, section)) text += (text.size() > 1 ? ", " : "") + number_text(number);
+            for (const double number : std::invoke(field, section))
+              text += (text.size() > 1 ? ", " : "") + number_text(number);
             return text + "]";
           }};
 }
@@ -168,14 +174,15 @@ KeyOf<SectionOf<Field>> choice_key(KeyText about, const std::vector<Choice<TypeO
   for (const auto& choice : choices) values += (values.empty() ? "" : " or ") + quoted(choice.word);
   return {std::move(about), values,
           [=](const ConfigValue& value, Section& section) -> Complaint {
-            const auto chosen = std::ranges::find_if(choices, [&](const auto& choice) { return value.text() == choice.word; });
+            const auto chosen =
+                std::ranges::find_if(choices, [&](const auto& choice) { return value.text() == choice.word; });
             if (chosen == choices.end()) return "write " + values;
             std::invoke(field, section) = chosen->value;
             return {};
           },
           [=](const Section& section) {
-            const auto shown =
-                std::ranges::find_if(choices, [&](const auto& choice) { return std::invoke(field, section) == choice.value; });
+            const auto shown = std::ranges::find_if(
+                choices, [&](const auto& choice) { return std::invoke(field, section) == choice.value; });
             return shown == choices.end() ? std::string() : quoted(shown->word);
           }};
 }

@@ -31,7 +31,8 @@ Key key_at(const Place<Section>& place, const KeyOf<Section>& key) {
   return {.path = place.prefix + key.about.name,
           .about = key.about,
           .values = key.values,
-          .read = [place, read = key.read](const ConfigValue& value, Configuration& c) { return read(value, place.mutate(c)); },
+          .read = [place, read = key.read](const ConfigValue& value,
+                                           Configuration& c) { return read(value, place.mutate(c)); },
           .show = [place, show = key.show](const Configuration& c) { return show(place.look(c)); },
           .measured = [place, measured](const Configuration& c) { return measured(place.look(c)); }};
 }
@@ -45,7 +46,8 @@ template <typename Section>
 std::vector<std::string> kinds_with(const std::string& key) {
   std::vector<std::string> names;
   for (const auto& kind : kinds_of<Section>()) {
-    const bool brings = std::ranges::any_of(kind->keys, [&](const KeyOf<Section>& own) { return own.about.name == key; });
+    const bool brings =
+        std::ranges::any_of(kind->keys, [&](const KeyOf<Section>& own) { return own.about.name == key; });
     if (brings || std::ranges::find(kind->shares, key) != kind->shares.end()) names.push_back(kind->name);
   }
   std::ranges::sort(names);
@@ -84,16 +86,19 @@ void add_validation(std::vector<Key>& keys) {
     key.about.text.clear();
     key.about.otherwise = "`data." + key.about.name + "`";
     key.show = [show = key.show](const Configuration& c) { return c.data.validation ? show(c) : std::string(); };
-    if (key.in_use) key.in_use = [in_use = key.in_use](const Configuration& c) { return c.data.validation && in_use(c); };
+    if (key.in_use)
+      key.in_use = [in_use = key.in_use](const Configuration& c) { return c.data.validation && in_use(c); };
     keys.push_back(std::move(key));
   }
 }
 
 void add_data(std::vector<Key>& keys) {
-  const Place<DatasetConfiguration> train = {"data.", [](Configuration& c) -> DatasetConfiguration& { return c.data.train; },
-                                             [](const Configuration& c) -> const DatasetConfiguration& { return c.data.train; }};
-  const Place<AugmentConfiguration> augment = {"data.augment.", [](Configuration& c) -> AugmentConfiguration& { return c.data.augment; },
-                                               [](const Configuration& c) -> const AugmentConfiguration& { return c.data.augment; }};
+  const Place<DatasetConfiguration> train = {
+      "data.", [](Configuration& c) -> DatasetConfiguration& { return c.data.train; },
+      [](const Configuration& c) -> const DatasetConfiguration& { return c.data.train; }};
+  const Place<AugmentConfiguration> augment = {
+      "data.augment.", [](Configuration& c) -> AugmentConfiguration& { return c.data.augment; },
+      [](const Configuration& c) -> const AugmentConfiguration& { return c.data.augment; }};
   add_with_kinds(keys, train, dataset_keys());
   add_validation(keys);
   add(keys, augment, augment_keys());

@@ -26,7 +26,8 @@ void add_kind(std::shared_ptr<const Kind<Section>> kind) {
   if (find_kind<Section>(kind->name) != nullptr) throw std::logic_error(what + " is registered twice");
   for (const auto& other : kinds_of<Section>()) {
     for (const KeyOf<Section>& key : kind->keys) {
-      if (std::ranges::any_of(other->keys, [&](const KeyOf<Section>& known) { return known.about.name == key.about.name; }))
+      if (std::ranges::any_of(other->keys,
+                              [&](const KeyOf<Section>& known) { return known.about.name == key.about.name; }))
         throw std::logic_error(what + " brings the key " + key.about.name + ", which \"" + other->name +
                                "\" has: name it among those it shares");
     }

@@ -1,6 +1,6 @@
-// Kinds of models, data, optimizers, schedules and losses: each is one file that registers what a configuration must know of it (its name,
-// its keys, what may not stand together) and what makes it. The built-in ones stand in a list of their folder's sources.cmake; a program
-// that uses the library registers its own before it reads a configuration.
+// Kinds of models, data, optimizers, schedules and losses: each is one file that registers what a configuration must
+// know of it (its name, its keys, what may not stand together) and what makes it. The built-in ones stand in a list of
+// their folder's sources.cmake; a program that uses the library registers its own before it reads a configuration.
 #pragma once
 
 #include "trainer/base/error.hpp"
@@ -17,7 +17,8 @@ struct CheckRequest {
   std::function<void(const std::string& key, const std::string& words)> complain;
 };
 
-/// `Section`: ModelConfiguration, DatasetConfiguration, OptimizerConfiguration, ScheduleConfiguration or LossConfiguration.
+/// `Section`: ModelConfiguration, DatasetConfiguration, OptimizerConfiguration, ScheduleConfiguration or
+/// LossConfiguration.
 template <typename Section>
 struct Kind {
   using Of = Section;
@@ -82,12 +83,14 @@ const Kind<Section>* find_kind(const std::string& name) {
 template <typename Special>
 void register_built_in() {
   [[maybe_unused]] static const bool done = [] {
-    for (Special& kind : Special::built_in()) add_kind<typename Special::Of>(std::make_shared<const Special>(std::move(kind)));
+    for (Special& kind : Special::built_in())
+      add_kind<typename Special::Of>(std::make_shared<const Special>(std::move(kind)));
     return true;
   }();
 }
 
-/// Makes a kind known by its name, beside the built-in ones. Throws std::logic_error where the name or one of its keys is taken.
+/// Makes a kind known by its name, beside the built-in ones. Throws std::logic_error where the name or one of its keys
+/// is taken.
 template <typename Special>
 void register_kind(Special kind) {
   register_built_in<Special>();
@@ -101,8 +104,8 @@ const Special& chosen_kind(const typename Special::Of& section) {
   register_built_in<Special>();
   const auto* kind = dynamic_cast<const Special*>(find_kind<Section>(section.kind));
   if (kind == nullptr)
-    throw UserError(section_name<Section>() + ".kind = \"" + section.kind + "\" is not one that this program knows: write " +
-                    kind_names<Section>());
+    throw UserError(section_name<Section>() + ".kind = \"" + section.kind +
+                    "\" is not one that this program knows: write " + kind_names<Section>());
   return *kind;
 }
 

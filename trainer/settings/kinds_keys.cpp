@@ -25,7 +25,9 @@ KeyOf<Section> kind_key(KeyText about) {
 // Of a limit the probe's answer depends on whether there is one.
 KeyOf<OptimizerConfiguration> limit_key(KeyText about, std::optional<double> OptimizerConfiguration::*limit) {
   KeyOf<OptimizerConfiguration> key = number_key(std::move(about), {0.0, HUGE_VAL, true}, limit);
-  key.measured = [limit](const OptimizerConfiguration& optimizer) { return std::string(optimizer.*limit ? "set" : ""); };
+  key.measured = [limit](const OptimizerConfiguration& optimizer) {
+    return std::string(optimizer.*limit ? "set" : "");
+  };
   return key;
 }
 
@@ -33,55 +35,57 @@ KeyOf<OptimizerConfiguration> limit_key(KeyText about, std::optional<double> Opt
 
 KeysOf<DatasetConfiguration> dataset_keys() {
   using D = DatasetConfiguration;
-  return {
-      kind_key<D>({"kind", k_both,
-                   "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of a file, by name), `\"synthetic\"` (random "
-                   "images, like torchvision's FakeData)",
-                   "needed"}),
-      text_key({"path", k_both,
-                "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` pair; safetensors: the "
-                "file"},
-               &D::path)};
+  return {kind_key<D>({"kind", k_both,
+                       "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of a file, by name), "
+                       "`\"synthetic\"` (random images, like torchvision's FakeData)",
+                       "needed"}),
+          text_key({"path", k_both,
+                    "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
+                    "pair; safetensors: the file"},
+                   &D::path)};
 }
 
 KeysOf<AugmentConfiguration> augment_keys() {
   using A = AugmentConfiguration;
-  return {integer_key({"crop_padding", k_both, "training images [C, H, W]: each is shifted by up to so many pixels, with zeros coming in"},
+  return {integer_key({"crop_padding", k_both,
+                       "training images [C, H, W]: each is shifted by up to so many pixels, with zeros coming in"},
                       0, 1 << 16, &A::crop_padding),
           boolean_key({"horizontal_flip", k_both,
-                       "half of the training images are mirrored. What is drawn depends on seed, step and sample alone: the same images on "
-                       "any plan"},
+                       "half of the training images are mirrored. What is drawn depends on seed, step and sample "
+                       "alone: the same images on any plan"},
                       &A::horizontal_flip)};
 }
 
 KeysOf<ModelConfiguration> model_keys() {
   using M = ModelConfiguration;
-  return {kind_key<M>({"kind", k_both | Changes::run, "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`", "needed"}),
-          text_key({"weights", Changes::result,
-                    "a `.safetensors` file to start from: every parameter and running statistic, under any name of what is shared; see "
-                    "[from Python](from_python.md)"},
-                   &M::weights),
-          integer_key({"num_classes", k_both, "0 = as many as the data has"}, 0, std::int64_t{1} << 31, &M::num_classes)};
+  return {
+      kind_key<M>({"kind", k_both | Changes::run, "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`", "needed"}),
+      text_key({"weights", Changes::result,
+                "a `.safetensors` file to start from: every parameter and running statistic, under any name of what is "
+                "shared; see [from Python](from_python.md)"},
+               &M::weights),
+      integer_key({"num_classes", k_both, "0 = as many as the data has"}, 0, std::int64_t{1} << 31, &M::num_classes)};
 }
 
 KeysOf<LossConfiguration> loss_keys() {
   using L = LossConfiguration;
   return {
       kind_key<L>({"kind", k_both,
-                   "of class indices; or `\"mse\"`, of outputs in the target's shape, or one-hot against class indices; `\"model\"`: a "
-                   "TorchScript model whose forward takes the inputs and then the target (and its weights), and returns the loss's sum and "
-                   "its weight, two scalars"}),
-      choice_key(
-          {"normalize_by", Changes::result,
-           "what the global batch's summed loss is divided by: the labels that count, each times its weight, as PyTorch's `\"mean\"` "
-           "does; `\"samples\"`: the samples that have one"},
-          {{"samples", NormalizeBy::samples}, {"tokens", NormalizeBy::tokens}}, &L::normalize_by),
+                   "of class indices; or `\"mse\"`, of outputs in the target's shape, or one-hot against class "
+                   "indices; `\"model\"`: a TorchScript model whose forward takes the inputs and then the target (and "
+                   "its weights), and returns the loss's sum and its weight, two scalars"}),
+      choice_key({"normalize_by", Changes::result,
+                  "what the global batch's summed loss is divided by: the labels that count, each times its weight, as "
+                  "PyTorch's `\"mean\"` does; `\"samples\"`: the samples that have one"},
+                 {{"samples", NormalizeBy::samples}, {"tokens", NormalizeBy::tokens}}, &L::normalize_by),
       number_key({"label_smoothing", k_both, "cross entropy, 0 to 1"}, {0.0, 1.0}, &L::label_smoothing),
-      integer_key({"ignore_index", Changes::result, "cross entropy: labels of this value count for nothing, and are no class"}, INT64_MIN,
-                  k_any, &L::ignore_index),
-      numbers_key({"class_weights", Changes::result,
-                   "cross entropy: a number per class; the loss is divided by the weights' sum, as PyTorch's `\"mean\"` does"},
-                  {0.0}, &L::class_weights)};
+      integer_key(
+          {"ignore_index", Changes::result, "cross entropy: labels of this value count for nothing, and are no class"},
+          INT64_MIN, k_any, &L::ignore_index),
+      numbers_key(
+          {"class_weights", Changes::result,
+           "cross entropy: a number per class; the loss is divided by the weights' sum, as PyTorch's `\"mean\"` does"},
+          {0.0}, &L::class_weights)};
 }
 
 KeysOf<OptimizerConfiguration> optimizer_keys() {
@@ -91,17 +95,20 @@ KeysOf<OptimizerConfiguration> optimizer_keys() {
       number_key({"lr", Changes::result, "at the top of the schedule"}, {0.0}, &O::lr),
       number_key({"weight_decay", Changes::result, ""}, {0.0}, &O::weight_decay),
       groups_key({"groups", k_both,
-                  "parameters with options of their own: `[[optimizer.groups]]` with `match` (a name, or a pattern as shells know it: `*` "
-                  "for any text, `?` for one character), and `lr` or `weight_decay` or both; a parameter belongs to the first group that "
-                  "matches, and the schedule scales every rate alike"}),
-      limit_key({"max_grad_norm", k_both, "clips by the norm of the whole gradient, after the reduction", "none"}, &O::max_grad_norm),
-      limit_key({"max_grad_value", k_both, "clips each element of the whole gradient, after the reduction", "none"}, &O::max_grad_value)};
+                  "parameters with options of their own: `[[optimizer.groups]]` with `match` (a name, or a pattern as "
+                  "shells know it: `*` for any text, `?` for one character), and `lr` or `weight_decay` or both; a "
+                  "parameter belongs to the first group that matches, and the schedule scales every rate alike"}),
+      limit_key({"max_grad_norm", k_both, "clips by the norm of the whole gradient, after the reduction", "none"},
+                &O::max_grad_norm),
+      limit_key({"max_grad_value", k_both, "clips each element of the whole gradient, after the reduction", "none"},
+                &O::max_grad_value)};
 }
 
 KeysOf<ScheduleConfiguration> schedule_keys() {
   using S = ScheduleConfiguration;
-  return {kind_key<S>({"kind", Changes::result, "`\"linear\"`, `\"cosine\"`, `\"step\"`"}),
-          integer_key({"warmup_steps", Changes::result, "the rate rises in a line to `lr`"}, 0, k_any, &S::warmup_steps)};
+  return {
+      kind_key<S>({"kind", Changes::result, "`\"linear\"`, `\"cosine\"`, `\"step\"`"}),
+      integer_key({"warmup_steps", Changes::result, "the rate rises in a line to `lr`"}, 0, k_any, &S::warmup_steps)};
 }
 
 }  // namespace onebatch

@@ -1,4 +1,5 @@
-// An option of a kind that no struct of the configuration has a member for: it lies among its section's options, by name.
+// An option of a kind that no struct of the configuration has a member for: it lies among its section's options, by
+// name.
 #pragma once
 
 #include "trainer/base/configuration.hpp"
@@ -13,7 +14,9 @@ struct Option {
   std::string name;
   T otherwise;  // its default
 
-  T& operator()(Section& section) const { return std::get<T>(section.options.try_emplace(name, otherwise).first->second); }
+  T& operator()(Section& section) const {
+    return std::get<T>(section.options.try_emplace(name, otherwise).first->second);
+  }
   /// Of an option that was not given, the default of this object.
   const T& operator()(const Section& section) const {
     const auto found = section.options.find(name);

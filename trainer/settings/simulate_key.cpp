@@ -25,7 +25,8 @@ Complaint read_slowdown(const ConfigValue& value, double& slowdown) {
 Complaint read_change(const ConfigValue& given, DeviceChange& change) {
   const ConfigTable* table = given.table();
   const auto is_step = [](const ConfigEntry& entry) { return entry.name == "step"; };
-  if (table == nullptr || std::ranges::none_of(*table, is_step)) return "write changes = [{step = 100, slowdown = 3.0}]";
+  if (table == nullptr || std::ranges::none_of(*table, is_step))
+    return "write changes = [{step = 100, slowdown = 3.0}]";
   for (const auto& [key, value] : *table) {
     Complaint complaint;
     if (key == "step") {
@@ -49,7 +50,8 @@ Complaint read_changes(const ConfigValue& given, std::vector<DeviceChange>& chan
   if (list == nullptr) return "write changes = [{step = 100, slowdown = 3.0}]";
   for (const ConfigValue& item : *list) {
     if (auto complaint = read_change(item, changes.emplace_back()); !complaint.empty()) return complaint;
-    if (changes.size() > 1 && changes[changes.size() - 2].step > changes.back().step) return "changes must be in the order of their steps";
+    if (changes.size() > 1 && changes[changes.size() - 2].step > changes.back().step)
+      return "changes must be in the order of their steps";
   }
   return {};
 }
@@ -137,7 +139,8 @@ KeyOf<std::vector<SimulatedDevice>> devices_key(KeyText about) {
           },
           [](const Devices& devices) { return show(devices); },
           [](Devices devices) {
-            for (SimulatedDevice& device : devices) device.changes.clear();  // none of them has come when the probe measures
+            for (SimulatedDevice& device : devices)
+              device.changes.clear();  // none of them has come when the probe measures
             return show(devices);
           }};
 }

@@ -13,7 +13,8 @@ KeyOf<Section> switch_key(KeyText about, Switch Section::*field) {
             return {};
           },
           [=](const Section& section) {
-            return std::string(section.*field == Switch::automatic ? "\"auto\"" : (section.*field == Switch::on ? "true" : "false"));
+            return std::string(section.*field == Switch::automatic ? "\"auto\""
+                                                                   : (section.*field == Switch::on ? "true" : "false"));
           }};
 }
 
@@ -24,7 +25,8 @@ KeyOf<RunConfiguration> deterministic_key(KeyText about) {
           [](const ConfigValue& value, RunConfiguration& run) -> Complaint {
             const bool bitwise = value.text() == "bitwise";
             if (!value.boolean() && !bitwise) return "write true, false or \"bitwise\"";
-            run.deterministic = bitwise ? Determinism::bitwise : (*value.boolean() ? Determinism::on : Determinism::off);
+            run.deterministic =
+                bitwise ? Determinism::bitwise : (*value.boolean() ? Determinism::on : Determinism::off);
             return {};
           },
           [](const RunConfiguration& run) {
@@ -64,7 +66,8 @@ KeyOf<BatchConfiguration> micro_batch_key(KeyText about) {
           },
           [](const BatchConfiguration& batch) {
             const auto& sizes = batch.micro_batch_size;
-            return sizes.empty() ? std::string("\"auto\"") : (sizes.size() == 1 ? std::to_string(sizes.front()) : integers_text(sizes));
+            return sizes.empty() ? std::string("\"auto\"")
+                                 : (sizes.size() == 1 ? std::to_string(sizes.front()) : integers_text(sizes));
           }};
 }
 
@@ -73,7 +76,8 @@ KeyOf<CheckpointConfiguration> resume_key(KeyText about) {
           [](const ConfigValue& value, CheckpointConfiguration& checkpoint) -> Complaint {
             const auto word = value.text();
             if (!word || word->empty()) return "write \"auto\", \"never\" or the path of a checkpoint";
-            checkpoint.resume = *word == "auto" ? ResumeMode::automatic : (*word == "never" ? ResumeMode::never : ResumeMode::path);
+            checkpoint.resume =
+                *word == "auto" ? ResumeMode::automatic : (*word == "never" ? ResumeMode::never : ResumeMode::path);
             checkpoint.resume_path = checkpoint.resume == ResumeMode::path ? *word : "";
             return {};
           },
@@ -96,7 +100,8 @@ Complaint read_group(const ConfigValue& value, ParameterGroup& group, const std:
     else if (name == "weight_decay" && number)
       group.weight_decay = number;
     else
-      return "a group has match (a name with * for any text), lr and weight_decay (numbers from 0), not " + quoted(name) + " of that kind";
+      return "a group has match (a name with * for any text), lr and weight_decay (numbers from 0), not " +
+             quoted(name) + " of that kind";
   }
   if (group.match.empty() || (!group.lr && !group.weight_decay)) return "a group needs match, and lr or weight_decay";
   return {};
@@ -150,7 +155,9 @@ KeyOf<BatchNormConfiguration> sync_key(KeyText about) {
             if (*value.boolean()) batch_norm.mode = BatchNormMode::sync;
             return {};
           },
-          [](const BatchNormConfiguration& batch_norm) { return std::string(batch_norm.mode == BatchNormMode::sync ? "true" : "false"); }};
+          [](const BatchNormConfiguration& batch_norm) {
+            return std::string(batch_norm.mode == BatchNormMode::sync ? "true" : "false");
+          }};
 }
 
 KeyOf<MemoryConfiguration> recompute_key(KeyText about) {

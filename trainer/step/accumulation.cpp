@@ -149,11 +149,13 @@ class Accumulator {
 
 // Nothing where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
 std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const Dataset& data, Indices samples,
-                                   const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+                                   const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                                   const AccumulationOptions& options) {
   comm::LocalCommunicator alone;
   try {
     const bool shares = options.ranks != nullptr && runner.apart()->shares_statistics();
-    return runner.apart()->accumulate(runner.replica(), data, samples, micro_batches, step, shares ? *options.ranks : alone,
+    return runner.apart()->accumulate(runner.replica(), data, samples, micro_batches, step,
+                                      shares ? *options.ranks : alone,
                                       options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
@@ -177,7 +179,8 @@ std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBa
 }
 
 LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all, std::span<const std::int64_t> samples,
-                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options) {
+                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                              const AccumulationOptions& options) {
   Replica& replica = runner.replica();
   const PaddedTo padded(all, longest_of(all, options.global_batch.empty() ? samples : options.global_batch));
   const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
@@ -187,9 +190,11 @@ LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all
     if (const auto sums = run_apart(runner, data, samples, micro_batches, step, options)) return *sums;
     recover_from_out_of_memory(replica.device);
     throw MicroBatchDoesNotFit(
-        micro_batches.empty() ? 0 : std::max_element(micro_batches.begin(), micro_batches.end(), [](const auto& a, const auto& b) {
-                                      return a.size < b.size;
-                                    })->size);
+        micro_batches.empty()
+            ? 0
+            : std::max_element(micro_batches.begin(), micro_batches.end(), [](const auto& a, const auto& b) {
+                return a.size < b.size;
+              })->size);
   }
   const auto start = Clock::now();
   Accumulator accumulator(replica, data, step, options);

@@ -10,7 +10,8 @@
 
 namespace onebatch {
 
-/// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others: the step has to be done again.
+/// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others: the step has to
+/// be done again.
 class MicroBatchDoesNotFit : public std::runtime_error {
  public:
   explicit MicroBatchDoesNotFit(std::int64_t size)
@@ -28,7 +29,8 @@ struct AccumulationOptions {
   std::function<void()> before_last;
   /// A micro-batch that runs out of memory is done in halves. Without it the error is thrown, as a probe wants.
   bool split_on_out_of_memory = false;
-  /// Who shares BatchNorm's statistics, where the replica's mode says so: then it is collective over them. None: this rank alone.
+  /// Who shares BatchNorm's statistics, where the replica's mode says so: then it is collective over them. None: this
+  /// rank alone.
   comm::Communicator* ranks = nullptr;
   /// What the samples are a part of. Empty: they are all of it.
   std::span<const std::int64_t> global_batch = {};
@@ -40,16 +42,18 @@ struct AccumulationOptions {
 std::vector<std::span<const std::int64_t>> micro_batches_of(std::span<const std::int64_t> samples,
                                                             const std::vector<MicroBatchRun>& micro_batches);
 
-/// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients into the flat
-/// buffer.
+/// Forward, summed loss and backward of the micro-batches over `samples` (the sizes add up to it): adds their gradients
+/// into the flat buffer.
 ///
-/// Note [Halves of a micro-batch]. Accumulation is by parameter: when a backward runs out of memory, some parameters have the whole
-/// micro-batch's gradient and the others nothing of it. The halves' backwards are asked for the others alone. So the step's gradient is
-/// that of all its samples, each once. In the last micro-batch a parameter counts as final when the last half has reached it.
+/// Note [Halves of a micro-batch]. Accumulation is by parameter: when a backward runs out of memory, some parameters
+/// have the whole micro-batch's gradient and the others nothing of it. The halves' backwards are asked for the others
+/// alone. So the step's gradient is that of all its samples, each once. In the last micro-batch a parameter counts as
+/// final when the last half has reached it.
 ///
-/// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change; and DoesNotFitError where a
-/// single sample does not fit.
-LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& data, std::span<const std::int64_t> samples,
-                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, const AccumulationOptions& options = {});
+/// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change; and
+/// DoesNotFitError where a single sample does not fit.
+LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& data,
+                              std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& micro_batches,
+                              std::int64_t step, const AccumulationOptions& options = {});
 
 }  // namespace onebatch

@@ -50,7 +50,8 @@ void change_parameters(const Replica& replica) {
   for (const auto& [name, tensor] : replica.model->parameters()) {
     if (!tensor.requires_grad() || !tensor.is_floating_point()) continue;
     const at::Tensor noise = at::rand(tensor.sizes(), generator, tensor.options().requires_grad(false));
-    tensor.mul_(noise.mul(k_change).add_(1.0 - k_change / 2)).add_(tensor.eq(0.0).to(tensor.scalar_type()), k_change * k_change);
+    tensor.mul_(noise.mul(k_change).add_(1.0 - k_change / 2))
+        .add_(tensor.eq(0.0).to(tensor.scalar_type()), k_change * k_change);
   }
 }
 
@@ -67,14 +68,15 @@ Outcome ordinary(Replica& replica, const Dataset& data, const SampleList& sample
   const auto [batch, weight] = replica.load(data, samples, step);
   const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
   made.loss.backward();
-  return {made.loss.item<double>(), made.weight.defined() ? made.weight.item<double>() : weight, replica.gradients.flat().clone(),
-          copies_of(replica.model->buffers())};
+  return {made.loss.item<double>(), made.weight.defined() ? made.weight.item<double>() : weight,
+          replica.gradients.flat().clone(), copies_of(replica.model->buffers())};
 }
 
 Outcome by_the_tape(const MicroBatchRunner& runner, const Dataset& data, const SampleList& samples, std::int64_t step) {
   Replica& replica = runner.replica();
   replica.gradients.begin_step();
-  const LocalSums sums = accumulate_gradient(runner, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, step);
+  const LocalSums sums =
+      accumulate_gradient(runner, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, step);
   return {sums.loss, sums.weight, replica.gradients.flat().clone(), copies_of(replica.model->buffers())};
 }
 
@@ -92,22 +94,24 @@ double allowed(const Tolerance& tolerance, double own_error) {
   return std::max(tolerance.error, k_times_own_error * own_error);
 }
 
-void compare(const Tolerance& tolerance, const std::string& what, double error, const std::function<double()>& own_error) {
+void compare(const Tolerance& tolerance, const std::string& what, double error,
+             const std::function<double()>& own_error) {
   if (error <= tolerance.error || error <= allowed(tolerance, own_error())) return;  // false for NaN
   throw CannotCapture(
-      fmt::format("the model cannot be taken apart: on other samples, and with other parameters, than those that it was watched "
-                  "with, the {} of its parts differs from its own by {:.1e} (relative, {}): does its forward read numbers out of "
-                  "tensors (.tolist(), .item()), or keep something between forwards?",
+      fmt::format("the model cannot be taken apart: on other samples, and with other parameters, than those that it "
+                  "was watched with, the {} of its parts differs from its own by {:.1e} (relative, {}): does its "
+                  "forward read numbers out of tensors (.tolist(), .item()), or keep something between forwards?",
                   what, error, tolerance.name));
 }
 
 // `reversed`: what is expected of the same samples in reverse order.
-void compare(const Tolerance& tolerance, const Outcome& ours, const Outcome& expected, const std::function<Outcome()>& reversed) {
+void compare(const Tolerance& tolerance, const Outcome& ours, const Outcome& expected,
+             const std::function<Outcome()>& reversed) {
   const auto scalar = [](double value) { return at::full({}, value, at::kDouble); };
   if (!std::isfinite(expected.loss) || !at::isfinite(expected.gradient).all().item<bool>())
     throw CannotCapture(
-        "the model cannot be taken apart: its own loss or gradient of a few samples is not finite (NaN or infinity), so that its parts "
-        "cannot be compared with it: look at the data and the initial weights");
+        "the model cannot be taken apart: its own loss or gradient of a few samples is not finite (NaN or infinity), "
+        "so that its parts cannot be compared with it: look at the data and the initial weights");
   compare(tolerance, "loss", error_of(scalar(ours.loss), scalar(expected.loss)),
           [&] { return error_of(scalar(reversed().loss), scalar(expected.loss)); });
   compare(tolerance, "loss's weight", error_of(scalar(ours.weight), scalar(expected.weight)), [] { return 0.0; });
@@ -128,9 +132,11 @@ SampleList samples_from(std::int64_t first, std::int64_t count, const Dataset& d
   return samples;
 }
 
-std::vector<std::vector<std::int64_t>> shapes_of(const Replica& replica, const Dataset& data, const SampleList& samples) {
+std::vector<std::vector<std::int64_t>> shapes_of(const Replica& replica, const Dataset& data,
+                                                 const SampleList& samples) {
   std::vector<std::vector<std::int64_t>> shapes;
-  for (const at::Tensor& tensor : data.gather(samples, replica.loss_type).tensors()) shapes.push_back(tensor.sizes().vec());
+  for (const at::Tensor& tensor : data.gather(samples, replica.loss_type).tensors())
+    shapes.push_back(tensor.sizes().vec());
   return shapes;
 }
 
@@ -145,11 +151,13 @@ SampleList others_like(const Replica& replica, const Dataset& data, const Sample
   return {samples.rbegin(), samples.rend()};
 }
 
-void check_in(const Tolerance& tolerance, const Configuration& given, const Dataset& data, const Examination& examination) {
+void check_in(const Tolerance& tolerance, const Configuration& given, const Dataset& data,
+              const Examination& examination) {
   const UnlimitedMemory on_the_host(MemoryBudget::install());
   Host host;
   const Configuration configuration = in_precision(tolerance.precision, without_optimizer(given));
-  Replica replica(configuration, data, host, make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
+  Replica replica(configuration, data, host,
+                  make_model_for(configuration, data, host.device(), scalar_type(tolerance.precision)), nullptr,
                   examination.examined ? &examination : nullptr);
   auto made = run_by_graph(configuration, replica, AutogradGraph::recorded);
   GraphStep& graph = *made;

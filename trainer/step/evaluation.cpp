@@ -45,7 +45,8 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t micro_batch_size) {
+Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+              std::int64_t micro_batch_size) {
   Sums sums;
   // Three without gradients take little more than one with them, and any number but one is made of twos and threes.
   auto size = static_cast<std::size_t>(std::max<std::int64_t>(3, micro_batch_size));
@@ -92,19 +93,22 @@ std::vector<std::int64_t> split_by_shares(std::int64_t total, const std::vector<
   for (std::size_t i = 0; i < shares.size(); ++i) {
     cumulative += sum > 0.0 ? shares[i] / sum : 1.0 / static_cast<double>(shares.size());
     const std::int64_t upto =
-        i + 1 == shares.size() ? total : std::min<std::int64_t>(total, std::llround(cumulative * static_cast<double>(total)));
+        i + 1 == shares.size() ? total
+                               : std::min<std::int64_t>(total, std::llround(cumulative * static_cast<double>(total)));
     counts.push_back(upto - given);
     given = upto;
   }
   return counts;
 }
 
-EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data, comm::Communicator& control) {
+EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data,
+                          comm::Communicator& control) {
   const at::NoGradGuard no_grad;
   const auto samples = my_samples(data.size(), request.share, control);
   replica.model->set_phase(Phase::evaluation);
   const PaddedTo padded(data, longest_of(data));
-  const Sums local = sum_over(replica, replica.padding == Padding::global_batch ? padded : data, samples, request.micro_batch_size);
+  const Sums local =
+      sum_over(replica, replica.padding == Padding::global_batch ? padded : data, samples, request.micro_batch_size);
   replica.model->set_phase(Phase::training);
   std::array<double, 4> sums = {local.loss, local.weight, local.correct, local.counted};
   control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);

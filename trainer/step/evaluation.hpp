@@ -13,9 +13,11 @@ struct EvaluationRequest {
 };
 
 /// In eval mode and without gradients; sums in fp64 over ranks, divided once. Collective.
-EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data, comm::Communicator& control);
+EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data,
+                          comm::Communicator& control);
 
-/// How many of `total` each rank gets in proportion to `shares` (by rounding the running sum); equal parts where all are zero.
+/// How many of `total` each rank gets in proportion to `shares` (by rounding the running sum); equal parts where all
+/// are zero.
 std::vector<std::int64_t> split_by_shares(std::int64_t total, const std::vector<double>& shares);
 
 }  // namespace onebatch

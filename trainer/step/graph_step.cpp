@@ -58,8 +58,8 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
     return at::stack({made.loss, there ? made.weight : made.weight.to(made.loss.device())});
   });
   before.restore();
-  graph.segments =
-      options_.statistics == BatchNormMode::local ? cut_for_memory(graph.tape, options_.segments) : cut_at_batch_norms(graph.tape);
+  graph.segments = options_.statistics == BatchNormMode::local ? cut_for_memory(graph.tape, options_.segments)
+                                                               : cut_at_batch_norms(graph.tape);
   return graphs_.emplace(std::move(shapes), std::move(graph)).first->second;
 }
 
@@ -79,11 +79,13 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
   return micro_batch;
 }
 
-LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples, const std::vector<MicroBatchRun>& micro_batches,
-                                std::int64_t step, comm::Communicator& ranks, Samples which) {
+LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples,
+                                const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                                comm::Communicator& ranks, Samples which) {
   std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
-  if (ranks.size() == 1) std::erase_if(parts, [](const Indices part) { return part.empty(); });  // nobody else has samples in those rounds
+  if (ranks.size() == 1)
+    std::erase_if(parts, [](const Indices part) { return part.empty(); });  // nobody else has samples in those rounds
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
   // A rank without samples takes part as well, and has to know in what.
@@ -141,7 +143,8 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
   for (const Segment& segment : graphs_.begin()->second.segments) {
     if (!segment.begins_with_batch_norm) continue;
     channels =
-        std::max(channels, static_cast<std::size_t>(graphs_.begin()->second.tape.values[static_cast<std::size_t>(segment.input)].channels));
+        std::max(channels, static_cast<std::size_t>(
+                               graphs_.begin()->second.tape.values[static_cast<std::size_t>(segment.input)].channels));
     exchanges += 2;
   }
   double shortest = HUGE_VAL;
@@ -157,7 +160,8 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
   return shortest;
 }
 
-std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica, AutogradGraph graph) {
+std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica,
+                                        AutogradGraph graph) {
   const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
   return std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, graph});
 }

@@ -1,16 +1,19 @@
-// A rank's micro-batches of one step, run segment by segment, so that BatchNorm's statistics can be those of more than one micro-batch.
+// A rank's micro-batches of one step, run segment by segment, so that BatchNorm's statistics can be those of more than
+// one micro-batch.
 //
-// Note [Exact BatchNorm]. The model's tape is cut before every BatchNorm. Forward, without gradients: all micro-batches go through one
-// segment before any enters the next, so that mean and variance can be of all of them, on all ranks (Chan's formula merges counts, means
-// and centred squares). Backward, last segment first: each micro-batch's segment is computed again with gradients from what it had taken,
-// the gradients at the BatchNorm's outputs are summed over micro-batches and ranks, and form the gradient at its inputs. Two exchanges per
-// BatchNorm and step, however many accumulation steps there are. Running statistics change once, as one large batch would leave them.
+// Note [Exact BatchNorm]. The model's tape is cut before every BatchNorm. Forward, without gradients: all micro-batches
+// go through one segment before any enters the next, so that mean and variance can be of all of them, on all ranks
+// (Chan's formula merges counts, means and centred squares). Backward, last segment first: each micro-batch's segment
+// is computed again with gradients from what it had taken, the gradients at the BatchNorm's outputs are summed over
+// micro-batches and ranks, and form the gradient at its inputs. Two exchanges per BatchNorm and step, however many
+// accumulation steps there are. Running statistics change once, as one large batch would leave them.
 //
-// Note [Synchronised BatchNorm]. The same with one micro-batch of every rank at a time, which all ranks run in lock-step; nothing is
-// computed twice. A rank that has none takes part with a count of zero.
+// Note [Synchronised BatchNorm]. The same with one micro-batch of every rank at a time, which all ranks run in
+// lock-step; nothing is computed twice. A rank that has none takes part with a count of zero.
 //
-// Note [Recomputation]. One micro-batch at a time, cut where little crosses: a forward that keeps what crosses, then, last segment first,
-// each segment again with gradients. The same calls on the same bits give the same gradient; BatchNorms note their running statistics once.
+// Note [Recomputation]. One micro-batch at a time, cut where little crosses: a forward that keeps what crosses, then,
+// last segment first, each segment again with gradients. The same calls on the same bits give the same gradient;
+// BatchNorms note their running statistics once.
 #pragma once
 
 #include "trainer/step/accumulation.hpp"
@@ -35,8 +38,8 @@ class GraphStep : public StepRunner {
     place_ = in_host && options_.statistics == BatchNormMode::exact ? ShelfPlace::host : ShelfPlace::device;
   }
 
-  /// Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all ranks UserError where
-  /// a step's BatchNorm has one value per channel in all.
+  /// Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all
+  /// ranks UserError where a step's BatchNorm has one value per channel in all.
   LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                        const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
                        Samples which) override;
@@ -54,7 +57,8 @@ class GraphStep : public StepRunner {
 
  private:
   const Graph& graph_of(Replica& replica, const Batch& batch, std::span<const std::int64_t> samples, std::int64_t step);
-  MicroBatch load(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step, LocalSums& sums);
+  MicroBatch load(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step,
+                  LocalSums& sums);
 
   GraphOptions options_;
   ShelfPlace place_ = ShelfPlace::device;
@@ -63,13 +67,15 @@ class GraphStep : public StepRunner {
 };
 
 /// A GraphStep for the configuration's BatchNorm mode, whatever else it asks for.
-std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica, AutogradGraph graph);
+std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica,
+                                        AutogradGraph graph);
 
-/// What runs the replica's steps as the configuration asks: where it is for more than one micro-batch after the other, which are shared
-/// statistics or recomputation, a GraphStep.
+/// What runs the replica's steps as the configuration asks: where it is for more than one micro-batch after the other,
+/// which are shared statistics or recomputation, a GraphStep.
 MicroBatchRunner choose_runner(const Configuration& configuration, Replica& replica);
 
-/// From now on activations are computed again in the backward instead of kept. False where the model is taken apart already.
+/// From now on activations are computed again in the backward instead of kept. False where the model is taken apart
+/// already.
 bool recompute(MicroBatchRunner& runner);
 
 }  // namespace onebatch

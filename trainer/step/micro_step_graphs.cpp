@@ -76,19 +76,22 @@ double sum_over(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>&
 }
 
 bool has_same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return sum_over(a, b, [](const at::Tensor& x, const at::Tensor& y) { return x.view(bits_of(x)).ne(y.view(bits_of(y))); }) == 0.0;
+  return sum_over(a, b, [](const at::Tensor& x, const at::Tensor& y) {
+           return x.view(bits_of(x)).ne(y.view(bits_of(y)));
+         }) == 0.0;
 }
 
 double distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::sqrt(
-      sum_over(a, b, [](const at::Tensor& x, const at::Tensor& y) { return x.to(at::kDouble).sub(y.to(at::kDouble)).square(); }));
+  return std::sqrt(sum_over(a, b, [](const at::Tensor& x, const at::Tensor& y) {
+    return x.to(at::kDouble).sub(y.to(at::kDouble)).square();
+  }));
 }
 
 // Nothing can be seen from what is not finite, or was not changed.
 bool tells_nothing(const at::Tensor& gradient, const at::Tensor& before) {
   const at::NoGradGuard no_grad;
-  const std::vector<double> counts =
-      read_numbers(at::stack({at::isfinite(gradient).logical_not().sum(at::kDouble), gradient.eq(before).sum(at::kDouble)}));
+  const std::vector<double> counts = read_numbers(
+      at::stack({at::isfinite(gradient).logical_not().sum(at::kDouble), gradient.eq(before).sum(at::kDouble)}));
   return counts[0] > 0.0 || counts[1] == static_cast<double>(gradient.numel());
 }
 
@@ -167,7 +170,8 @@ std::string MicroStepGraphs::record_into(OfOneShape& shape, const Batch& batch, 
     return "a micro-batch cannot be recorded: " + first_line(error);
   }
   if (device.memory_limit_bytes() - device.current_bytes() >= pool_bytes_) return "";
-  return fmt::format("graphs would hold {:.0f} MiB, and not as much is left beside them", static_cast<double>(pool_bytes_) / k_mebibyte);
+  return fmt::format("graphs would hold {:.0f} MiB, and not as much is left beside them",
+                     static_cast<double>(pool_bytes_) / k_mebibyte);
 }
 
 void MicroStepGraphs::check(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step) {
@@ -212,7 +216,8 @@ std::string MicroStepGraphs::judge(OfOneShape& shape, const Batch& batch, const 
     micro_step(batch);
     const double own = distance(state, ordinary);
     const double found = std::min(distance(replayed, ordinary), distance(replayed, state));
-    if (own == 0.0 || !(found <= k_times_own_error * own)) return "a replay had another gradient than the micro-batch itself";
+    if (own == 0.0 || !(found <= k_times_own_error * own))
+      return "a replay had another gradient than the micro-batch itself";
     trust(shape, batch);
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;

@@ -1,22 +1,31 @@
-// Micro-steps (forward, loss, backward, addition into the flat gradient) as graphs of the device: the kernels are recorded once for each
-// shape of a micro-batch and started as one from then on, which spares the host their launches.
+// Micro-steps (forward, loss, backward, addition into the flat gradient) as graphs of the device: the kernels are
+// recorded once for each shape of a micro-batch and started as one from then on, which spares the host their launches.
 //
-// Note [Replays change nothing]. A replay is the same kernels in the same order on the same addresses, so the gradient has the same bits,
-// as long as nothing of a micro-step is the host's:
-//  * Its first micro-batches of a shape run as ever: by then handles, workspaces, kernels and the chosen algorithms are there, which must
+// Note [Replays change nothing]. A replay is the same kernels in the same order on the same addresses, so the gradient
+// has the same bits, as long as nothing of a micro-step is the host's:
+//  * Its first micro-batches of a shape run as ever: by then handles, workspaces, kernels and the chosen algorithms are
+//  there, which must
 //    not be made while a graph is recorded.
-//  * What it reads lies at addresses of its own: the batch, the sums and the loss scale's factor, each written before a replay. Parameters,
-//    gradient and buffers are updated where they lie; before each step they are looked for there, and where one has moved the graphs are
-//    recorded again. What autocast has cast is forgotten with each forward, so that no cast is of other weights.
-//  * A copy from host memory, as of a mask that is drawn there, is refused while a graph is recorded (NoUploads), and a wait is an error of
-//    the device's: such a model runs without. So does one whose forward was seen to draw from the generators, to keep or to count
-//    something, and a kind of one's own unless asked for, which may keep tensors that a graph would go on reading.
-//  * Which parameters a backward reaches is noted again with each replay. Who listens for parameters that are final is told of ordinary
+//  * What it reads lies at addresses of its own: the batch, the sums and the loss scale's factor, each written before a
+//  replay. Parameters,
+//    gradient and buffers are updated where they lie; before each step they are looked for there, and where one has
+//    moved the graphs are recorded again. What autocast has cast is forgotten with each forward, so that no cast is of
+//    other weights.
+//  * A copy from host memory, as of a mask that is drawn there, is refused while a graph is recorded (NoUploads), and a
+//  wait is an error of
+//    the device's: such a model runs without. So does one whose forward was seen to draw from the generators, to keep
+//    or to count something, and a kind of one's own unless asked for, which may keep tensors that a graph would go on
+//    reading.
+//  * Which parameters a backward reaches is noted again with each replay. Who listens for parameters that are final is
+//  told of ordinary
 //    micro-steps alone: where buckets are sent early, the last of a step is one.
-//  * Graphs have memory of their own, one pool for all. They are kept only where as much again is free, so that whatever fits without
+//  * Graphs have memory of their own, one pool for all. They are kept only where as much again is free, so that
+//  whatever fits without
 //    them fits beside them: validation, a shape's first micro-batches, a plan's other sizes.
-//  * Before a graph is used, its replay is compared bit by bit with an ordinary micro-step of samples that it was not recorded with. Where
-//    bits differ, the ordinary one runs again: a replay may be as far from it as it is from itself. Else there are no graphs.
+//  * Before a graph is used, its replay is compared bit by bit with an ordinary micro-step of samples that it was not
+//  recorded with. Where
+//    bits differ, the ordinary one runs again: a replay may be as far from it as it is from itself. Else there are no
+//    graphs.
 #pragma once
 
 #include "trainer/device/device_graph.hpp"
@@ -32,7 +41,8 @@ namespace onebatch {
 
 class MicroStepGraphs {
  public:
-  /// Of a batch on the device. Adds its gradient to the flat one and its loss and weight to Numbers; changes nothing else of the host's.
+  /// Of a batch on the device. Adds its gradient to the flat one and its loss and weight to Numbers; changes nothing
+  /// else of the host's.
   using MicroStep = std::function<void(const Batch&)>;
 
   MicroStepGraphs(Replica& replica, std::unique_ptr<DeviceGraphs> device);
@@ -84,8 +94,8 @@ class MicroStepGraphs {
   void record(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step);
   std::string record_into(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step);
   void check(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step);
-  std::string judge(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step, const std::vector<at::Tensor>& before,
-                    const std::vector<at::Tensor>& replayed);
+  std::string judge(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step,
+                    const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& replayed);
   void trust(OfOneShape& shape, const Batch& batch);
   [[nodiscard]] std::vector<at::Tensor> changed_by_a_micro_step() const;
   void watch_addresses();

@@ -27,7 +27,8 @@ Made made_of(Replica& replica, const Dataset& data, std::int64_t sample) {
   const auto [batch, weight] = replica.load(data, samples, 0);
   const Replica::Forward forward = replica.forward(batch, {replica.seed, 0, samples});
   forward.loss.backward();
-  return {forward.loss.item<double>(), forward.weight.defined() ? forward.weight.item<double>() : weight, replica.gradients.flat().clone()};
+  return {forward.loss.item<double>(), forward.weight.defined() ? forward.weight.item<double>() : weight,
+          replica.gradients.flat().clone()};
 }
 
 enum class Verdict { same, other, nothing_seen };
@@ -38,7 +39,8 @@ Verdict judge(Replica& replica, const Dataset& data, std::int64_t sample) {
   const Made padded = made_of(replica, PaddedTo(data, std::min(2 * length, longest_of(data))), sample);
   const double norm = at::linalg_vector_norm(own.gradient).item<double>();
   const double error = at::linalg_vector_norm(padded.gradient.sub(own.gradient)).item<double>();
-  const bool same = error <= k_tolerance * norm && std::abs(padded.loss - own.loss) <= k_tolerance * std::abs(own.loss) &&
+  const bool same = error <= k_tolerance * norm &&
+                    std::abs(padded.loss - own.loss) <= k_tolerance * std::abs(own.loss) &&
                     std::abs(padded.weight - own.weight) <= k_tolerance * std::abs(own.weight);
   if (!same) return Verdict::other;
   return norm > 0.0 ? Verdict::same : Verdict::nothing_seen;

@@ -22,7 +22,8 @@ at::Tensor live_argument(const Tape& tape, const TapeCall& call, std::size_t ind
   const auto found = tape.live.find(argument.values.front());
   if (found != tape.live.end()) return found->second;
   throw CannotCapture("the model cannot be taken apart: a BatchNorm's weight, bias or running statistic is computed (" +
-                      tape.values[static_cast<std::size_t>(argument.values.front())].made_by + "), not a parameter or buffer");
+                      tape.values[static_cast<std::size_t>(argument.values.front())].made_by +
+                      "), not a parameter or buffer");
 }
 
 // A BatchNorm's output is not kept: its input is, and gives it again.
@@ -49,7 +50,8 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
       twice_(computes == Computes::twice),
       exchange_(
           ranks, [this] { stop_clock(); }, [this] { begun_ = Clock::now(); }),
-      loss_sum_(at::zeros({replica.loss.is_the_models() ? 2 : 1}, at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
+      loss_sum_(at::zeros({replica.loss.is_the_models() ? 2 : 1},
+                          at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
   for (const Segment& segment : shape.segments) {
     norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
   }
@@ -66,14 +68,16 @@ void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   commit();
 }
 
-// Those cut at their BatchNorms are cut alike; one cut for its memory's sake is alone in its round, and has cuts of its own.
+// Those cut at their BatchNorms are cut alike; one cut for its memory's sake is alone in its round, and has cuts of its
+// own.
 void Rounds::settle_segments(const std::vector<MicroBatch>& micro_batches) {
   if (micro_batches.empty()) return;
   const bool at_batch_norms = std::ranges::any_of(norms_, [](const auto& norm) { return norm != nullptr; });
   if (!at_batch_norms) norms_.resize(micro_batches.front().graph->segments.size());
   for (const MicroBatch& micro_batch : micro_batches) {
     if (micro_batch.graph->segments.size() != norms_.size())
-      throw CannotCapture("the model cannot be taken apart: micro-batches of unlike shapes take it through unlike BatchNorms");
+      throw CannotCapture(
+          "the model cannot be taken apart: micro-batches of unlike shapes take it through unlike BatchNorms");
   }
 }
 
@@ -81,7 +85,8 @@ void Rounds::count_kept(const std::vector<MicroBatch>& micro_batches) {
   if (micro_batches.empty()) return;
   const MicroBatch& one = micro_batches.front();
   const auto samples = static_cast<double>(one.context.samples.size());
-  kept_bytes_per_sample_ = std::max(kept_bytes_per_sample_, static_cast<double>(one.kept.bytes() + one.gradients.bytes()) / samples);
+  kept_bytes_per_sample_ =
+      std::max(kept_bytes_per_sample_, static_cast<double>(one.kept.bytes() + one.gradients.bytes()) / samples);
 }
 
 void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
@@ -148,15 +153,16 @@ std::vector<OutputSums> Rounds::of_all_ranks(const std::vector<OutputSums>& mine
 void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index) {
   Norm& norm = *norms_[index];
   std::vector<Moments> mine(slots_);
-  for (std::size_t k = 0; k < micro_batches.size(); ++k) mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batches[k], index)));
+  for (std::size_t k = 0; k < micro_batches.size(); ++k)
+    mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batches[k], index)));
   norm.moments = Moments();
   for (const Moments& moments : of_all_ranks(mine, norm)) norm.moments.add(moments);
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
   if (norm.moments.count == 1.0 && refuses_single_values_)
     throw UserError(
         shape_.tape.values[static_cast<std::size_t>(shape_.segments[index].output)].made_by +
-        " has one value per channel in the whole batch, which would be its own mean: write a larger batch.global_batch_size, or "
-        "batch.last_batch = \"drop\" where the epoch's last batch is one sample");
+        " has one value per channel in the whole batch, which would be its own mean: write a larger "
+        "batch.global_batch_size, or batch.last_batch = \"drop\" where the epoch's last batch is one sample");
   const auto like = norm.weight.defined() ? norm.weight.options().requires_grad(false)
                                           : at::TensorOptions().dtype(replica_.type).device(replica_.device.device());
   norm.by = make_normaliser(norm.moments, eps_of(norm.call), like);
@@ -221,7 +227,8 @@ void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index)
     Run run = twice_ ? run_with_gradients(micro_batch, index) : std::move(micro_batch.runs[index]);
     backward_of(micro_batch, index, run);
     if (!norms_[index] || !norms_[index]->has_gradient) continue;
-    const at::Tensor gradient = run.norm_output.grad().defined() ? run.norm_output.grad() : at::zeros_like(run.norm_output);
+    const at::Tensor gradient =
+        run.norm_output.grad().defined() ? run.norm_output.grad() : at::zeros_like(run.norm_output);
     sums[std::min(k, slots_ - 1)].add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
     micro_batch.gradients.put(micro_batch.segment(index).output, gradient);
   }
@@ -258,7 +265,8 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   }
 }
 
-void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, const std::vector<OutputSums>& mine) {
+void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index,
+                              const std::vector<OutputSums>& mine) {
   const at::NoGradGuard no_grad;
   const Norm& norm = *norms_[index];
   // Each rank adds its own part: the ranks' gradients are summed at the step's end.
@@ -273,7 +281,8 @@ void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_
     const Segment& segment = micro_batch.segment(index);
     const at::Tensor gradient = micro_batch.gradients.take(segment.output);
     if (micro_batch.has_gradient(segment.input))
-      micro_batch.gradients.add(segment.input, input_gradient(gradient, norm_input(micro_batch, index), norm.weight, norm.by, total));
+      micro_batch.gradients.add(segment.input,
+                                input_gradient(gradient, norm_input(micro_batch, index), norm.weight, norm.by, total));
   }
 }
 
@@ -287,7 +296,8 @@ void Rounds::commit() {
   for (const auto& norm : norms_) {
     if (!norm) continue;
     const Value counter = norm->call.momentum_buffer;
-    const double momentum = counter == k_no_value ? momentum_of(norm->call) : momentum_after(norm->call, shape_.tape.live.at(counter));
+    const double momentum =
+        counter == k_no_value ? momentum_of(norm->call) : momentum_after(norm->call, shape_.tape.live.at(counter));
     update_running(norm->running_mean, norm->running_var, norm->moments, momentum);
   }
   for (const TapeCall& call : shape_.tape.buffer_calls) play(call, Playing::first, get, get, versions);

@@ -34,7 +34,9 @@ struct MicroBatch {
   std::vector<Run> runs;  // by segment, where nothing is computed twice
 
   [[nodiscard]] const Segment& segment(std::size_t index) const { return graph->segments[index]; }
-  [[nodiscard]] bool has_gradient(Value value) const { return graph->tape.values[static_cast<std::size_t>(value)].requires_grad; }
+  [[nodiscard]] bool has_gradient(Value value) const {
+    return graph->tape.values[static_cast<std::size_t>(value)].requires_grad;
+  }
 };
 
 /// A BatchNorm call's own tensors, and what is known of its batch while a round is under way.
@@ -53,17 +55,18 @@ enum class Computes { once, twice };
 
 class Rounds {
  public:
-  /// `shape`: the graph of any size. With `twice` forwards keep nothing but what goes from segment to segment, and each segment is computed
-  /// again for its backward.
+  /// `shape`: the graph of any size. With `twice` forwards keep nothing but what goes from segment to segment, and each
+  /// segment is computed again for its backward.
   Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks);
 
   /// Forward and backward of micro-batches that share their statistics. Collective.
   void run(std::vector<MicroBatch>& micro_batches);
 
-  /// How many micro-batches' statistics each rank sends apart, for all to merge in their order, so that who computed which changes no bit
-  /// (Note [Bitwise]); 1: merged. To be set before anything else.
+  /// How many micro-batches' statistics each rank sends apart, for all to merge in their order, so that who computed
+  /// which changes no bit (Note [Bitwise]); 1: merged. To be set before anything else.
   void send_apart(std::size_t slots) { slots_ = slots; }
-  /// From now on run() throws UserError, on all ranks, where a BatchNorm has one value per channel in all: it would be its own mean.
+  /// From now on run() throws UserError, on all ranks, where a BatchNorm has one value per channel in all: it would be
+  /// its own mean.
   void refuse_single_values() { refuses_single_values_ = true; }
   /// The counts of a round's exchanges.
   [[nodiscard]] std::vector<std::size_t> exchanges_of_a_round() const;

@@ -1,5 +1,6 @@
-// One optimizer step. The order of things in it is Note [Sum, then divide once]: micro-batches add summed gradients into one flat buffer,
-// ranks combine by SUM, the true weight of the global batch divides once, then comes clipping, then the optimizer.
+// One optimizer step. The order of things in it is Note [Sum, then divide once]: micro-batches add summed gradients
+// into one flat buffer, ranks combine by SUM, the true weight of the global batch divides once, then comes clipping,
+// then the optimizer.
 #include "trainer/step/step.hpp"
 
 #include "trainer/base/error.hpp"
@@ -24,8 +25,9 @@ using Clock = std::chrono::steady_clock;
 void check_steps(const std::vector<std::int64_t>& steps) {
   for (std::size_t rank = 0; rank < steps.size(); ++rank) {
     if (steps[rank] == steps[0]) continue;
-    throw AgreedError(ExitCode::peer_failed, fmt::format("rank {} is at step {}, rank 0 at step {}: they do not train the same run", rank,
-                                                         steps[rank] + 1, steps[0] + 1));
+    throw AgreedError(ExitCode::peer_failed,
+                      fmt::format("rank {} is at step {}, rank 0 at step {}: they do not train the same run", rank,
+                                  steps[rank] + 1, steps[0] + 1));
   }
 }
 
@@ -61,8 +63,8 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
   throw std::logic_error("the plan has no rank " + std::to_string(rank));
 }
 
-TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-                           const Clipping& clipping, MicroStepGraphs* graphs)
+TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
+                           comm::Communicator& control, const Clipping& clipping, MicroStepGraphs* graphs)
     : runner_(runner),
       replica_(runner.replica()),
       data_(data),
@@ -103,7 +105,8 @@ StepTotals TrainingStep::run(const StepRequest& request) {
 void TrainingStep::begin(const StepRequest& request) {
   const auto samples = static_cast<std::int64_t>(request.global_batch.size());
   if (request.plan.global_batch_size != samples)
-    throw std::logic_error(fmt::format("a plan of {} samples for a batch of {}", request.plan.global_batch_size, samples));
+    throw std::logic_error(
+        fmt::format("a plan of {} samples for a batch of {}", request.plan.global_batch_size, samples));
   replica_.loss_scale.set_batch_size(samples);
 }
 
@@ -111,12 +114,13 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
   control_.set_activity("micro-batches of step " + std::to_string(request.step + 1));
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
   Part mine;
-  // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a flag.
+  // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a
+  // flag.
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    mine.sums = accumulate_gradient(runner_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
-                                    request.step,
+    mine.sums = accumulate_gradient(runner_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
+                                    share.micro_batches, request.step,
                                     {.before_last = [this] { reducer_.begin_last_backward(); },
                                      .split_on_out_of_memory = true,
                                      .ranks = &control_,
@@ -175,7 +179,8 @@ StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
   check_steps(sums.steps);
   touched_ = sums.touched;
   StepTotals totals = totals_of(sums);
-  totals.reduced_bytes = reducer_.reduced_bytes() + (size > 1 ? static_cast<std::int64_t>(numbers.size() * sizeof(double)) : 0);
+  totals.reduced_bytes =
+      reducer_.reduced_bytes() + (size > 1 ? static_cast<std::int64_t>(numbers.size() * sizeof(double)) : 0);
   return totals;
 }
 

@@ -20,14 +20,15 @@ struct StepTotals {
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
   double grad_norm = 0.0;
-  std::int64_t reduced_bytes = 0;         // that each rank handed to the communicator: the gradient and the sums beside it
-  bool skipped = false;                   // the global weight was zero
-  bool overflowed = false;                // the gradient is not finite: nothing was updated
-  bool can_go_on = true;                  // false where no loss scale helps against that
-  double loss_scale = 1.0;                // in this step
-  bool has_news = false;                  // of any rank's graphs: say_news()
-  bool discarded = false;                 // a rank ran out of memory and could not split: nothing was updated, the step is to be done again
-  std::int64_t out_of_memory_events = 0;  // of all ranks
+  std::int64_t reduced_bytes = 0;  // that each rank handed to the communicator: the gradient and the sums beside it
+  bool skipped = false;            // the global weight was zero
+  bool overflowed = false;         // the gradient is not finite: nothing was updated
+  bool can_go_on = true;           // false where no loss scale helps against that
+  double loss_scale = 1.0;         // in this step
+  bool has_news = false;           // of any rank's graphs: say_news()
+  // A rank ran out of memory and could not split: nothing was updated, the step is to be done again.
+  bool discarded = false;
+  std::int64_t out_of_memory_events = 0;   // of all ranks
   std::vector<std::int64_t> failed_sizes;  // per rank: the smallest micro-batch that ran out of memory, or 0
 };
 
@@ -42,8 +43,8 @@ struct StepRequest {
   std::exception_ptr failure = {};
   /// Told when the flat gradient is the global batch's, before it is clipped.
   std::function<void()> on_gradient = {};
-  /// Told when this rank's micro-batches are done, before it tells the others; before the first write to parameters, optimizer or loss
-  /// scale; and when all ranks know that one has failed.
+  /// Told when this rank's micro-batches are done, before it tells the others; before the first write to parameters,
+  /// optimizer or loss scale; and when all ranks know that one has failed.
   std::function<void()> before_sums = {};
   std::function<void()> before_update = {};
   std::function<void(bool on_this_rank)> on_failure = {};
@@ -51,8 +52,8 @@ struct StepRequest {
 
 class TrainingStep {
  public:
-  TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer, comm::Communicator& control,
-               const Clipping& clipping, MicroStepGraphs* graphs = nullptr);
+  TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
+               comm::Communicator& control, const Clipping& clipping, MicroStepGraphs* graphs = nullptr);
 
   /// Collective.
   StepTotals run(const StepRequest& request);

@@ -15,8 +15,8 @@ class StepAbandoned : public std::runtime_error {
   StepAbandoned() : std::runtime_error("another rank could not finish its micro-batches") {}
 };
 
-/// A sequence of exchanges, known from the start, that every rank makes in the same order, each with a flag that says whether a rank is
-/// still well. Where one is not, all throw StepAbandoned at that exchange and make no further.
+/// A sequence of exchanges, known from the start, that every rank makes in the same order, each with a flag that says
+/// whether a rank is still well. Where one is not, all throw StepAbandoned at that exchange and make no further.
 class StepExchange {
  public:
   /// `before` and `after` surround each exchange: the time between them is not this rank's own.

@@ -24,7 +24,8 @@ struct LocalSums {
   std::int64_t failed_size = 0;           // the smallest of them; 0 where there was none
 };
 
-/// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing about that.
+/// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing
+/// about that.
 enum class Samples { of_a_step, of_a_trial };
 
 /// Runs them otherwise than one after the other, each forward and backward.
@@ -35,30 +36,34 @@ class StepRunner {
   StepRunner& operator=(const StepRunner&) = delete;
   virtual ~StepRunner() = default;
 
-  /// As accumulate_gradient(), with BatchNorm's statistics shared over the micro-batches of all `ranks` where shares_statistics() says so,
-  /// which makes it collective over them.
+  /// As accumulate_gradient(), with BatchNorm's statistics shared over the micro-batches of all `ranks` where
+  /// shares_statistics() says so, which makes it collective over them.
   virtual LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
-                               Samples which) = 0;
+                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                               comm::Communicator& ranks, Samples which) = 0;
 
-  /// What micro-batches keep of a share lies in host memory, where anything is kept of more than one: slower, but a share of any size fits.
+  /// What micro-batches keep of a share lies in host memory, where anything is kept of more than one: slower, but a
+  /// share of any size fits.
   virtual void keep_in_host(bool in_host) = 0;
   /// Numbers that it has read from buffers may be others: after a checkpoint was loaded.
   virtual void forget() = 0;
 
   [[nodiscard]] virtual bool shares_statistics() const = 0;
   [[nodiscard]] virtual bool in_lock_step() const = 0;
-  /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one of them.
+  /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one
+  /// of them.
   [[nodiscard]] virtual double kept_bytes_per_sample() const = 0;
   /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
   virtual double exchange_seconds(comm::Communicator& ranks) const = 0;
 };
 
-/// What runs a replica's micro-batches. Whoever makes steps of a replica has it beside that replica, which must live as long.
+/// What runs a replica's micro-batches. Whoever makes steps of a replica has it beside that replica, which must live as
+/// long.
 class MicroBatchRunner {
  public:
   /// `apart`: by what it is taken apart; null: micro-batches run one after the other.
-  explicit MicroBatchRunner(Replica& replica, std::unique_ptr<StepRunner> apart = nullptr) : replica_(&replica), apart_(std::move(apart)) {}
+  explicit MicroBatchRunner(Replica& replica, std::unique_ptr<StepRunner> apart = nullptr)
+      : replica_(&replica), apart_(std::move(apart)) {}
 
   [[nodiscard]] Replica& replica() const { return *replica_; }
   [[nodiscard]] StepRunner* apart() const { return apart_.get(); }

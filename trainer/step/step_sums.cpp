@@ -6,7 +6,17 @@ namespace onebatch {
 namespace {
 
 // First what is summed; then, for each rank, what it alone fills in; then a number for each parameter.
-enum Slot : std::size_t { k_loss, k_weight, k_stop, k_save, k_failed, k_discard, k_news, k_out_of_memory, k_first_per_rank };
+enum Slot : std::size_t {
+  k_loss,
+  k_weight,
+  k_stop,
+  k_save,
+  k_failed,
+  k_discard,
+  k_news,
+  k_out_of_memory,
+  k_first_per_rank
+};
 enum PerRank : std::size_t { k_step, k_failed_size, k_compute_seconds, k_comm_seconds, k_memory_peak, k_num_per_rank };
 
 std::size_t place_of(std::size_t rank, PerRank what) {

@@ -34,15 +34,20 @@ bool is_split(const EpochPlan& plan) {
 class AtStart {
  public:
   AtStart(const AtStartParts& parts, std::int64_t step)
-      : parts_(parts), step_(step), weights_(weights_of(*parts.reference.replica.model)), copying_seconds_(since_begin_.seconds()) {}
+      : parts_(parts),
+        step_(step),
+        weights_(weights_of(*parts.reference.replica.model)),
+        copying_seconds_(since_begin_.seconds()) {}
 
   Separation run(const std::vector<std::int64_t>& batch) {
     if (copying_seconds_ * k_least_passes > k_most_seconds)
-      return not_judged(fmt::format("the model is too large for it: copying its weights alone takes {:.1f} s", copying_seconds_));
+      return not_judged(
+          fmt::format("the model is too large for it: copying its weights alone takes {:.1f} s", copying_seconds_));
     const Group samples = weighing_samples(parts_.reference, batch, k_samples);
     if (samples.size() < 2) return not_judged("the batch has fewer than two samples with a label that counts");
     Separation found = judge_or_say_why_not(samples);
-    if (weights_of(*parts_.reference.replica.model) != weights_) throw std::logic_error("the check at the start has changed the model");
+    if (weights_of(*parts_.reference.replica.model) != weights_)
+      throw std::logic_error("the check at the start has changed the model");
     return found;
   }
 
@@ -63,7 +68,8 @@ class AtStart {
     for (const std::size_t count : {k_samples, std::size_t{3}}) {
       const Group few(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(std::min(count, samples.size())));
       const auto passes = static_cast<double>(2 * few.size());
-      if (building + seconds * k_times_float32 * passes <= std::min(left, k_float64_seconds)) return separated(few, at::kDouble);
+      if (building + seconds * k_times_float32 * passes <= std::min(left, k_float64_seconds))
+        return separated(few, at::kDouble);
       if (count == 3 && building + seconds * passes <= left) return separated(few, at::kFloat);
     }
     if (building + seconds * 4.0 <= left) return separated({samples[0], samples[1]}, at::kFloat);
@@ -90,7 +96,9 @@ class AtStart {
     return found;
   }
 
-  static Separation not_judged(const std::string& reason) { return {Separation::Outcome::not_judged, 0.0, 0.0, {}, reason}; }
+  static Separation not_judged(const std::string& reason) {
+    return {Separation::Outcome::not_judged, 0.0, 0.0, {}, reason};
+  }
 
   const AtStartParts& parts_;
   std::int64_t step_;
@@ -102,15 +110,20 @@ class AtStart {
 void answer(const AtStartParts& parts, const Separation& found) {
   if (found.outcome == Separation::Outcome::same) return;
   if (found.outcome == Separation::Outcome::not_judged)
-    return parts.events.info("the model's gradient in parts was not checked at the start (verify.at_start): " + found.reason);
+    return parts.events.info("the model's gradient in parts was not checked at the start (verify.at_start): " +
+                             found.reason);
   // A model that is to be noisy has no gradient of its own to be equal to.
-  if (found.cause == "noise") return parts.events.fallback("the large batch's gradient whatever the plan", found.reason);
+  if (found.cause == "noise")
+    return parts.events.fallback("the large batch's gradient whatever the plan", found.reason);
   const bool harmless_at_once = found.cause == "mixes_samples" || found.cause == "loss_weight";
   if (harmless_at_once && !is_split(parts.plan))
-    return parts.events.warn(found.reason + "; this plan computes every batch at once, and only such a plan trains this model truly");
-  throw UserError("a few samples at once and in parts give two gradients, " +
-                  fmt::format("{:.2g} apart (relative L2, {:.1g} is allowed): ", found.relative_l2, found.tolerance) + found.reason +
-                  ". Mend the model; verify.at_start = false trains it all the same, and what it learns then depends on the plan");
+    return parts.events.warn(found.reason +
+                             "; this plan computes every batch at once, and only such a plan trains this model truly");
+  throw UserError(
+      "a few samples at once and in parts give two gradients, " +
+      fmt::format("{:.2g} apart (relative L2, {:.1g} is allowed): ", found.relative_l2, found.tolerance) +
+      found.reason +
+      ". Mend the model; verify.at_start = false trains it all the same, and what it learns then depends on the plan");
 }
 
 }  // namespace

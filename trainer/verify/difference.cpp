@@ -55,7 +55,9 @@ double norm_of(const Gradient& gradient) {
 
 at::Tensor as_numbers(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().is_sparse() ? tensor.detach().to_dense() : tensor.detach();
-  return (dense.is_complex() ? at::view_as_real(dense.resolve_conj()) : dense).cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  return (dense.is_complex() ? at::view_as_real(dense.resolve_conj()) : dense)
+      .cpu()
+      .to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
 }
 
 double unit_roundoff(at::ScalarType type) {

@@ -38,7 +38,8 @@ ExpectedUpdate::ExpectedUpdate(const Configuration& configuration, const Replica
   for (const auto& [name, tensor] : replica.gradients.parameters()) {
     const at::Tensor master = found(state, "master." + name);
     const at::Tensor first = found(state, "exp_avg." + name);
-    before_.push_back({master.defined() ? master : as_numbers(tensor), first.defined() ? first : found(state, "momentum_buffer." + name),
+    before_.push_back({master.defined() ? master : as_numbers(tensor),
+                       first.defined() ? first : found(state, "momentum_buffer." + name),
                        found(state, "exp_avg_sq." + name), found(state, "step." + name)});
   }
 }
@@ -78,7 +79,8 @@ at::Tensor ExpectedUpdate::expected(std::size_t index, at::Tensor g, double lr) 
   return w.sub(m.div(v.sqrt().add(c.eps)), rate);
 }
 
-ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const std::vector<std::string>& not_reached, double lr) const {
+ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const std::vector<std::string>& not_reached,
+                                               double lr) const {
   const OptimizerConfiguration& c = configuration_.optimizer;
   const double coefficient = c.max_grad_norm ? std::min(1.0, *c.max_grad_norm / (norm_of(gradient) + k_clip_eps)) : 1.0;
   const auto state = by_name(replica_.optimizer.state());
@@ -102,8 +104,8 @@ ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const s
     }
   }
   result.relative_l2 = update > 0.0 ? ratio(error, update) : ratio(error, weight);
-  result.tolerance =
-      k_roundings_of_weight * u * (update > 0.0 ? weight / update : 1.0) + std::min(k_most_of_update, k_roundings_of_update * u);
+  result.tolerance = k_roundings_of_weight * u * (update > 0.0 ? weight / update : 1.0) +
+                     std::min(k_most_of_update, k_roundings_of_update * u);
   return result;
 }
 

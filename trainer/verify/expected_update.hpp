@@ -1,12 +1,14 @@
-// What one step of the optimizer makes of weights, in float64 and from the papers' formulas: not by the program's optimizer.
+// What one step of the optimizer makes of weights, in float64 and from the papers' formulas: not by the program's
+// optimizer.
 #pragma once
 
 #include "trainer/verify/reference.hpp"
 
 namespace onebatch {
 
-/// Adam (Kingma and Ba, 2015, algorithm 1, with L2 decay in the gradient), AdamW (Loshchilov and Hutter, 2019, algorithm 2), SGD with
-/// (Nesterov) momentum as PyTorch writes it; clipping of the whole gradient before; groups of parameters with options of their own.
+/// Adam (Kingma and Ba, 2015, algorithm 1, with L2 decay in the gradient), AdamW (Loshchilov and Hutter, 2019,
+/// algorithm 2), SGD with (Nesterov) momentum as PyTorch writes it; clipping of the whole gradient before; groups of
+/// parameters with options of their own.
 class ExpectedUpdate {
  public:
   /// Copies weights and the optimizer's state as they are before the step.
@@ -20,7 +22,8 @@ class ExpectedUpdate {
     double tolerance = 0.0;    // what the type of the weights rounds
     std::string worst;         // the parameter that is off most
   };
-  /// The weights now against those expected. `gradient` as it was before clipping; parameters in `not_reached` keep their values.
+  /// The weights now against those expected. `gradient` as it was before clipping; parameters in `not_reached` keep
+  /// their values.
   [[nodiscard]] Result compare(const Gradient& gradient, const std::vector<std::string>& not_reached, double lr) const;
 
  private:

@@ -8,7 +8,8 @@
 namespace onebatch {
 namespace {
 
-// The run's mode of BatchNorm. One rank alone has no lock-step: its rounds are the batch, or are not the large batch's anyway.
+// The run's mode of BatchNorm. One rank alone has no lock-step: its rounds are the batch, or are not the large batch's
+// anyway.
 Configuration in_float64(Configuration configuration) {
   configuration = in_precision(Precision::float64, configuration);
   if (configuration.batch_norm.mode == BatchNormMode::sync) configuration.batch_norm.mode = BatchNormMode::exact;
@@ -29,7 +30,8 @@ struct HostReplica::Parts {
   MicroBatchRunner runner;
 };
 
-HostReplica::HostReplica(const ReferenceParts& parts, const Weights& weights) : parts_(parts), own_(std::make_unique<Parts>(parts)) {
+HostReplica::HostReplica(const ReferenceParts& parts, const Weights& weights)
+    : parts_(parts), own_(std::make_unique<Parts>(parts)) {
   if (parts.taken_apart) recompute(own_->runner);
   set_weights(state_of(*own_->replica.model), state_of(*parts.replica.model), weights);
 }

@@ -1,5 +1,5 @@
-// The plan's micro-batches on the host in float64: the trainer's own path of accumulation, where no precision of the run hides what
-// splitting does.
+// The plan's micro-batches on the host in float64: the trainer's own path of accumulation, where no precision of the
+// run hides what splitting does.
 #pragma once
 
 #include "trainer/verify/reference.hpp"

@@ -20,13 +20,13 @@ constexpr double k_same_weight = 1e-6;        // a model may return it in float3
 constexpr double k_most_by_order = 1e-3;      // of float64; more is no rounding
 constexpr double k_least_in_float64 = 1e-10;  // of the plan's micro-batches: what mixes samples is far above it
 constexpr double k_float32_roundoff = 0x1p-24;
-constexpr double k_part_of_gradients = 0.25;  // judge_number allows four times what it is told: together the gradient's own error
+constexpr double k_part_of_gradients = 0.25;  // judge_number allows four times that: the gradient's own error
 
 double apart(double ours, double expected) {
   return ours == expected ? 0.0 : ratio(std::abs(ours - expected), std::abs(expected));
 }
 
-// How far the same samples in other orders, from the last to the first and from the middle on, are from `exact`: the larger.
+// How far the same samples in other orders (last to first, from the middle on) are from `exact`: the larger.
 double apart_by_order(ReferenceModel& model, const TrainedBatch& batch, const Gradient& exact) {
   const SavedTensors before(model.model().buffers());
   const Group backwards(batch.samples.rbegin(), batch.samples.rend());
@@ -58,8 +58,9 @@ Judge::Judge(const ReferenceParts& parts, double tolerance)
     : parts_(parts),
       given_tolerance_(tolerance),
       first_(weights_of(*parts.replica.model)),
-      reference_(parts, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, first_),
-      in_float64_on_host_(parts.replica.type == at::kDouble && !parts.replica.autocast && parts.replica.device.device().is_cpu()),
+      reference_(parts, {c10::Device(c10::kCPU), at::kDouble}, first_),
+      in_float64_on_host_(parts.replica.type == at::kDouble && !parts.replica.autocast &&
+                          parts.replica.device.device().is_cpu()),
       inside_(roundoff_inside(parts, first_)) {
   report_.precision = precision_text(parts.replica.autocast.value_or(parts.replica.type));
   report_.batch_norm = batch_norm_text(parts);
@@ -93,13 +94,17 @@ void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
 Reason Judge::wrong_update(const TrainedBatch& batch, const std::string& worst) const {
   const Group samples = weighing_samples(parts_, batch.samples, k_few_samples);
   try {
-    const Separation found = separate_unequally(parts_, weights_of(*parts_.replica.model), samples, batch.step, at::kDouble);
+    const Separation found =
+        separate_unequally(parts_, weights_of(*parts_.replica.model), samples, batch.step, at::kDouble);
     if (found.cause == "changed_parameters") return {found.cause, found.reason};
   } catch (const std::exception&) {  // then it is not known
   }
-  return {"optimizer",
-          "the gradient was made into other weights than the optimizer's formulas make of it, most in " + worst +
-              ": a parameter whose memory is laid out in another way than its gradient's, or a forward that changes parameters"};
+  return {
+      "optimizer",
+      fmt::format(
+          "the gradient was made into other weights than the optimizer's formulas make of it, most in {}: a parameter "
+          "whose memory is laid out in another way than its gradient's, or a forward that changes parameters",
+          worst)};
 }
 
 // Of one number: in 16 bits a mean over samples whose own have two or three digits.
@@ -110,7 +115,8 @@ double Judge::roundoff_of_numbers() const {
 }
 
 Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
-  if (in_float64_on_host_) return {exact, apart_by_order(reference_, batch, exact.gradient), copies_of(reference_.model().buffers())};
+  if (in_float64_on_host_)
+    return {exact, apart_by_order(reference_, batch, exact.gradient), copies_of(reference_.model().buffers())};
   const c10::Device device = own_ ? own_->device() : parts_.replica.device.device();
   try {
     return own_answer_on(device, batch, exact);
@@ -119,12 +125,13 @@ Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::An
   }
   own_.reset();
   parts_.replica.device.empty_cache();
-  note("one single batch does not fit on " + parts_.replica.device.name() + ": what rounding it has by itself was found on the host");
+  note("one single batch does not fit on " + parts_.replica.device.name() +
+       ": what rounding it has by itself was found on the host");
   return own_answer_on(c10::Device(c10::kCPU), batch, exact);
 }
 
 Judge::Own Judge::own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
-  if (!own_) own_.emplace(parts_, Arithmetic{device, std::nullopt, BatchNorms::as_configured}, first_);
+  if (!own_) own_.emplace(parts_, Arithmetic{device, std::nullopt}, first_);
   own_->take_parameters(batch.before);
   const double order = apart_by_order(*own_, batch, exact.gradient);
   Own own{own_->gradient_of({batch.samples}, batch.step), order, copies_of(own_->model().buffers())};
@@ -152,20 +159,21 @@ void Judge::judge_separation(const TrainedBatch& batch) {
 }
 
 void Judge::judge_gradient(const TrainedBatch& batch, const Gradient& exact, const Own& own) {
-  const double u =
-      in_float64_on_host_ || report_.precision == "float64" ? std::max(unit_roundoff(at::kDouble), inside_) : k_float32_roundoff;
+  const double u = in_float64_on_host_ || report_.precision == "float64" ? std::max(unit_roundoff(at::kDouble), inside_)
+                                                                         : k_float32_roundoff;
   const double error = difference_of(batch.gradient, exact).relative_l2;
   const double summed = unit_roundoff(parts_.replica.gradients.flat().scalar_type());
-  const Judgement judgement = given_tolerance_ > 0.0
-                                  ? Judgement{given_tolerance_, is_within(error, given_tolerance_) ? Verdict::pass : Verdict::fail}
-                                  : onebatch::judge(error, own.error, u, [&] { return rounding(batch, summed); });
+  const Judgement judgement =
+      given_tolerance_ > 0.0
+          ? Judgement{given_tolerance_, is_within(error, given_tolerance_) ? Verdict::pass : Verdict::fail}
+          : onebatch::judge(error, own.error, u, [&] { return rounding(batch, summed); });
   if (report_.tolerance == 0.0) report_.tolerance = judgement.tolerance;
   add("gradient", batch.where, error, judgement);
   if (in_float64_on_host_) float64_error_ = error;
   judge_groups(batch, exact, own);
   // In float64 rounding alone is never so large that nothing can be judged.
-  const bool failed = judgement.verdict == Verdict::fail || (judgement.verdict == Verdict::cannot_judge && in_float64_on_host_);
-  if (failed) explain(batch, exact, error, judgement.tolerance);
+  const bool nothing = judgement.verdict == Verdict::cannot_judge && in_float64_on_host_;
+  if (judgement.verdict == Verdict::fail || nothing) explain(batch, exact, error, judgement.tolerance);
 }
 
 double Judge::rounding(const TrainedBatch& batch, double u) const {
@@ -182,7 +190,8 @@ void Judge::judge_float64(const TrainedBatch& batch, const Gradient& exact) {
     const double error = difference_of(host_->gradient_of(batch.samples, batch.plan, batch.step), exact).relative_l2;
     const double u = std::max(unit_roundoff(at::kDouble), inside_);
     double order = k_least_in_float64 / 2.0;
-    if (!is_within(error, k_least_in_float64)) order = std::max(order, std::min(k_most_by_order, apart_by_order(reference_, batch, exact)));
+    if (!is_within(error, k_least_in_float64))
+      order = std::max(order, std::min(k_most_by_order, apart_by_order(reference_, batch, exact)));
     const Judgement judgement = onebatch::judge(error, order, u, [&] { return rounding(batch, u); });
     add("gradient in float64", batch.where, error, judgement);
     float64_error_ = error;
@@ -198,22 +207,26 @@ void Judge::judge_groups(const TrainedBatch& batch, const Gradient& exact, const
   const std::vector<Group> groups = batch_norm_groups(parts_, batch.plan, batch.samples);
   if (groups.size() < 2) return;
   try {
-    ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, batch.before);
+    ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble}, batch.before);
     const Gradient by_groups = model.gradient_of(groups, batch.step).gradient;
     const double off = difference_of(batch.gradient, by_groups).relative_l2;
     const double size = difference_of(by_groups, exact).relative_l2;
     if (std::ranges::none_of(report_.differences, [](const auto& one) { return one.cause == "batch_norm"; })) {
       report_.differences.push_back({"batch_norm", size});
-      note(std::to_string(parts_.replica.model->batch_norm_layers().size()) + " BatchNorm layer(s), first " +
-           (parts_.replica.model->batch_norm_layers().empty() ? "one without a name" : parts_.replica.model->batch_norm_layers().front()) +
-           fmt::format(", make it another gradient than the large batch's by {:.2g} (relative L2, the rest in float64)", size));
+      const std::vector<std::string> layers = parts_.replica.model->batch_norm_layers();
+      note(
+          fmt::format("{} BatchNorm layer(s), first {}, make it another gradient than the large batch's by {:.2g} "
+                      "(relative L2, the rest in float64)",
+                      layers.size(), layers.empty() ? "one without a name" : layers.front(), size));
     }
-    const Judgement judgement = onebatch::judge(off, own.error, k_float32_roundoff, [&] { return rounding(batch, k_float32_roundoff); });
+    const Judgement judgement =
+        onebatch::judge(off, own.error, k_float32_roundoff, [&] { return rounding(batch, k_float32_roundoff); });
     take(local_batch_norm(parts_, groups.size(), off, judgement.tolerance));
   } catch (const std::exception& error) {
-    take({"batch_norm", std::string("BatchNorm normalises ") + std::to_string(groups.size()) +
-                            " groups by their own statistics (how far that is off is not known: in float64 such a group fails: " +
-                            error.what() + "); batch_norm.mode = \"exact\" makes it the large batch's"});
+    take({"batch_norm",
+          fmt::format("BatchNorm normalises {} groups by their own statistics (how far that is off is not known: in "
+                      "float64 such a group fails: {}); batch_norm.mode = \"exact\" makes it the large batch's",
+                      groups.size(), error.what())});
   }
 }
 
@@ -222,10 +235,12 @@ void Judge::explain(const TrainedBatch& batch, const Gradient& exact, double err
   take(not_finite(batch.gradient, exact));
   const std::vector<Group> groups = groups_of(batch.plan, batch.samples);
   if (report_.cause.empty()) take(mixing_in_the_plan(parts_, batch.before, groups, batch.step));
-  if (report_.cause.empty()) take(rounded_reduction(parts_, batch.before, shares_of(batch.plan, batch.samples), batch.step, error));
+  if (report_.cause.empty())
+    take(rounded_reduction(parts_, batch.before, shares_of(batch.plan, batch.samples), batch.step, error));
   if (report_.cause.empty() && !parts_.replica.has_batch_statistics) {
-    ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, batch.before);
-    take(taken_apart(parts_, float64_error_, difference_of(model.gradient_of(groups, batch.step).gradient, exact).relative_l2, tolerance));
+    ReferenceModel model(parts_, {c10::Device(c10::kCPU), at::kDouble}, batch.before);
+    take(taken_apart(parts_, float64_error_,
+                     difference_of(model.gradient_of(groups, batch.step).gradient, exact).relative_l2, tolerance));
   }
 }
 
@@ -245,35 +260,38 @@ void Judge::judge_buffers(const TrainedBatch& batch, const Own& own) {
   const auto exact = reference_.model().buffers();
   if (exact.empty()) return;
   const bool own_statistics = batch_norm_groups(parts_, batch.plan, batch.samples).size() > 1;
-  const std::vector<std::string> left_out = own_statistics ? reference_.model().running_statistics() : std::vector<std::string>();
+  std::vector<std::string> left_out;
+  if (own_statistics) left_out = reference_.model().running_statistics();
   const BufferDifference ours = difference_of_buffers(batch.buffers, exact, left_out);
   const BufferDifference single = difference_of_buffers(own.buffers, exact, left_out);
   const Judgement judgement = judge_number(ours.relative_l2, single.relative_l2, roundoff_of_numbers());
   add("buffers", batch.where, ours.relative_l2, judgement);
   if (judgement.verdict == Verdict::fail)
-    take({"hidden_state", "the buffer " + ours.worst + " is not what one large batch leaves in it: it changes in every micro-batch"});
+    take({"hidden_state",
+          "the buffer " + ours.worst + " is not what one large batch leaves in it: it changes in every micro-batch"});
 }
 
 void Judge::judge(const TrainedValidation& found) {
-  const ReferenceParts& p = parts_;
-  const EvaluationResult exact = reference_validation(p, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::as_configured}, found);
-  const EvaluationResult own = reference_validation(p, {c10::Device(c10::kCPU), std::nullopt, BatchNorms::as_configured}, found);
+  const EvaluationResult exact = reference_validation(parts_, {c10::Device(c10::kCPU), at::kDouble}, found);
+  const EvaluationResult own = reference_validation(parts_, {c10::Device(c10::kCPU), std::nullopt}, found);
   const double error = apart(found.result.loss, exact.loss);
   const Judgement loss = judge_number(error, apart(own.loss, exact.loss), roundoff_of_numbers());
   add("loss", "validation", error, loss);
   Judgement accuracy{0.0, Verdict::pass};
   if (found.result.accuracy && exact.accuracy) {
     const double off = std::abs(*found.result.accuracy - *exact.accuracy);
-    const double one_tie = report_.precision == "float64" ? 0.0 : 1.0 / static_cast<double>(exact.samples);  // that rounding breaks
+    // A tie that rounding breaks.
+    const double one_tie = report_.precision == "float64" ? 0.0 : 1.0 / static_cast<double>(exact.samples);
     accuracy.tolerance = 2.0 * std::abs(*own.accuracy - *exact.accuracy) + one_tie + unit_roundoff(at::kFloat);
     accuracy.verdict = is_within(off, accuracy.tolerance) ? Verdict::pass : Verdict::fail;
     add("accuracy", "validation", off, accuracy);
   }
   const Judgement unchanged{0.0, found.model_changed ? Verdict::fail : Verdict::pass};
   add("model after it", "validation", found.model_changed ? HUGE_VAL : 0.0, unchanged);
-  if (found.model_changed) take({"validation", "validation changes the model: it updates buffers in evaluation's phase"});
+  if (found.model_changed)
+    take({"validation", "validation changes the model: it updates buffers in evaluation's phase"});
   if (loss.verdict == Verdict::fail || accuracy.verdict == Verdict::fail)
-    take({"validation", "in evaluation's phase the model's answers depend on which samples are together, or are drawn"});
+    take({"validation", "in evaluation the model's answers depend on which samples are together, or are drawn"});
 }
 
 void Judge::judge_replicas(const std::string& parameter_that_differs) {
@@ -285,17 +303,18 @@ void Judge::judge_replicas(const std::string& parameter_that_differs) {
 }
 
 void Judge::describe(const TrainedBatch& batch, const Gradient& exact, const Own& own) {
-  report_.reference = "all " + std::to_string(batch.samples.size()) + " samples at once on the CPU in float64";
-  if (const std::int64_t wanted = parts_.configuration.batch.global_batch_size; static_cast<std::int64_t>(batch.samples.size()) < wanted)
-    report_.reference += "; the global batch of " + std::to_string(wanted) + " is more than this host holds (or the data has)";
+  const std::int64_t wanted = parts_.configuration.batch.global_batch_size;
+  report_.reference = fmt::format("all {} samples at once on the CPU in float64", batch.samples.size());
+  if (std::ssize(batch.samples) < wanted)
+    report_.reference += fmt::format("; the global batch of {} is more than this host holds (or the data has)", wanted);
   const Difference total = difference_of(batch.gradient, exact);
   report_.relative_l2 = total.relative_l2;
   report_.max_abs = total.max_abs;
   report_.reference_relative_l2 = own.error;
   for (std::size_t i = 0; i < exact.size(); ++i) {
     const Difference one = difference_of(batch.gradient[i].tensor, exact[i].tensor);
-    report_.parameters.push_back(
-        {exact[i].name, one.relative_l2, one.max_abs, difference_of(own.answer.gradient[i].tensor, exact[i].tensor).relative_l2});
+    report_.parameters.push_back({exact[i].name, one.relative_l2, one.max_abs,
+                                  difference_of(own.answer.gradient[i].tensor, exact[i].tensor).relative_l2});
   }
   if (report_.precision != "bfloat16" && report_.precision != "float16") return;
   report_.differences.push_back({"precision", own.error});
@@ -316,14 +335,14 @@ VerifyReport Judge::finish() {
   const auto has = [&](Verdict verdict) {
     return std::ranges::any_of(report_.compared, [&](const Comparison& c) { return c.verdict == verdict; });
   };
-  report_.verdict = has(Verdict::fail) ? Verdict::fail : (has(Verdict::cannot_judge) ? Verdict::cannot_judge : Verdict::pass);
+  report_.verdict = has(Verdict::cannot_judge) ? Verdict::cannot_judge : Verdict::pass;
+  if (has(Verdict::fail)) report_.verdict = Verdict::fail;
   report_.pass = report_.verdict == Verdict::pass;
   if (report_.verdict == Verdict::pass) report_.cause = report_.reason = "";
   if (report_.verdict == Verdict::cannot_judge)
-    take({"precision",
-          report_.precision +
-              fmt::format(" puts one single batch itself {:.2g} off float64 (relative L2), and more than {:.0e} says nothing about a plan",
-                          report_.reference_relative_l2, k_most_own_error)});
+    take({"precision", fmt::format("{} puts one single batch itself {:.2g} off float64 (relative L2), and more than "
+                                   "{:.0e} says nothing about a plan",
+                                   report_.precision, report_.reference_relative_l2, k_most_own_error)});
   if (report_.verdict == Verdict::fail) take(unknown());
   return report_;
 }

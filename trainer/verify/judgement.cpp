@@ -9,10 +9,11 @@ namespace onebatch {
 namespace {
 
 constexpr double k_times_own_error = 2.0;
-constexpr double k_roundings = 33.0;               // 2e-6 in float32
-constexpr double k_roundings_in_float64 = 9.01e3;  // 1e-12: layers' condition, which float32's own error shows and float64's may not
-constexpr double k_roundings_of_number = 256.0;    // of a sum of terms of both signs
-constexpr double k_times_expected = 4.0;           // of what rounding by chance would do
+constexpr double k_roundings = 33.0;  // 2e-6 in float32
+// 1e-12: layers' condition, which float32's own error shows and float64's may not.
+constexpr double k_roundings_in_float64 = 9.01e3;
+constexpr double k_roundings_of_number = 256.0;  // of a sum of terms of both signs
+constexpr double k_times_expected = 4.0;         // of what rounding by chance would do
 
 double least_tolerance(double u) {
   return u * (u < 1e-12 ? k_roundings_in_float64 : k_roundings);
@@ -27,7 +28,8 @@ Verdict verdict_of(double error, double tolerance, double needs) {
 
 Judgement judge(double error, double own_error, double u, const std::function<double()>& by_summing) {
   if (!std::isfinite(error))
-    return {std::max(least_tolerance(u), k_times_own_error * (std::isfinite(own_error) ? own_error : 0.0)), Verdict::fail};
+    return {std::max(least_tolerance(u), k_times_own_error * (std::isfinite(own_error) ? own_error : 0.0)),
+            Verdict::fail};
   if (!std::isfinite(own_error)) return {least_tolerance(u), Verdict::cannot_judge};
   double tolerance = std::max(least_tolerance(u), k_times_own_error * own_error);
   double needs = own_error;
@@ -52,7 +54,8 @@ double rounding_of_sums(ReferenceModel& model, const std::vector<Group>& groups,
     model.add(group, step, count);
     last = 0.0;
     for (const auto& [name, tensor] : model.model().parameters()) {
-      if (tensor.grad().defined()) last += std::pow(at::linalg_vector_norm(as_numbers(tensor.grad())).item<double>(), 2);
+      if (tensor.grad().defined())
+        last += std::pow(at::linalg_vector_norm(as_numbers(tensor.grad())).item<double>(), 2);
     }
     squares += last;
   }

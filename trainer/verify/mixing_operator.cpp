@@ -21,7 +21,8 @@ struct Seen {
 std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int64_t step) {
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const auto& tensors : {model.model().parameters(), model.model().buffers()}) {
-    for (const auto& [name, tensor] : tensors) names.emplace(tensor.unsafeGetTensorImpl(), name.substr(0, name.rfind('.')));
+    for (const auto& [name, tensor] : tensors)
+      names.emplace(tensor.unsafeGetTensorImpl(), name.substr(0, name.rfind('.')));
   }
   std::vector<Seen> seen;
   std::string last;
@@ -34,9 +35,11 @@ std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int
     Seen call{op.operator_name().name + (last.empty() ? " at the model's beginning" : ", after " + last),
               {},
               !host_generator_state().equal(generator)};
-    const bool is_made_up = op.operator_name().name.starts_with("aten::empty") || op.operator_name().name.starts_with("aten::new_empty");
+    const bool is_made_up =
+        op.operator_name().name.starts_with("aten::empty") || op.operator_name().name.starts_with("aten::new_empty");
     for_each_tensor(torch::jit::last(*stack, op.schema().returns().size()), [&](const at::Tensor& tensor) {
-      if (!is_made_up && !tensor.is_sparse() && tensor.layout() == at::kStrided) call.results.push_back(tensor.detach().clone());
+      if (!is_made_up && !tensor.is_sparse() && tensor.layout() == at::kStrided)
+        call.results.push_back(tensor.detach().clone());
     });
     seen.push_back(std::move(call));
   };
@@ -44,7 +47,8 @@ std::vector<Seen> calls_of(ReferenceModel& model, const Group& samples, std::int
   return seen;
 }
 
-// The part of `whole` that one sample has, by the one dimension that is `times` as long; undefined where there is none such.
+// The part of `whole` that one sample has, by the one dimension that is `times` as long; undefined where there is none
+// such.
 at::Tensor first_part(const at::Tensor& whole, const at::Tensor& alone, std::int64_t times) {
   if (whole.dim() != alone.dim()) return {};
   std::int64_t longer = -1;
@@ -93,7 +97,8 @@ at::ScalarType shortest_type(ReferenceModel& model, const Group& samples, std::i
   at::ScalarType shortest = at::kDouble;
   for (const Seen& call : calls_of(model, samples, step)) {
     for (const at::Tensor& result : call.results) {
-      if ((result.is_floating_point() || result.is_complex()) && unit_roundoff(result.scalar_type()) > unit_roundoff(shortest))
+      if ((result.is_floating_point() || result.is_complex()) &&
+          unit_roundoff(result.scalar_type()) > unit_roundoff(shortest))
         shortest = result.scalar_type();
     }
   }

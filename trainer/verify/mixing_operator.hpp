@@ -1,12 +1,13 @@
-// Which operator of a model's forward makes a sample's numbers depend on the others, and in how short a type a model computes inside.
+// Which operator of a model's forward makes a sample's numbers depend on the others, and in how short a type a model
+// computes inside.
 #pragma once
 
 #include "trainer/verify/reference.hpp"
 
 namespace onebatch {
 
-/// The first call of the forward whose result for the first sample is another when the others are there ("aten::mean, after fc1"); empty
-/// where there is none. `samples`: two or more.
+/// The first call of the forward whose result for the first sample is another when the others are there ("aten::mean,
+/// after fc1"); empty where there is none. `samples`: two or more.
 std::string first_mixing_operator(ReferenceModel& model, const Group& samples, std::int64_t step);
 
 /// The first call of the forward that draws from the host's generator; empty where none does.

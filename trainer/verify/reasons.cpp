@@ -27,7 +27,8 @@ Reason not_finite(const Gradient& ours, const Gradient& exact) {
                                                           : ", and so does that of the single batch in float64")};
   }
   for (const auto& [name, tensor] : exact) {
-    if (!is_finite(tensor)) return {"not_finite", "the single batch's gradient of " + name + " holds NaN or infinity in float64"};
+    if (!is_finite(tensor))
+      return {"not_finite", "the single batch's gradient of " + name + " holds NaN or infinity in float64"};
   }
   return {};
 }
@@ -35,15 +36,15 @@ Reason not_finite(const Gradient& ours, const Gradient& exact) {
 Reason local_batch_norm(const ReferenceParts& parts, std::size_t num_groups, double off_groups, double tolerance) {
   if (num_groups < 2 || !is_within(off_groups, tolerance)) return {};
   const bool local = parts.configuration.batch_norm.mode == BatchNormMode::local;
-  return {
-      "batch_norm",
-      fmt::format("BatchNorm is {}: it normalises each of the {} {} by its own statistics, whose gradient this is (relative L2 {:.2g}); "
-                  "batch_norm.mode = \"exact\" makes it the large batch's",
-                  local ? "local" : "synchronised over ranks", num_groups, local ? "micro-batches" : "accumulation steps", off_groups)};
+  return {"batch_norm",
+          fmt::format("BatchNorm is {}: it normalises each of the {} {} by its own statistics, whose gradient this is "
+                      "(relative L2 {:.2g}); batch_norm.mode = \"exact\" makes it the large batch's",
+                      local ? "local" : "synchronised over ranks", num_groups,
+                      local ? "micro-batches" : "accumulation steps", off_groups)};
 }
 
-Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& by_rank, std::int64_t step,
-                         double found) {
+Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& by_rank,
+                         std::int64_t step, double found) {
   if (parts.configuration.comm.reduce_dtype != ReduceType::bfloat16 || by_rank.size() < 2) return {};
   ReferenceModel model(parts, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::frozen}, weights);
   Gradient sum, rounded;
@@ -64,13 +65,13 @@ Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, co
   }
   const double alone = difference_of(rounded, sum).relative_l2;
   if (!(found <= k_alike * alone) || !(alone <= k_alike * found)) return {};
-  return {"reduction",
-          fmt::format("comm.reduce_dtype = \"bfloat16\" rounds the ranks' sums on their way: that alone makes {:.2g} (relative L2); "
-                      "\"float32\" does not",
-                      alone)};
+  return {"reduction", fmt::format("comm.reduce_dtype = \"bfloat16\" rounds the ranks' sums on their way: that alone "
+                                   "makes {:.2g} (relative L2); \"float32\" does not",
+                                   alone)};
 }
 
-Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& groups, std::int64_t step) {
+Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& groups,
+                          std::int64_t step) {
   if (groups.size() < 2) return {};
   const Separation found = separate({parts, weights, groups, step, at::kDouble});
   if (found.outcome != Separation::Outcome::differs) return {};
@@ -80,15 +81,15 @@ Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, c
 Reason taken_apart(const ReferenceParts& parts, double float64_error, double groups_error, double tolerance) {
   if (!parts.taken_apart || is_within(float64_error, tolerance) || !is_within(groups_error, tolerance)) return {};
   return {"taken_apart",
-          fmt::format("the model taken apart is not the model: its micro-batches by ordinary forwards give the large batch's "
-                      "gradient, and by its parts one {:.2g} off (relative L2, float64)",
+          fmt::format("the model taken apart is not the model: its micro-batches by ordinary forwards give the large "
+                      "batch's gradient, and by its parts one {:.2g} off (relative L2, float64)",
                       float64_error)};
 }
 
 Reason unknown() {
   return {"unknown",
-          "none of what was tried explains it: samples that mix, noise, hidden state, changed parameters, BatchNorm's statistics, the "
-          "reduction's rounding, the model as it is taken apart"};
+          "none of what was tried explains it: samples that mix, noise, hidden state, changed parameters, BatchNorm's "
+          "statistics, the reduction's rounding, the model as it is taken apart"};
 }
 
 std::string batch_norm_text(const ReferenceParts& parts) {
@@ -130,9 +131,11 @@ std::vector<Group> shares_of(const Plan& plan, std::span<const std::int64_t> sam
   return shares;
 }
 
-std::vector<Group> batch_norm_groups(const ReferenceParts& parts, const Plan& plan, std::span<const std::int64_t> samples) {
+std::vector<Group> batch_norm_groups(const ReferenceParts& parts, const Plan& plan,
+                                     std::span<const std::int64_t> samples) {
   const BatchNormMode mode = parts.configuration.batch_norm.mode;
-  if (!parts.replica.has_batch_statistics || mode == BatchNormMode::exact) return {Group(samples.begin(), samples.end())};
+  if (!parts.replica.has_batch_statistics || mode == BatchNormMode::exact)
+    return {Group(samples.begin(), samples.end())};
   if (mode == BatchNormMode::local) return groups_of(plan, samples);
   std::vector<Group> rounds;
   for (const RankPlan& rank : plan.ranks) {

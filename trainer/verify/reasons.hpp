@@ -17,10 +17,11 @@ Reason not_finite(const Gradient& ours, const Gradient& exact);
 /// Local or synchronised BatchNorm over `groups`; `ours` is what they give by themselves, to `off_groups`.
 Reason local_batch_norm(const ReferenceParts& parts, std::size_t num_groups, double off_groups, double tolerance);
 /// Sums of ranks that travel rounded to bfloat16: what that alone does to this batch against what was found.
-Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& by_rank, std::int64_t step,
-                         double found);
+Reason rounded_reduction(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& by_rank,
+                         std::int64_t step, double found);
 /// Samples that mix in micro-batches of the plan's own sizes, where a few samples did not show it.
-Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& groups, std::int64_t step);
+Reason mixing_in_the_plan(const ReferenceParts& parts, const Weights& weights, const std::vector<Group>& groups,
+                          std::int64_t step);
 /// The model as it was taken apart against the model.
 Reason taken_apart(const ReferenceParts& parts, double float64_error, double groups_error, double tolerance);
 /// Of what remains: what has been tried.
@@ -34,6 +35,7 @@ std::vector<Group> groups_of(const Plan& plan, std::span<const std::int64_t> sam
 /// Its ranks' shares.
 std::vector<Group> shares_of(const Plan& plan, std::span<const std::int64_t> samples);
 /// What is normalised together: the batch, every micro-batch, or every rank's in the same round.
-std::vector<Group> batch_norm_groups(const ReferenceParts& parts, const Plan& plan, std::span<const std::int64_t> samples);
+std::vector<Group> batch_norm_groups(const ReferenceParts& parts, const Plan& plan,
+                                     std::span<const std::int64_t> samples);
 
 }  // namespace onebatch

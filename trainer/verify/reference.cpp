@@ -30,10 +30,12 @@ Weights weights_of(const Model& model) {
   return weights;
 }
 
-void set_weights(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, const Weights& weights) {
+void set_weights(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source,
+                 const Weights& weights) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < target.size(); ++i) {
-    const at::Tensor bytes = at::zeros_like(source[i].tensor, source[i].tensor.options().device(at::kCPU).requires_grad(false));
+    const at::Tensor bytes =
+        at::zeros_like(source[i].tensor, source[i].tensor.options().device(at::kCPU).requires_grad(false));
     copy_from_bytes(bytes, weights.at(i));
     target[i].tensor.copy_(bytes);
   }
@@ -57,10 +59,12 @@ void ReferenceModel::take_parameters(const Weights& weights) {
   set_weights(model_->parameters(), parts_.replica.model->parameters(), weights);
 }
 
-ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& samples, std::optional<std::int64_t> step) const {
+ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& samples,
+                                            std::optional<std::int64_t> step) const {
   const bool as_one = longest_ > 0 && parts_.replica.padding == Padding::global_batch;
   Batch batch = as_one ? data.gather_cut(samples, loss_type_, longest_) : data.gather(samples, loss_type_);
-  if (step) batch.inputs.front() = augmented(batch.inputs.front(), parts_.replica.augment, parts_.replica.seed, *step, samples);
+  if (step)
+    batch.inputs.front() = augmented(batch.inputs.front(), parts_.replica.augment, parts_.replica.seed, *step, samples);
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type_);
   }
@@ -75,7 +79,8 @@ std::vector<at::Tensor> ReferenceModel::run(const Inputs& inputs, const Group& s
   const AutocastScope scope(in_.type ? std::nullopt : parts_.replica.autocast, in_.device);
   auto returned = model_->run(inputs.tensors, {parts_.replica.seed, step, samples});
   if (parts_.replica.loss.is_the_models() && returned.size() < 2)
-    throw UserError("the model returns one tensor: for loss.kind = \"model\" its forward returns the loss's sum and its weight");
+    throw UserError(
+        "the model returns one tensor: for loss.kind = \"model\" its forward returns the loss's sum and its weight");
   return returned;
 }
 
@@ -86,7 +91,8 @@ at::Tensor ReferenceModel::loss_of(const std::vector<at::Tensor>& returned, cons
 }
 
 double ReferenceModel::weight_of(const std::vector<at::Tensor>& returned, const Batch& batch) const {
-  return parts_.replica.loss.is_the_models() ? returned[1].item<double>() : parts_.replica.loss.weight(batch.targets, batch.weights);
+  return parts_.replica.loss.is_the_models() ? returned[1].item<double>()
+                                             : parts_.replica.loss.weight(batch.targets, batch.weights);
 }
 
 BatchSums ReferenceModel::add(const Group& samples, std::int64_t step, std::size_t expected) {
@@ -130,7 +136,8 @@ ReferenceModel::Answer ReferenceModel::gradient_of(const std::vector<Group>& gro
   return answer;
 }
 
-BatchSums ReferenceModel::evaluate(const Dataset& data, const Group& samples, std::int64_t step, Loss::Correct& correct) {
+BatchSums ReferenceModel::evaluate(const Dataset& data, const Group& samples, std::int64_t step,
+                                   Loss::Correct& correct) {
   const at::NoGradGuard no_grad;
   model_->set_phase(Phase::evaluation);
   longest_ = longest_of(data);
@@ -140,7 +147,8 @@ BatchSums ReferenceModel::evaluate(const Dataset& data, const Group& samples, st
   model_->set_phase(Phase::training);
   const BatchSums sums{loss_of(returned, inputs.batch).item<double>(), weight_of(returned, inputs.batch)};
   if (!parts_.replica.loss.is_classification()) return sums;
-  const auto [right, counted] = parts_.replica.loss.count_correct(returned[0].to(loss_type_), inputs.batch.on(in_.device).targets);
+  const auto [right, counted] =
+      parts_.replica.loss.count_correct(returned[0].to(loss_type_), inputs.batch.on(in_.device).targets);
   correct.correct += right;
   correct.counted += counted;
   return sums;

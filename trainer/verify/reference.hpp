@@ -22,7 +22,8 @@ enum class BatchNorms { as_configured, frozen };
 /// In what a reference computes.
 struct Arithmetic {
   c10::Device device{c10::kCPU};
-  std::optional<at::ScalarType> type;  // of all the model's numbers; none: the run's own, autocast and loss scale included
+  // Of all the model's numbers; none: the run's own, autocast and loss scale included.
+  std::optional<at::ScalarType> type;
   BatchNorms batch_norms = BatchNorms::as_configured;
 };
 
@@ -30,7 +31,8 @@ struct Arithmetic {
 using Weights = std::vector<std::vector<std::byte>>;
 Weights weights_of(const Model& model);
 /// Puts weights, which have the types of `source`, into tensors of any.
-void set_weights(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, const Weights& weights);
+void set_weights(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source,
+                 const Weights& weights);
 
 struct BatchSums {
   double loss = 0.0;
@@ -45,7 +47,8 @@ class ReferenceModel {
 
   /// The parameters of `weights`; buffers stay as they are.
   void take_parameters(const Weights& weights);
-  /// Forward and backward of these samples at once: adds to the gradient. `expected`: how many samples will have been added in the end.
+  /// Forward and backward of these samples at once: adds to the gradient. `expected`: how many samples will have been
+  /// added in the end.
   BatchSums add(const Group& samples, std::int64_t step, std::size_t expected);
   /// What was added, divided by `weight`; begins anew.
   Gradient take_gradient(double weight, std::size_t expected);

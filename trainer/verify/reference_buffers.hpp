@@ -6,8 +6,9 @@
 namespace onebatch {
 
 struct BufferDifference {
-  double relative_l2 = 0.0;  // of all together; infinity where one differs that is no rounding: in whole numbers, or in what is finite
-  std::string worst;         // the buffer that differs most, relative to itself; empty where none does
+  // Of all together; infinity where one differs by more than rounding: in whole numbers, or in what is finite.
+  double relative_l2 = 0.0;
+  std::string worst;  // the buffer that differs most, relative to itself; empty where none does
 };
 
 /// Of the same buffers, in the same order, but those `left_out`.

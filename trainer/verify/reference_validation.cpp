@@ -5,7 +5,8 @@
 
 namespace onebatch {
 
-EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in, const TrainedValidation& found) {
+EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in,
+                                      const TrainedValidation& found) {
   constexpr std::int64_t k_parts = 7;
   ReferenceModel model(parts, in, found.weights);
   BatchSums sums;

@@ -17,6 +17,7 @@ struct TrainedValidation {
 };
 
 /// The same samples in a few parts, and as of another step: neither is to change anything.
-EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in, const TrainedValidation& found);
+EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in,
+                                      const TrainedValidation& found);
 
 }  // namespace onebatch

@@ -27,8 +27,9 @@ constexpr std::size_t k_most_looked_at = 64;  // for samples that weigh somethin
 std::string first_other(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i].tensor.equal(b[i].tensor)) continue;
-    const bool rounded = a[i].tensor.sizes() == b[i].tensor.sizes() &&
-                         is_within(difference_of(as_numbers(a[i].tensor), as_numbers(b[i].tensor)).relative_l2, tolerance);
+    const bool rounded =
+        a[i].tensor.sizes() == b[i].tensor.sizes() &&
+        is_within(difference_of(as_numbers(a[i].tensor), as_numbers(b[i].tensor)).relative_l2, tolerance);
     if (!rounded) return a[i].name;
   }
   return {};
@@ -37,7 +38,10 @@ std::string first_other(const std::vector<NamedTensor>& a, const std::vector<Nam
 class Experiments {
  public:
   explicit Experiments(const SeparationRequest& request)
-      : request_(request), model_(fresh()), buffers_(model_.model().buffers()), tolerance_(first_tolerance(request.type)) {
+      : request_(request),
+        model_(fresh()),
+        buffers_(model_.model().buffers()),
+        tolerance_(first_tolerance(request.type)) {
     for (const Group& group : request.groups) all_.insert(all_.end(), group.begin(), group.end());
   }
 
@@ -68,9 +72,13 @@ class Experiments {
     std::vector<NamedTensor> buffers;  // after it
   };
 
-  static double first_tolerance(at::ScalarType type) { return type == at::kDouble ? k_float64_tolerance : k_float32_tolerance; }
+  static double first_tolerance(at::ScalarType type) {
+    return type == at::kDouble ? k_float64_tolerance : k_float32_tolerance;
+  }
 
-  ReferenceModel fresh() const { return {request_.parts, {c10::Device(c10::kCPU), request_.type, BatchNorms::frozen}, request_.weights}; }
+  ReferenceModel fresh() const {
+    return {request_.parts, {c10::Device(c10::kCPU), request_.type, BatchNorms::frozen}, request_.weights};
+  }
 
   Measured measure(const std::vector<Group>& groups) {
     buffers_.restore();
@@ -85,16 +93,20 @@ class Experiments {
     const ReferenceModel::Answer& a = apart.answer;
     const ReferenceModel::Answer& b = whole.answer;
     error_ = difference_of(a.gradient, b.gradient).relative_l2;
-    weights_add_up_ = relative(a.sums.weight, b.sums.weight) <= std::max(tolerance_, 1e-6) || a.sums.weight == b.sums.weight;
-    return is_within(error_, tolerance_) && weights_add_up_ && first_other(apart.buffers, whole.buffers, tolerance_).empty();
+    weights_add_up_ =
+        relative(a.sums.weight, b.sums.weight) <= std::max(tolerance_, 1e-6) || a.sums.weight == b.sums.weight;
+    return is_within(error_, tolerance_) && weights_add_up_ &&
+           first_other(apart.buffers, whole.buffers, tolerance_).empty();
   }
 
-  // What a model computes in a shorter type, and what the order of the samples alone changes, says nothing about splitting.
+  // What a model computes in a shorter type, and what the order of the samples alone changes, says nothing about
+  // splitting.
   void allow_for_rounding(const Measured& whole) {
     buffers_.restore();
     const double inside = unit_roundoff(shortest_type(model_, all_, request_.step));
     if (inside > unit_roundoff(request_.type)) tolerance_ = std::max(tolerance_, k_roundings * inside);
-    const double order = difference_of(measure({Group(all_.rbegin(), all_.rend())}).answer.gradient, whole.answer.gradient).relative_l2;
+    const double order =
+        difference_of(measure({Group(all_.rbegin(), all_.rend())}).answer.gradient, whole.answer.gradient).relative_l2;
     if (order <= k_most_by_order) tolerance_ = std::max(tolerance_, k_times_order * order);
     tolerance_ = std::min(tolerance_, k_most_tolerance);
   }
@@ -107,16 +119,20 @@ class Experiments {
     if (differ(measure({all_}), whole)) return explain_repetition();
     if (!moved.empty()) {
       const std::string name = first_other(apart.buffers, whole.buffers, tolerance_);
-      return differs("hidden_state", "the model's forward changes its buffer \"" + (name.empty() ? moved : name) +
-                                         "\", once in every micro-batch: what it holds, or what it does, depends on the plan");
+      return differs("hidden_state",
+                     "the model's forward changes its buffer \"" + (name.empty() ? moved : name) +
+                         "\", once in every micro-batch: what it holds, or what it does, depends on the plan");
     }
     if (!weights_add_up_)
-      return differs("loss_weight",
-                     fmt::format("the weight that the model returns does not add up over samples: {:g} for {} at once, {:g} for "
-                                 "them in parts; return the loss's sum and how much its samples weigh, not a mean and 1",
-                                 whole.answer.sums.weight, all_.size(), apart.answer.sums.weight));
+      return differs(
+          "loss_weight",
+          fmt::format("the weight that the model returns does not add up over samples: {:g} for {} at once, {:g} for "
+                      "them in parts; return the loss's sum and how much its samples weigh, not a mean and 1",
+                      whole.answer.sums.weight, all_.size(), apart.answer.sums.weight));
     if (!std::isfinite(error_))
-      return differs("not_finite", "the gradient of the samples at once is finite and that of their parts is not, or the other way round");
+      return differs(
+          "not_finite",
+          "the gradient of the samples at once is finite and that of their parts is not, or the other way round");
     return explain_mixing(whole, apart);
   }
 
@@ -132,13 +148,14 @@ class Experiments {
   Separation explain_noise() {
     const std::string place = first_drawing_operator(model_, all_, request_.step);
     return differs("noise", (place.empty() ? "something outside of operators" : place) +
-                                ", draws random numbers that are not keyed by sample: the same batch twice gives two gradients; dropout in "
-                                "all its forms is keyed");
+                                ", draws random numbers that are not keyed by sample: the same batch twice gives two "
+                                "gradients; dropout in all its forms is keyed");
   }
 
   // The same batch twice is not the same, and nothing was drawn.
   Separation explain_repetition() {
-    return differs("hidden_state", "the model keeps something from one forward to the next: the same batch twice gives two gradients");
+    return differs("hidden_state",
+                   "the model keeps something from one forward to the next: the same batch twice gives two gradients");
   }
 
   Separation explain_mixing(const Measured& whole, const Measured& apart) {
@@ -175,7 +192,8 @@ std::vector<Group> parts_of_sizes(const Group& samples, std::initializer_list<st
   for (const std::size_t size : sizes) {
     const std::size_t end = std::min(begin + size, samples.size());
     if (begin < end)
-      parts.emplace_back(samples.begin() + static_cast<std::ptrdiff_t>(begin), samples.begin() + static_cast<std::ptrdiff_t>(end));
+      parts.emplace_back(samples.begin() + static_cast<std::ptrdiff_t>(begin),
+                         samples.begin() + static_cast<std::ptrdiff_t>(end));
     begin = end;
   }
   return parts;
@@ -199,8 +217,8 @@ Separation separate(const SeparationRequest& request) {
   return Experiments(request).run();
 }
 
-Separation separate_unequally(const ReferenceParts& parts, const Weights& weights, const Group& samples, std::int64_t step,
-                              at::ScalarType type) {
+Separation separate_unequally(const ReferenceParts& parts, const Weights& weights, const Group& samples,
+                              std::int64_t step, at::ScalarType type) {
   try {
     return separate({parts, weights, parts_of_sizes(samples, {1, 2, samples.size()}), step, type});
   } catch (const std::exception&) {

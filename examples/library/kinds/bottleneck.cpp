@@ -29,7 +29,8 @@ ModelKind bottleneck() {
   ModelKind kind;
   kind.name = "bottleneck";
   kind.keys = {
-      integer_key({"waist", Changes::result | Changes::probe | Changes::run, "bottleneck: width of the hidden layer"}, 1, 4096, k_waist)};
+      integer_key({"waist", Changes::result | Changes::probe | Changes::run, "bottleneck: width of the hidden layer"},
+                  1, 4096, k_waist)};
   kind.make = [](const ModelRequest& request) {
     const std::int64_t inputs = c10::multiply_integers(request.sample_shape);
     const std::int64_t waist = k_waist(request.configuration);

@@ -1,4 +1,5 @@
-// A loss of one's own: focal loss (Lin et al., 2017), which counts easy labels less. loss.kind = "focal", loss.gamma = 2.0.
+// A loss of one's own: focal loss (Lin et al., 2017), which counts easy labels less. loss.kind = "focal", loss.gamma
+// = 2.0.
 #include <onebatch/kinds.hpp>
 
 #include <ATen/ops/log_softmax.h>
@@ -13,7 +14,8 @@ LossKind focal() {
   LossKind kind;
   kind.name = "focal";
   kind.targets = Targets::classes;
-  kind.keys = {number_key({"gamma", Changes::result, "focal: power of the probability that is missed"}, {1.0, 10.0}, k_gamma)};
+  kind.keys = {
+      number_key({"gamma", Changes::result, "focal: power of the probability that is missed"}, {1.0, 10.0}, k_gamma)};
   kind.sum = [](const LossTensors& t, const LossConfiguration& loss) {
     const at::Tensor counts = t.targets.ne(loss.ignore_index);
     const at::Tensor labels = t.targets.masked_fill(counts.logical_not(), 0);

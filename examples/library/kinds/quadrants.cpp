@@ -1,4 +1,5 @@
-// A data format of one's own: points of the plane, to be told apart by their quadrant. data.kind = "quadrants", data.points = 400.
+// A data format of one's own: points of the plane, to be told apart by their quadrant. data.kind = "quadrants",
+// data.points = 400.
 #include <onebatch/kinds.hpp>
 
 #include <ATen/ops/empty.h>

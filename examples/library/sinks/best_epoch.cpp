@@ -11,7 +11,8 @@ class BestEpoch {
  public:
   void operator()(const Event& event) {
     if (const auto* validated = std::get_if<event::Validated>(&event)) keep(*validated);
-    if (std::holds_alternative<event::Ended>(event)) std::printf("best epoch %lld\n", static_cast<long long>(best_.epoch));
+    if (std::holds_alternative<event::Ended>(event))
+      std::printf("best epoch %lld\n", static_cast<long long>(best_.epoch));
   }
 
  private:

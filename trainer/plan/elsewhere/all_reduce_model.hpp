@@ -13,8 +13,9 @@ struct Network {
   double node_latency_seconds = 3e-6;    // within one
 };
 
-/// Seconds of one all-reduce of `bytes` over `ranks`: within each node, then between nodes, each by a ring (2 (n - 1) / n of the bytes in
-/// 2 (n - 1) messages) or a tree (twice the bytes in 2 log2 n messages), whichever is quicker, as collective libraries choose.
+/// Seconds of one all-reduce of `bytes` over `ranks`: within each node, then between nodes, each by a ring (2 (n - 1) /
+/// n of the bytes in 2 (n - 1) messages) or a tree (twice the bytes in 2 log2 n messages), whichever is quicker, as
+/// collective libraries choose.
 double all_reduce_seconds(double bytes, std::int64_t ranks, const Network& network);
 
 }  // namespace onebatch

@@ -51,7 +51,8 @@ std::vector<DeviceGroup> parse_devices(std::string_view text) {
 std::string device_key(std::string_view name) {
   std::string key;
   for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   for (const std::string_view maker : {"nvidia", "geforce"}) {
     if (key.starts_with(maker) && key.size() > maker.size()) key.erase(0, maker.size());
@@ -64,7 +65,8 @@ void add_devices(DeviceProfiles& known, const ClusterProfile& profile, const std
     if (!rank.device.empty()) known.try_emplace(device_key(rank.device), rank);
   }
   const auto& first = profile.ranks.front().device;
-  const bool only = std::all_of(profile.ranks.begin(), profile.ranks.end(), [&](const RankProfile& rank) { return rank.device == first; });
+  const bool only = std::all_of(profile.ranks.begin(), profile.ranks.end(),
+                                [&](const RankProfile& rank) { return rank.device == first; });
   if (only) known.try_emplace(device_key(file_stem), profile.ranks.front());
 }
 
@@ -74,9 +76,11 @@ ClusterProfile make_cluster(const std::vector<DeviceGroup>& devices, const Devic
     const auto found = known.find(device_key(group.name));
     if (found == known.end()) {
       std::string names;
-      for (const auto& [key, rank] : known) names += (names.empty() ? "" : ", ") + (rank.device.empty() ? key : hyphened(rank.device));
+      for (const auto& [key, rank] : known)
+        names += (names.empty() ? "" : ", ") + (rank.device.empty() ? key : hyphened(rank.device));
       throw UserError("--devices: there is no profile of \"" + group.name + "\"; " +
-                      (names.empty() ? "the folder holds none: save some with onebatch probe CONFIG --json FILE" : "known are " + names));
+                      (names.empty() ? "the folder holds none: save some with onebatch probe CONFIG --json FILE"
+                                     : "known are " + names));
     }
     for (std::int64_t i = 0; i < group.count; ++i) {
       cluster.ranks.push_back(found->second);
@@ -102,7 +106,8 @@ Prices parse_prices(std::string_view text) {
       used = 0;
     }
     if (used == 0 || used != part.size() - equals - 1 || !std::isfinite(price) || price < 0.0)
-      throw UserError("--prices: \"" + part + "\" is no price: write NAME=PRICE of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
+      throw UserError("--prices: \"" + part +
+                      "\" is no price: write NAME=PRICE of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
     prices[device_key(part.substr(0, equals))] = price;
     if (comma == std::string_view::npos) break;
     text.remove_prefix(comma + 1);

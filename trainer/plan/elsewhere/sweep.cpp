@@ -64,15 +64,17 @@ SweepPoint sweep_point(const SweepRequest& request, std::int64_t global_batch_si
 std::string sweep_table(const std::vector<SweepPoint>& points) {
   std::size_t width = 7;
   for (const SweepPoint& point : points) width = std::max(width, point.devices.size());
-  std::string text =
-      "devices" + std::string(width - 7, ' ') + "  ranks    batch       step    samples/s  efficiency       epoch  cost/epoch\n";
+  std::string text = "devices" + std::string(width - 7, ' ') +
+                     "  ranks    batch       step    samples/s  efficiency       epoch  cost/epoch\n";
   for (const SweepPoint& p : points) {
-    text += p.devices + std::string(width - p.devices.size(), ' ') + fmt::format("  {:>5}  {:>7}", p.num_ranks, p.global_batch_size);
+    text += p.devices + std::string(width - p.devices.size(), ' ') +
+            fmt::format("  {:>5}  {:>7}", p.num_ranks, p.global_batch_size);
     if (!p.step_seconds) {
       text += "  no plan: " + p.note + "\n";
       continue;
     }
-    text += fmt::format("  {:>6.2f} ms  {:>11.1f}  {:>8.1f} %", *p.step_seconds * 1e3, p.samples_per_second, p.efficiency * 100.0) +
+    text += fmt::format("  {:>6.2f} ms  {:>11.1f}  {:>8.1f} %", *p.step_seconds * 1e3, p.samples_per_second,
+                        p.efficiency * 100.0) +
             (p.epoch_seconds > 0.0 ? fmt::format("  {:>8.1f} s", p.epoch_seconds) : "           -") +
             (p.cost_per_epoch ? fmt::format("  {:>10.4g}", *p.cost_per_epoch) : "           -") + "\n";
   }
@@ -82,12 +84,15 @@ std::string sweep_table(const std::vector<SweepPoint>& points) {
 std::string to_json(const std::vector<SweepPoint>& points) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const SweepPoint& p : points) {
-    nlohmann::ordered_json point = {{"devices", p.devices}, {"ranks", p.num_ranks}, {"global_batch_size", p.global_batch_size}};
-    point["predicted_step_seconds"] = p.step_seconds ? nlohmann::ordered_json(*p.step_seconds) : nlohmann::ordered_json(nullptr);
+    nlohmann::ordered_json point = {
+        {"devices", p.devices}, {"ranks", p.num_ranks}, {"global_batch_size", p.global_batch_size}};
+    point["predicted_step_seconds"] =
+        p.step_seconds ? nlohmann::ordered_json(*p.step_seconds) : nlohmann::ordered_json(nullptr);
     point["samples_per_second"] = p.samples_per_second;
     point["efficiency"] = p.efficiency;
     point["epoch_seconds"] = p.epoch_seconds;
-    point["cost_per_epoch"] = p.cost_per_epoch ? nlohmann::ordered_json(*p.cost_per_epoch) : nlohmann::ordered_json(nullptr);
+    point["cost_per_epoch"] =
+        p.cost_per_epoch ? nlohmann::ordered_json(*p.cost_per_epoch) : nlohmann::ordered_json(nullptr);
     if (!p.note.empty()) point["note"] = p.note;
     list.push_back(point);
   }

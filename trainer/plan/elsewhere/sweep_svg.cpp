@@ -28,8 +28,10 @@ struct Chart {
     std::string body = svg::label(90.0, top - 8.0, "start", title, " font-weight=\"bold\"");
     const double step = svg::nice_step(most_y);
     for (double value = 0.0; value <= most_y * 1.0001; value += step) {
-      body += fmt::format("<line x1=\"90\" y1=\"{:.1f}\" x2=\"650\" y2=\"{:.1f}\" stroke=\"#dddddd\"/>\n", y(value), y(value)) +
-              svg::label(84.0, y(value) + 4.0, "end", value >= 100.0 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value));
+      body += fmt::format("<line x1=\"90\" y1=\"{:.1f}\" x2=\"650\" y2=\"{:.1f}\" stroke=\"#dddddd\"/>\n", y(value),
+                          y(value)) +
+              svg::label(84.0, y(value) + 4.0, "end",
+                         value >= 100.0 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value));
     }
     std::map<std::int64_t, bool> said;
     for (const SweepPoint& point : points) {
@@ -84,8 +86,10 @@ std::string sweep_svg(const std::vector<SweepPoint>& points) {
   }
   const Chart rate{30.0, most, least, throughput > 0.0 ? throughput * 1.05 : 1.0, "samples per second"};
   const Chart efficiency{380.0, most, least, 1.05, "efficiency: of what all devices could do"};
-  return svg::document(700.0, rate.frame(points) + lines(rate, points, [](const SweepPoint& p) { return p.samples_per_second; }) +
-                                  efficiency.frame(points) + lines(efficiency, points, [](const SweepPoint& p) { return p.efficiency; }));
+  return svg::document(700.0, rate.frame(points) +
+                                  lines(rate, points, [](const SweepPoint& p) { return p.samples_per_second; }) +
+                                  efficiency.frame(points) +
+                                  lines(efficiency, points, [](const SweepPoint& p) { return p.efficiency; }));
 }
 
 }  // namespace onebatch
