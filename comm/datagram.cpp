@@ -53,7 +53,7 @@ std::optional<sockaddr_in> parse_address(const std::string& text) {
 std::string address_text(const sockaddr_in& address) {
   std::array<char, INET_ADDRSTRLEN> host{};
   if (inet_ntop(AF_INET, &address.sin_addr, host.data(), host.size()) == nullptr) return {};
-  return std::string(host.data()) + ":" + std::to_string(ntohs(address.sin_port));
+  return fmt::format("{}:{}", host.data(), ntohs(address.sin_port));
 }
 
 }  // namespace onebatch::comm

@@ -1,5 +1,7 @@
 #include "comm/interfaces.hpp"
 
+#include <fmt/format.h>
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -80,7 +82,7 @@ bool Interface::is_loopback() const {
 std::string HostInterfaces::to_text() const {
   std::string text;
   for (const Interface& one : all)
-    text += (text.empty() ? "" : " ") + one.name + "/" + text_of(one.address) + "/" + std::to_string(one.prefix_bits);
+    text += fmt::format("{}{}/{}/{}", text.empty() ? "" : " ", one.name, text_of(one.address), one.prefix_bits);
   return text;
 }
 

@@ -3,6 +3,8 @@
 #include "comm/error.hpp"
 #include "comm/interfaces.hpp"
 
+#include <fmt/format.h>
+
 #include <mpi.h>
 
 #include <algorithm>
@@ -30,7 +32,7 @@ std::string mpi_setting(const char* name) {
 
 std::vector<RankPlace> gather_places(MpiCommunicator& mpi, int node) {
   std::vector<RankPlace> places;
-  for (const std::string& text : all_gather_text(mpi, host_name() + "\t" + std::to_string(node))) {
+  for (const std::string& text : all_gather_text(mpi, fmt::format("{}\t{}", host_name(), node))) {
     const std::size_t tab = text.find('\t');
     places.push_back({text.substr(0, tab), std::stoi(text.substr(tab + 1)), {}});
   }

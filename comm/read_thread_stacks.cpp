@@ -1,5 +1,7 @@
 #include "comm/thread_stacks.hpp"
 
+#include <fmt/format.h>
+
 #include <cxxabi.h>
 #include <libunwind-ptrace.h>
 #include <sys/ptrace.h>
@@ -46,7 +48,7 @@ std::string shortened(std::string name) {
 
 // The file that holds the address, for functions without a name.
 std::string file_at(pid_t process, unw_word_t address) {
-  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+  std::ifstream maps(fmt::format("/proc/{}/maps", process));
   for (std::string line; std::getline(maps, line);) {
     unsigned long long begin = 0;
     unsigned long long end = 0;
@@ -115,7 +117,7 @@ class Stopped {
 }  // namespace
 
 std::vector<ThreadStack> read_thread_stacks(pid_t process) {
-  const fs::path folder = "/proc/" + std::to_string(process);
+  const fs::path folder = fmt::format("/proc/{}", process);
   std::vector<long> threads;
   for (const auto& entry : fs::directory_iterator(folder / "task"))
     threads.push_back(std::stol(entry.path().filename().string()));

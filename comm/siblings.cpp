@@ -43,7 +43,7 @@ std::string environment_of(const fs::path& process) {
 
 // The state letter follows the command's name, which is in parentheses and may hold anything.
 std::string process_state(long process) {
-  std::ifstream in("/proc/" + std::to_string(process) + "/stat");
+  std::ifstream in(fmt::format("/proc/{}/stat", process));
   std::string line;
   if (!std::getline(in, line)) return "gone";
   const std::size_t end = line.rfind(')');

@@ -23,7 +23,7 @@ Decision decide_among(const std::vector<Vote>& finished, Replicas replicas) {
   Decision decision;
   decision.step = finished.front().step;
   for (const Vote& vote : finished) decision.agreeing.push_back(vote.rank);
-  const std::string step = "step " + std::to_string(decision.step);
+  const std::string step = fmt::format("step {}", decision.step);
   const auto writer = std::ranges::find_if(finished, &Vote::can_write);
   decision.speaker = writer == finished.end() ? finished.front().rank : writer->rank;
   const bool same =
@@ -82,7 +82,7 @@ std::optional<Decision> decide(std::vector<Vote> votes, Replicas replicas) {
 std::string ranks_text(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : (i + 1 == ranks.size() ? " and " : ", ")) + std::to_string(ranks[i]);
+    text += fmt::format("{}{}", i == 0 ? "" : (i + 1 == ranks.size() ? " and " : ", "), ranks[i]);
   return text;
 }
 

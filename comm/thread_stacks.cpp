@@ -1,5 +1,7 @@
 #include "comm/thread_stacks.hpp"
 
+#include <fmt/format.h>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -52,7 +54,7 @@ std::vector<ThreadStack> without(const std::string& why) {
 std::string to_text(const std::vector<ThreadStack>& stacks) {
   std::string text;
   for (const ThreadStack& stack : stacks) {
-    text += std::string(k_thread) + std::to_string(stack.id) + " (" + stack.name + ")\n";
+    text += fmt::format("{}{} ({})\n", k_thread, stack.id, stack.name);
     for (const std::string& frame : stack.frames) text += std::string(k_frame) + frame + "\n";
   }
   return text;

@@ -4,6 +4,8 @@
 #include "trainer/settings/keys.hpp"
 #include "trainer/settings/kinds.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch::launch {
@@ -128,8 +130,8 @@ class Checker {
     const auto& batch = c_.batch;
     const auto listed = static_cast<int>(batch.micro_batch_size.size());
     if (listed > 1 && world_size_ > 0 && listed != world_size_) {
-      complain("batch.micro_batch_size", "lists " + std::to_string(listed) + " sizes, but " +
-                                             std::to_string(world_size_) + " rank(s) were started: write one per rank");
+      complain("batch.micro_batch_size",
+               fmt::format("lists {} sizes, but {} rank(s) were started: write one per rank", listed, world_size_));
     }
     if (batch.micro_batch_size.empty() || !batch.gradient_accumulation_steps || world_size_ == 0) return;
     std::int64_t product = 0;
@@ -137,10 +139,10 @@ class Checker {
       product += batch.micro_batch_size[listed == 1 ? 0 : static_cast<std::size_t>(rank % listed)] *
                  *batch.gradient_accumulation_steps;
     if (product != batch.global_batch_size && (listed == 1 || listed == world_size_)) {
-      complain("batch.global_batch_size", "is " + std::to_string(batch.global_batch_size) +
-                                              ", but micro_batch_size x gradient_accumulation_steps over " +
-                                              std::to_string(world_size_) + " rank(s) is " + std::to_string(product) +
-                                              ": write that, or leave one of the three to \"auto\"");
+      complain("batch.global_batch_size",
+               fmt::format("is {}, but micro_batch_size x gradient_accumulation_steps over {} rank(s) is {}: write "
+                           "that, or leave one of the three to \"auto\"",
+                           batch.global_batch_size, world_size_, product));
     }
   }
 
@@ -164,10 +166,9 @@ class Checker {
     if (!c_.simulate.empty() && c_.run.device == DeviceChoice::cuda)
       complain("simulate.devices", "plays devices on the CPU: write run.device = \"cpu\" or leave simulate out");
     if (!c_.simulate.empty() && world_size_ > static_cast<int>(c_.simulate.size())) {
-      complain("simulate.devices", "lists " + std::to_string(c_.simulate.size()) + " device(s), but " +
-                                       std::to_string(world_size_) +
-                                       " ranks were started: add devices, or start fewer (mpirun -np " +
-                                       std::to_string(c_.simulate.size()) + ")");
+      complain("simulate.devices",
+               fmt::format("lists {} device(s), but {} ranks were started: add devices, or start fewer (mpirun -np {})",
+                           c_.simulate.size(), world_size_, c_.simulate.size()));
     }
   }
 

@@ -5,6 +5,8 @@
 #include "trainer/settings/key_types.hpp"
 #include "trainer/settings/keys.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <set>
@@ -116,7 +118,7 @@ class Loader {
     if (path.starts_with("data.validation.")) has_validation_ = true;
     given_[path] = from_command_line
                        ? Given{value_of(node), k_command_line, "--set " + path, 0}
-                       : Given{value_of(node), name_ + ":" + std::to_string(begin.line), place(begin), begin.line};
+                       : Given{value_of(node), fmt::format("{}:{}", name_, begin.line), place(begin), begin.line};
   }
 
   void unknown(const std::string& path, const toml::node& node, bool from_command_line) {
@@ -158,7 +160,7 @@ class Loader {
   }
 
   std::string place(const toml::source_position& position) const {
-    return name_ + ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
+    return fmt::format("{}:{}:{}", name_, position.line, position.column);
   }
 
   void complain(std::string where, std::string message, unsigned line) {

@@ -4,6 +4,8 @@
 #include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -117,7 +119,7 @@ class RunFolderSearch {
 
   RunFolder begin_anew(std::string said) {
     for (int number = 1;; ++number) {
-      const fs::path path = number == 1 ? wanted_ : fs::path(wanted_.string() + "-" + std::to_string(number));
+      const fs::path path = number == 1 ? wanted_ : fs::path(fmt::format("{}-{}", wanted_.string(), number));
       auto lock = lock_unused(path);
       if (!lock) continue;
       if (number > 1)

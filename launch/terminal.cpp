@@ -24,7 +24,7 @@ bool writes_to_terminal() {
   if (!out_is_terminal()) return false;
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
   std::error_code error;
-  const auto target = std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", error).string();
+  const auto target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), error).string();
   return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
 }
 

@@ -7,6 +7,7 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -48,9 +49,10 @@ at::Tensor pinned_like(const at::Tensor& tensor) {
     if (tensor.is_non_overlapping_and_dense()) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
     return at::empty(tensor.sizes(), options);
   } catch (const c10::Error&) {  // whose words are those of a device that is full
-    throw DoesNotFitError("the host, not its GPU, has no memory left: " + std::to_string(tensor.nbytes()) +
-                          " bytes that a GPU can copy from or to were refused; give the job more host memory, or write "
-                          "memory.offload = \"never\" where exact BatchNorm keeps its share there");
+    throw DoesNotFitError(fmt::format(
+        "the host, not its GPU, has no memory left: {} bytes that a GPU can copy from or to were refused; give the job "
+        "more host memory, or write memory.offload = \"never\" where exact BatchNorm keeps its share there",
+        tensor.nbytes()));
   }
 }
 

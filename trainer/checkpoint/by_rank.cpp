@@ -4,6 +4,7 @@
 #include "trainer/io/named_tensors.hpp"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -12,7 +13,7 @@ namespace onebatch {
 namespace {
 
 std::string rank_name(int rank, const std::string& name) {
-  return "rank" + std::to_string(rank) + "." + name;
+  return fmt::format("rank{}.{}", rank, name);
 }
 
 bool has_all(const std::filesystem::path& file, const std::vector<NamedTensor>& gathered, Extra extra, int world_size) {

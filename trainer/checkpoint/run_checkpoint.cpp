@@ -12,6 +12,8 @@
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/replica/replica_state.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 namespace {
 
@@ -20,11 +22,11 @@ namespace fs = std::filesystem;
 // The number in its name says which is the newest: of another step it would be taken before better ones.
 void check_name(const fs::path& checkpoint, const RunState& state) {
   const std::string name = checkpoint.filename().string();
-  const std::string right = "step-" + std::to_string(state.step);
+  const std::string right = fmt::format("step-{}", state.step);
   const bool has_number = name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == std::string::npos;
   if (has_number && name != right)
-    throw UserError(checkpoint.string() + " holds step " + std::to_string(state.step) +
-                    ": it was renamed or copied; name it " + right + ", or move it away");
+    throw UserError(fmt::format("{} holds step {}: it was renamed or copied; name it {}, or move it away",
+                                checkpoint.string(), state.step, right));
 }
 
 void say_refused(const std::vector<std::string>& refused, const std::string& chosen, EventStream& events) {

@@ -5,6 +5,8 @@
 #include "trainer/io/checksum.hpp"
 #include "trainer/io/tensor_file.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -214,8 +216,9 @@ void SurvivorFiles::require_statistics(const std::vector<std::optional<OwnBytes>
   for (std::size_t rank = 0; rank < own.size(); ++rank) {
     if (!own[rank])
       throw std::runtime_error(
-          "with batch_norm.mode = \"local\" every rank has running statistics of its own, and those of rank " +
-          std::to_string(rank) + " cannot be read from here");
+          fmt::format("with batch_norm.mode = \"local\" every rank has running statistics of its own, and those of "
+                      "rank {} cannot be read from here",
+                      rank));
   }
 }
 
@@ -242,8 +245,7 @@ std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const st
     auto content = std::make_shared<Content>();
     for (const Piece& piece : pieces) {
       for (std::size_t r = 0; r < own.size(); ++r)
-        content->add("rank" + std::to_string(r) + "." + piece.name, piece.tensor,
-                     own[r]->subspan(piece.begin, piece.bytes));
+        content->add(fmt::format("rank{}.{}", r, piece.name), piece.tensor, own[r]->subspan(piece.begin, piece.bytes));
     }
     return content;
   };

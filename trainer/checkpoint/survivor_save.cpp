@@ -4,6 +4,8 @@
 #include "comm/incident.hpp"
 #include "comm/local_communicator.hpp"
 
+#include <fmt/format.h>
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,7 +192,7 @@ std::string SurvivorSave::why_not_whole(bool whole) const {
   const std::string changed = files_.changed_tensor();
   if (!changed.empty()) return changed + " has changed since the step was done";
   if (state_.step > saved_step_ && !board_->own_of(parts_.world.rank(), state_.step))
-    return "what it keeps of step " + std::to_string(state_.step) + " is not there";
+    return fmt::format("what it keeps of step {} is not there", state_.step);
   return {};
 }
 
@@ -208,7 +210,7 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) 
   const auto decision = comm::decide(votes, parts_.replicas);
   if (!decision || decision->speaker != call.rank || !board_->claim()) return {};
   const std::string after = loss_text(votes, call);
-  const std::string step = "step " + std::to_string(decision->step);
+  const std::string step = fmt::format("step {}", decision->step);
   if (!why.empty()) return "not saved after " + after + ": " + why;
   if (!decision->why_not.empty())
     return "not saved after " + after + ": " + decision->why_not + (not_mine.empty() ? "" : ": " + not_mine);
@@ -224,8 +226,8 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) 
 std::string SurvivorSave::save(const comm::Decision& decision, const std::string& step,
                                const std::string& after) const {
   if (!own_is_known_)
-    throw std::runtime_error("step " + std::to_string(state_.step) +
-                             " was skipped, and the running statistics of the others before it are not known");
+    throw std::runtime_error(fmt::format(
+        "step {} was skipped, and the running statistics of the others before it are not known", state_.step));
   std::vector<std::optional<OwnBytes>> own;
   for (int rank = 0; rank < parts_.world.size(); ++rank) own.push_back(board_->own_of(rank, state_.step));
   const auto files = files_.files(state_, own, parts_.world.rank());
@@ -235,14 +237,14 @@ std::string SurvivorSave::save(const comm::Decision& decision, const std::string
   take_the_folder();
   const int rank = parts_.world.rank();
   switch (add_checkpoint(parts_.options.run_dir / "checkpoints", state_.step, files, parts_.retention,
-                         "rank" + std::to_string(rank), take_the_folder)) {
+                         fmt::format("rank{}", rank), take_the_folder)) {
     case Added::by_another: return {};  // which says so
     case Added::was_there: return "nothing to save after " + after + ": " + step + " or a later one is there already";
     case Added::now: break;
   }
-  return "saved " + step + " by rank " + std::to_string(rank) + " after " + after +
-         (decision.agreeing.size() == 1 ? ", which it alone has finished"
-                                        : ", the same on ranks " + comm::ranks_text(decision.agreeing));
+  return fmt::format("saved {} by rank {} after {}{}", step, rank, after,
+                     decision.agreeing.size() == 1 ? ", which it alone has finished"
+                                                   : ", the same on ranks " + comm::ranks_text(decision.agreeing));
 }
 
 std::string SurvivorSave::loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const {

@@ -4,6 +4,7 @@
 #include "trainer/data/idx.hpp"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -21,8 +22,8 @@ Labelled read_pair(const std::filesystem::path& folder, const std::string& prefi
   const auto labels = find_idx(folder, prefix + "-labels-idx1-ubyte");
   Labelled pair{read_idx(images, 3), read_idx(labels, 1)};
   if (pair.images.shape[0] != pair.labels.shape[0]) {
-    throw UserError(images.string() + " has " + std::to_string(pair.images.shape[0]) + " images, but " +
-                    labels.string() + " has " + std::to_string(pair.labels.shape[0]) + " labels");
+    throw UserError(fmt::format("{} has {} images, but {} has {} labels", images.string(), pair.images.shape[0],
+                                labels.string(), pair.labels.shape[0]));
   }
   if (pair.images.values.empty()) throw UserError(images.string() + " holds no image");
   return pair;
@@ -80,7 +81,7 @@ class IdxDataset final : public Dataset {
     const auto divisor = static_cast<T>(divisor_);
     for (const std::int64_t index : indices) {
       if (index < 0 || index >= size())
-        throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
+        throw std::out_of_range(fmt::format("sample {} of a data set of {}", index, size()));
       const std::uint8_t* from = data_.images.values.data() + index * pixels;
       for (std::int64_t i = 0; i < pixels; ++i) *to++ = static_cast<T>(from[i]) / divisor;
     }
@@ -104,8 +105,8 @@ std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, S
   Labelled validation = read_pair(folder, "t10k");
   const auto validated = range_of(validation.labels, ignored);
   if (validated && validated->largest.value >= num_classes) {
-    throw UserError(folder.string() + ": the t10k labels go up to " + std::to_string(validated->largest.value) +
-                    ", the train labels only to " + std::to_string(num_classes - 1));
+    throw UserError(fmt::format("{}: the t10k labels go up to {}, the train labels only to {}", folder.string(),
+                                validated->largest.value, num_classes - 1));
   }
   return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes, validated);
 }

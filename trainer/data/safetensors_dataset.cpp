@@ -66,7 +66,7 @@ class Column {
     auto* to = static_cast<std::byte*>(rows.mutable_data_ptr());
     for (const std::int64_t index : indices) {
       if (index < 0 || index >= shape_[0])
-        throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(shape_[0]));
+        throw std::out_of_range(fmt::format("sample {} of a data set of {}", index, shape_[0]));
       std::memcpy(to, bytes_.data() + static_cast<std::size_t>(index) * row_bytes_, bytes);
       to += bytes;
     }
@@ -162,8 +162,8 @@ class SafetensorsDataset final : public Dataset {
  private:
   void check_count(const Column& column) const {
     if (column.shape()[0] == size()) return;
-    throw UserError(file_.string() + ": " + column.name() + " has " + std::to_string(column.shape()[0]) + " samples, " +
-                    inputs_.front().name() + " has " + std::to_string(size()));
+    throw UserError(fmt::format("{}: {} has {} samples, {} has {}", file_.string(), column.name(), column.shape()[0],
+                                inputs_.front().name(), size()));
   }
 
   void add(std::optional<Column>& to, const SafetensorsHeader& header, const std::string& name, const char* key) const {
@@ -181,8 +181,8 @@ class SafetensorsDataset final : public Dataset {
     longest_ = inputs_.front().shape()[1];
     for (const std::int64_t length : lengths_) {
       if (length < 1 || length > longest_)
-        throw UserError(file_.string() + ": " + name + " holds the length " + std::to_string(length) + ", but " +
-                        inputs_.front().name() + " has room for 1 to " + std::to_string(longest_));
+        throw UserError(fmt::format("{}: {} holds the length {}, but {} has room for 1 to {}", file_.string(), name,
+                                    length, inputs_.front().name(), longest_));
     }
   }
 
@@ -210,8 +210,8 @@ class SafetensorsDataset final : public Dataset {
                                    .any(1);
       if (!wrong.any().item<bool>()) return;
       const std::int64_t row = wrong.to(at::kInt).argmax().item<std::int64_t>();
-      throw UserError(file_.string() + ": sample " + std::to_string(first + row) + " of " + weights_->name() +
-                      " holds " + fmt::format("{:g}", worst_weight(part[row])) + ": weights are finite numbers from 0");
+      throw UserError(fmt::format("{}: sample {} of {} holds {:g}: weights are finite numbers from 0", file_.string(),
+                                  first + row, weights_->name(), worst_weight(part[row])));
     });
   }
 

@@ -5,6 +5,7 @@
 #include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <functional>
@@ -46,7 +47,7 @@ class SyntheticDataset final : public Dataset {
  private:
   std::uint64_t sample_key(std::int64_t index) const {
     if (index < 0 || index >= size())
-      throw std::out_of_range("sample " + std::to_string(index) + " of a data set of " + std::to_string(size()));
+      throw std::out_of_range(fmt::format("sample {} of a data set of {}", index, size()));
     return mix_bits(key_ ^ static_cast<std::uint64_t>(index));
   }
 
@@ -75,10 +76,9 @@ class SyntheticDataset final : public Dataset {
 
 std::unique_ptr<Dataset> make_synthetic_dataset(const DatasetConfiguration& configuration, Split split,
                                                 std::uint64_t seed) {
-  if (configuration.size < 1)
-    throw UserError("data.size = " + std::to_string(configuration.size) + ": write 1 or more");
+  if (configuration.size < 1) throw UserError(fmt::format("data.size = {}: write 1 or more", configuration.size));
   if (configuration.num_classes < 1)
-    throw UserError("data.num_classes = " + std::to_string(configuration.num_classes) + ": write 1 or more");
+    throw UserError(fmt::format("data.num_classes = {}: write 1 or more", configuration.num_classes));
   std::int64_t width = 1;
   for (const std::int64_t extent : configuration.shape) {
     if (extent < 1 || extent > (std::int64_t{1} << 31) || width > (std::int64_t{1} << 31) / extent)

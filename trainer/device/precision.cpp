@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ void place_threads(const Configuration& configuration, const ComputeDevice& devi
   // Ranks that see the same processors share them; a launcher that has bound each rank has done so already.
   const std::string host = comm::host_name() + "\n";
   std::string mine = host;
-  for (const int processor : near) mine += std::to_string(processor) + " ";
+  for (const int processor : near) mine += fmt::format("{} ", processor);
   std::vector<std::vector<int>> near_of_ranks;
   int local_rank = 0;
   const auto all = comm::all_gather_text(control, mine);

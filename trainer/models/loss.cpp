@@ -6,6 +6,7 @@
 
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/tensor.h>
+#include <fmt/format.h>
 
 #include <c10/util/accumulate.h>
 
@@ -45,19 +46,20 @@ std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets) {
 
 std::string wrong_label(std::int64_t label, std::int64_t num_classes) {
   if (label < 0)
-    return "labels are counted from 0; write loss.ignore_index = " + std::to_string(label) +
-           " where it is to count for nothing, or mend the data";
+    return fmt::format(
+        "labels are counted from 0; write loss.ignore_index = {} where it is to count for nothing, or mend the data",
+        label);
   if (label >= k_most_classes) return "there are 2^31 classes at most; mend the data";
-  return "there are only " + std::to_string(num_classes) + " classes, 0 … " + std::to_string(num_classes - 1) +
-         "; write model.num_classes = " + std::to_string(label + 1) + " or more, or mend the data";
+  return fmt::format("there are only {} classes, 0 … {}; write model.num_classes = {} or more, or mend the data",
+                     num_classes, num_classes - 1, label + 1);
 }
 
 Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes)
     : configuration_(configuration), kind_(&chosen_kind<LossKind>(configuration)), num_classes_(num_classes) {
   const auto given = static_cast<std::int64_t>(configuration_.class_weights.size());
   if (given != 0 && given != num_classes) {
-    throw UserError("loss.class_weights has " + std::to_string(given) + " weights, but there are " +
-                    std::to_string(num_classes) + " classes: write one per class");
+    throw UserError(fmt::format("loss.class_weights has {} weights, but there are {} classes: write one per class",
+                                given, num_classes));
   }
   if (given != 0) class_weights_ = at::tensor(configuration.class_weights, at::kDouble);
 }
@@ -82,8 +84,10 @@ Loss::ByLabel Loss::by_label(const at::Tensor& outputs, const at::Tensor& target
   const at::Tensor moved = fitting.front() == ClassLayout::second ? outputs.movedim(1, -1) : outputs;
   const at::Tensor rows = moved.dim() == 2 ? moved : moved.flatten(0, -2);
   if (rows.size(1) < num_classes_)
-    throw UserError("the model returns " + std::to_string(rows.size(1)) + " outputs per label, but there are " +
-                    std::to_string(num_classes_) + " classes: use a model of more outputs, or mend the data's labels");
+    throw UserError(
+        fmt::format("the model returns {} outputs per label, but there are {} classes: use a model of more outputs, or "
+                    "mend the data's labels",
+                    rows.size(1), num_classes_));
   return {rows, targets.dim() == 1 ? targets : targets.flatten()};
 }
 
@@ -123,8 +127,7 @@ double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& 
     for (std::int64_t i = sample * labels; i < (sample + 1) * labels; ++i) {
       if (label[i] == configuration_.ignore_index) continue;
       if (label[i] < 0 || label[i] >= num_classes_) {
-        throw UserError("the data holds the label " + std::to_string(label[i]) + ": " +
-                        wrong_label(label[i], num_classes_));
+        throw UserError(fmt::format("the data holds the label {}: {}", label[i], wrong_label(label[i], num_classes_)));
       }
       counts = true;
       const double of_class =

@@ -6,6 +6,7 @@
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/relu.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 #include <torch/nn/modules/linear.h>
 
 namespace onebatch {
@@ -34,7 +35,7 @@ class Mlp final : public TrainableModule {
 
  private:
   void add_layer(std::int64_t from, std::int64_t to) {
-    layers_.push_back(register_module("layer" + std::to_string(layers_.size()), torch::nn::Linear(from, to)));
+    layers_.push_back(register_module(fmt::format("layer{}", layers_.size()), torch::nn::Linear(from, to)));
   }
 
   double dropout_;

@@ -4,15 +4,16 @@
 #include "trainer/models/model_kind.hpp"
 
 #include <ATen/Context.h>
+#include <fmt/format.h>
 
 namespace onebatch {
 
 std::int64_t classes_of(const ModelRequest& request) {
   const std::int64_t asked = request.configuration.num_classes;
   if (asked != 0 && asked < request.num_classes) {
-    throw UserError("model.num_classes = " + std::to_string(asked) + ", but the data has " +
-                    std::to_string(request.num_classes) +
-                    " classes: write model.num_classes = " + std::to_string(request.num_classes) + " or leave it out");
+    throw UserError(
+        fmt::format("model.num_classes = {}, but the data has {} classes: write model.num_classes = {} or leave it out",
+                    asked, request.num_classes, request.num_classes));
   }
   return asked != 0 ? asked : request.num_classes;
 }

@@ -14,6 +14,7 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -107,7 +108,7 @@ class ResNet final : public TrainableModule {
 
  private:
   void add_stage(std::size_t stage, std::int64_t from, std::int64_t to, std::int64_t num_blocks) {
-    auto layer = register_module("layer" + std::to_string(stage + 1), std::make_shared<BlockList>());
+    auto layer = register_module(fmt::format("layer{}", stage + 1), std::make_shared<BlockList>());
     for (std::int64_t i = 0; i < num_blocks; ++i) {
       const std::int64_t stride = (stage > 0 && i == 0) ? 2 : 1;
       blocks_.push_back(layer->add(std::to_string(i), std::make_shared<BasicBlock>(i == 0 ? from : to, to, stride)));
@@ -138,8 +139,7 @@ std::string wrong_depth(const ModelConfiguration& model) {
   const std::string imagenet =
       "with model.stem = \"imagenet\" write 18; others, as 34 and 50, come from Python as model.kind = \"torchscript\"";
   return imagenet +
-         (cifar_depth ? "; the CIFAR ResNet of " + std::to_string(model.depth) + " layers needs model.stem = \"cifar\""
-                      : "");
+         (cifar_depth ? fmt::format("; the CIFAR ResNet of {} layers needs model.stem = \"cifar\"", model.depth) : "");
 }
 
 std::unique_ptr<Model> make_model_of(const ModelRequest& request) {
@@ -155,7 +155,7 @@ std::unique_ptr<Model> make_model_of(const ModelRequest& request) {
 std::shared_ptr<TrainableModule> make_resnet(const ModelConfiguration& configuration, std::int64_t num_channels,
                                              std::int64_t num_classes) {
   if (const std::string wrong = wrong_depth(configuration); !wrong.empty())
-    throw UserError("model.depth = " + std::to_string(configuration.depth) + ": " + wrong);
+    throw UserError(fmt::format("model.depth = {}: {}", configuration.depth, wrong));
   return std::make_shared<ResNet>(configuration, num_channels, num_classes);
 }
 

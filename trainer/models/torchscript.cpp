@@ -14,6 +14,7 @@
 #include "trainer/settings/key_types.hpp"
 
 #include <caffe2/serialize/inline_container.h>
+#include <fmt/format.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
@@ -142,9 +143,10 @@ class TorchScriptModel final : public Model {
         std::count_if(schema.arguments().begin() + 1, schema.arguments().end(),
                       [](const c10::Argument& argument) { return !argument.default_value(); }));
     if (given >= needs && given <= takes) return;
-    throw UserError(file_ + ": the model's forward takes " + std::to_string(takes) + " tensor(s), but is given " +
-                    std::to_string(given) + (returns_loss_ ? " (data.inputs, and the target last)" : " (data.inputs)") +
-                    ": name the tensors that it takes in data.inputs, in its order");
+    throw UserError(
+        fmt::format("{}: the model's forward takes {} tensor(s), but is given {}{}: name the tensors that it takes in "
+                    "data.inputs, in its order",
+                    file_, takes, given, returns_loss_ ? " (data.inputs, and the target last)" : " (data.inputs)"));
   }
 
   mutable torch::jit::Module module_;

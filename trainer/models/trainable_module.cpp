@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
+#include <fmt/format.h>
 #include <torch/nn/modules/batchnorm.h>
 
 namespace onebatch {
@@ -22,8 +23,10 @@ class ModuleModel final : public Model {
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
     if (inputs.size() != 1)
-      throw UserError("the model takes one input, data.inputs names " + std::to_string(inputs.size()) +
-                      ": write one, or model.kind = \"torchscript\" for a model of several");
+      throw UserError(
+          fmt::format("the model takes one input, data.inputs names {}: write one, or model.kind = \"torchscript\" for "
+                      "a model of several",
+                      inputs.size()));
     const RandomnessScope scope(context);
     return {module_->forward(inputs.front(), context)};
   }

@@ -44,7 +44,7 @@ std::string bars(const RankPlan& rank, double y, double per_second, const char* 
                   "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\" stroke=\"white\" "
                   "stroke-width=\"0.8\"><title>",
                   x, y + 3.0, drawn_width, k_row - 6.0, size == 0 ? "#dddddd" : colour) +
-              (size == 0 ? "a dummy" : std::to_string(size) + " samples") +
+              (size == 0 ? "a dummy" : fmt::format("{} samples", size)) +
               fmt::format(", {:.4g} ms</title></rect>\n", seconds * 1e3);
       if (drawn_width > 26.0 && size > 0)
         body += label(x + drawn_width / 2.0, y + k_row - 7.0, "middle", std::to_string(size),
@@ -75,7 +75,7 @@ std::string plan_svg(const std::vector<TitledPlan>& plans) {
     for (std::size_t r = 0; r < rows; ++r, y += k_row) {
       const RankPlan& rank = plan.ranks[r];
       const auto colour = colours.try_emplace(rank.device, k_colours[colours.size() % k_colours.size()]).first->second;
-      body += label(k_left - 8.0, y + k_row - 7.0, "end", std::to_string(rank.rank) + "  " + rank.device.substr(0, 26));
+      body += label(k_left - 8.0, y + k_row - 7.0, "end", fmt::format("{}  {}", rank.rank, rank.device.substr(0, 26)));
       body += bars(rank, y, per_second, colour);
       body += label(k_left + rank.predicted_seconds * per_second + 4.0, y + k_row - 7.0, "start",
                     std::to_string(rank.samples), " fill=\"#666666\" font-size=\"10\"");
@@ -85,7 +85,7 @@ std::string plan_svg(const std::vector<TitledPlan>& plans) {
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"black\" stroke-dasharray=\"4 3\"/>\n",
         end, top, end, y);
     if (rows < plan.ranks.size()) {
-      body += label(k_left, y + 14.0, "start", "and " + std::to_string(plan.ranks.size() - rows) + " more ranks");
+      body += label(k_left, y + 14.0, "start", fmt::format("and {} more ranks", plan.ranks.size() - rows));
       y += 18.0;
     }
     y += 14.0;

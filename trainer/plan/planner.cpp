@@ -253,8 +253,9 @@ Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const
   const GrainSplit split = split_by_grain(batch, options.grain, ranks);
   if (split.calls.empty())
     throw UserError(
-        "micro-batches of " + std::to_string(options.grain) +
-        " fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size = n of a size that does");
+        fmt::format("micro-batches of {} fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size "
+                    "= n of a size that does",
+                    options.grain));
   Plan plan = assemble_grains(batch, ranks, options, split);
   GrainSplit equal{equal_shares(batch / options.grain, ranks.size()), ranks.size() - 1, 0.0};
   bool fits = true;

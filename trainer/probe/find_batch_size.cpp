@@ -9,6 +9,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -108,11 +109,11 @@ Configuration configuration_of(const BatchSizeRequest& request) {
 
 void check(const BatchSizeRequest& request) {
   if (request.dataset_size < 1)
-    throw UserError("dataset_size = " + std::to_string(request.dataset_size) + ": write 1 or more");
+    throw UserError(fmt::format("dataset_size = {}: write 1 or more", request.dataset_size));
   if (request.max_batch_size.value_or(1) < 1)
-    throw UserError("max_batch_size = " + std::to_string(*request.max_batch_size) + ": write 1 or more");
+    throw UserError(fmt::format("max_batch_size = {}: write 1 or more", *request.max_batch_size));
   if (request.num_iterations < 1)
-    throw UserError("num_iterations = " + std::to_string(request.num_iterations) + ": write 1 or more");
+    throw UserError(fmt::format("num_iterations = {}: write 1 or more", request.num_iterations));
   const auto parameters = request.module.parameters();
   if (std::none_of(parameters.begin(), parameters.end(), [](const at::Tensor& p) { return p.requires_grad(); }))
     throw UserError("the module has no parameter that is trained: nothing would be kept for a backward pass");
@@ -149,9 +150,9 @@ SearchResult search_batch_size(const BatchSizeRequest& request, ComputeDevice& d
   }
   device.empty_cache();
   if (found.largest_micro_batch == 0)
-    throw DoesNotFitError(too_large.empty() ? "not even " + std::to_string(found.min_micro_batch) +
-                                                  " sample(s) fit on " + device.name()
-                                            : too_large);
+    throw DoesNotFitError(too_large.empty()
+                              ? fmt::format("not even {} sample(s) fit on {}", found.min_micro_batch, device.name())
+                              : too_large);
   return found;
 }
 

@@ -118,7 +118,7 @@ class RankProbe {
 
  private:
   TrialResult run_trial(std::int64_t size) {
-    control_.set_activity("a trial of " + std::to_string(size) + " samples in the probe");
+    control_.set_activity(fmt::format("a trial of {} samples in the probe", size));
     return sizes_.run_trial(size);
   }
 
@@ -322,7 +322,7 @@ ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner,
   // Times depend on the neighbours: an answer is of all the ranks there were.
   std::string identity = request.identity;
   for (const std::string& rank : comm::all_gather_text(control, identity_of(replica, data))) identity += "\n" + rank;
-  ProbeCache cache(request.cache_folder, identity + "\nrank " + std::to_string(control.rank()));
+  ProbeCache cache(request.cache_folder, fmt::format("{}\nrank {}", identity, control.rank()));
   std::optional<RankProfile> known = request.probe.cache ? cache.load() : std::nullopt;
   std::int64_t all_known = known ? 1 : 0;
   control.all_reduce(&all_known, 1, comm::ScalarType::int64, comm::ReduceOp::min);

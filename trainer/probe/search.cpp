@@ -2,6 +2,8 @@
 
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -50,7 +52,7 @@ class Search {
   std::optional<std::string> attempt(std::int64_t size) {
     const TrialResult tried = run_trial_(size);
     if (tried.refused && size > 2)
-      throw UserError("the model refuses a micro-batch of " + std::to_string(size) + " samples: " + *tried.refused);
+      throw UserError(fmt::format("the model refuses a micro-batch of {} samples: {}", size, *tried.refused));
     trials_.push_back(tried.trial);
     if (tried.refused) return tried.refused;
     if (tried.trial.fits) {

@@ -4,6 +4,7 @@
 #include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -16,8 +17,8 @@ using Pair = std::array<std::int64_t, 2>;
 void check_label(const Dataset& data, const Label& label, std::int64_t num_classes) {
   if (label.value >= 0 && label.value < num_classes && label.value < k_most_classes) return;
   const std::size_t target = data.gather({&label.sample, 1}, at::kFloat).inputs.size();
-  throw UserError("sample " + std::to_string(label.sample) + " of " + data.name_of(target) + " holds the label " +
-                  std::to_string(label.value) + ": " + wrong_label(label.value, num_classes));
+  throw UserError(fmt::format("sample {} of {} holds the label {}: {}", label.sample, data.name_of(target), label.value,
+                              wrong_label(label.value, num_classes)));
 }
 
 SeenShapes seen(Replica& replica, const Dataset& data, const Pair& samples) {

@@ -25,14 +25,13 @@ std::optional<std::int64_t> fixed_size_of(const BatchConfiguration& batch, int r
 
 ProbeRequest ClusterTables::probe_request() const {
   const BatchConfiguration& batch = parts_.configuration.batch;
-  return {
-      .probe = parts_.configuration.probe,
-      .fixed_micro_batch = fixed_size_of(batch, parts_.control.rank()),
-      .max_size = std::min(batch.global_batch_size, parts_.data.size()),
-      .local_statistics = parts_.takes_local_statistics(),
-      .recompute = parts_.configuration.memory.recompute,
-      .identity = identity_of_probe(parts_.configuration) + "of " + std::to_string(parts_.data.size()) + " samples\n",
-      .cache_folder = ProbeCache::default_folder()};
+  return {.probe = parts_.configuration.probe,
+          .fixed_micro_batch = fixed_size_of(batch, parts_.control.rank()),
+          .max_size = std::min(batch.global_batch_size, parts_.data.size()),
+          .local_statistics = parts_.takes_local_statistics(),
+          .recompute = parts_.configuration.memory.recompute,
+          .identity = fmt::format("{}of {} samples\n", identity_of_probe(parts_.configuration), parts_.data.size()),
+          .cache_folder = ProbeCache::default_folder()};
 }
 
 void ClusterTables::measure() {

@@ -2,6 +2,8 @@
 
 #include "trainer/events/own_fallback.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <initializer_list>
 
@@ -76,7 +78,7 @@ void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control
   for (std::size_t rank = 0; rank < given_up.size(); ++rank) {
     if (given_up[rank].empty()) continue;
     events.info("micro-batches run kernel by kernel, not as CUDA graphs" +
-                (rank == 0 ? std::string() : " on rank " + std::to_string(rank)) + ", since " + given_up[rank]);
+                (rank == 0 ? std::string() : fmt::format(" on rank {}", rank)) + ", since " + given_up[rank]);
     break;
   }
 }

@@ -50,8 +50,9 @@ TrainResult TrainingLoop::run() {
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
     parts_.events.warn(
-        "the run is complete at step " + std::to_string(step_) +
-        ": nothing is left to train; raise run.epochs or run.max_steps to go on, or begin a new run without --resume");
+        fmt::format("the run is complete at step {}: nothing is left to train; raise run.epochs or run.max_steps to go "
+                    "on, or begin a new run without --resume",
+                    step_));
   agree_on_rank_0(parts_.control, [&] {
     parts_.options.accepted();
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
@@ -100,13 +101,12 @@ void TrainingLoop::run_step() {
   stopping_ = totals.stop_requested;
   save_due_ = totals.save_due;
   if (totals.skipped)
-    parts_.events.warn("step " + std::to_string(step_) +
-                       " was skipped: the weight of its global batch is zero (every label is ignored)");
+    parts_.events.warn(
+        fmt::format("step {} was skipped: the weight of its global batch is zero (every label is ignored)", step_));
   if (totals.overflowed)
-    parts_.events.info("step " + std::to_string(step_) +
-                       " was skipped: its gradient overflows float16 at the loss scale " +
-                       fmt::format("{:g}", totals.loss_scale) + "; the next is " +
-                       fmt::format("{:g}", parts_.replica.loss_scale.scale()));
+    parts_.events.info(
+        fmt::format("step {} was skipped: its gradient overflows float16 at the loss scale {:g}; the next is {:g}",
+                    step_, totals.loss_scale, parts_.replica.loss_scale.scale()));
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
@@ -168,9 +168,9 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
     if (!totals.discarded) return totals;
     if (!replanned)
       throw AgreedError(ExitCode::does_not_fit,
-                        "step " + std::to_string(step_ + 1) +
-                            " runs out of memory, and its micro-batches cannot be made smaller: leave "
-                            "batch.gradient_accumulation_steps to \"auto\", or raise probe.margin");
+                        fmt::format("step {} runs out of memory, and its micro-batches cannot be made smaller: leave "
+                                    "batch.gradient_accumulation_steps to \"auto\", or raise probe.margin",
+                                    step_ + 1));
   }
 }
 
@@ -201,14 +201,14 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
   const bool float16 = parts_.replica.loss_scale.is_active();
   throw AgreedError(
       ExitCode::failed,
-      "step " + std::to_string(step_ + 1) + ": the gradient is not finite (NaN or infinity)" +
-          (float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "") +
-          ": " + where + ". Nothing was updated; the weights are those of step " + std::to_string(step_) +
-          (step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "") + ". Try " +
-          (float16
-               ? (c.precision.master_weights ? "precision.compute = \"bfloat16\"" : "precision.master_weights = true")
-               : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm") +
-          ", and look at that batch's data");
+      fmt::format("step {}: the gradient is not finite (NaN or infinity){}: {}. Nothing was updated; the weights are "
+                  "those of step {}{}. Try {}, and look at that batch's data",
+                  step_ + 1,
+                  float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "",
+                  where, step_, step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "",
+                  float16 ? (c.precision.master_weights ? "precision.compute = \"bfloat16\""
+                                                        : "precision.master_weights = true")
+                          : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm"));
 }
 
 void TrainingLoop::after_step(bool last) {
@@ -230,16 +230,16 @@ void TrainingLoop::check_replicas() {
   if (survivors_) survivors_->end_of_use();
   ++mended_replicas_;
   std::string ranks;
-  for (const int rank : difference->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  parts_.events.fallback("the same parameters on every rank", "rank 0's sent to all: after step " +
-                                                                  std::to_string(step_) + " those of rank " + ranks +
-                                                                  " differed, first in " + difference->parameter);
+  for (const int rank : difference->ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  parts_.events.fallback("the same parameters on every rank",
+                         fmt::format("rank 0's sent to all: after step {} those of rank {} differed, first in {}",
+                                     step_, ranks, difference->parameter));
 }
 
 void TrainingLoop::validate() {
   if (parts_.validation == nullptr) return;
   const Span span(parts_.replica.timeline, "validation", "between steps");
-  parts_.control.set_activity("validation after step " + std::to_string(step_));
+  parts_.control.set_activity(fmt::format("validation after step {}", step_));
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
   if (weight > 0.0)
@@ -270,7 +270,7 @@ bool TrainingLoop::is_time_to_save() const {
 void TrainingLoop::save() {
   if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
-  const comm::LongWork saving(parts_.control, "the checkpoint of step " + std::to_string(step_));
+  const comm::LongWork saving(parts_.control, fmt::format("the checkpoint of step {}", step_));
   check_other_buffers(parts_.replica, parts_.control);
   saver_.save(run_state(), parts_.replica, share());
   saved_step_ = step_;
@@ -296,8 +296,8 @@ void TrainingLoop::resume() {
   saved_step_ = saved.step;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop,
                  saved.position);
-  parts_.events.info("resumed from " + checkpoint.string() + ": step " + std::to_string(step_) + ", " +
-                     std::to_string(saved.position.consumed_samples) + " samples consumed");
+  parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
+                                 saved.position.consumed_samples));
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);
 }
 

@@ -68,7 +68,7 @@ void MemoryPolicy::keep_as_planned(const Plan& plan) {
 }
 
 void MemoryPolicy::say_kept_in_host(std::size_t rank, const std::string& why) {
-  parts_.events.fallback("all that exact BatchNorm keeps of rank " + std::to_string(rank) + "'s share on its device",
+  parts_.events.fallback(fmt::format("all that exact BatchNorm keeps of rank {}'s share on its device", rank),
                          "in host memory, since " + why);
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
+#include <fmt/format.h>
 
 #include <optional>
 #include <set>
@@ -95,7 +96,7 @@ std::string in_data(const Replica& replica, const Dataset& data, std::span<const
     if (!given[i].is_floating_point()) continue;
     const auto flagged = first_flagged(sought == Sought::nan ? given[i].isnan() : given[i].isinf());
     if (!flagged) continue;
-    const std::string holds = "sample " + std::to_string(samples[*flagged]) + " of " + data.name_of(i) + " holds ";
+    const std::string holds = fmt::format("sample {} of {} holds ", samples[*flagged], data.name_of(i));
     if (sought == Sought::nan) return holds + "NaN";
     const bool infinite = !all_finite(data.gather(samples.subspan(*flagged, 1), at::kDouble).tensors()[i]);
     return holds + (infinite ? "an infinity"
@@ -135,7 +136,7 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
   }
   const auto all = comm::all_gather_text(control, mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) return all[rank] + (all.size() > 1 ? " on rank " + std::to_string(rank) : "");
+    if (!all[rank].empty()) return all[rank] + (all.size() > 1 ? fmt::format(" on rank {}", rank) : "");
   }
   // Backwards come to the last parameters first.
   const auto& views = replica.gradients.views();

@@ -3,6 +3,8 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/io/durable_file.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace onebatch {
@@ -34,11 +36,11 @@ Timeline::Clock::time_point RunTimeline::moment_of_rank_0(comm::Communicator& co
 
 void RunTimeline::write(comm::Communicator& control, const std::string& device) {
   const auto zero = moment_of_rank_0(control);
-  const std::string name = "rank " + std::to_string(control.rank()) + ": " + device;
+  const std::string name = fmt::format("rank {}: {}", control.rank(), device);
   const auto all = comm::all_gather_text(control, spans_.events(control.rank(), name, zero));
   agree_on_rank_0(control, [&] { write_text_atomically(file_, trace_document(all)); });
   if (spans_.dropped() > 0)
-    events_.warn("the timeline holds the first " + std::to_string(Timeline::k_most_spans) + " spans only");
+    events_.warn(fmt::format("the timeline holds the first {} spans only", Timeline::k_most_spans));
   events_.info("the timeline is in " + file_.string() + ": open it in https://ui.perfetto.dev");
 }
 

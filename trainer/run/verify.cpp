@@ -13,6 +13,8 @@
 #include "trainer/step/evaluation.hpp"
 #include "trainer/verify/judge.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -106,7 +108,7 @@ class Verification {
     const std::int64_t rest = parts_.data.size() % batch_size_;
     if (rest == 0 || parts_.configuration.batch.last_batch == LastBatch::drop) return;
     const std::int64_t consumed = parts_.data.size() - rest;
-    train("last batch of " + std::to_string(rest), order_from({0, consumed, consumed}).next());
+    train(fmt::format("last batch of {}", rest), order_from({0, consumed, consumed}).next());
   }
 
   void train(const std::string& where, std::vector<std::int64_t> samples) {

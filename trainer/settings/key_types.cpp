@@ -1,5 +1,7 @@
 #include "trainer/settings/key_types.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -58,7 +60,7 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
 }
 
 std::string bytes_text(std::int64_t bytes) {
-  if (bytes % 1048576 == 0) return quoted(std::to_string(bytes / 1048576) + "MiB");
+  if (bytes % 1048576 == 0) return quoted(fmt::format("{}MiB", bytes / 1048576));
   return std::to_string(bytes);
 }
 
@@ -76,7 +78,7 @@ std::optional<std::vector<std::int64_t>> read_integers(const ConfigValue& value,
 
 std::string integers_text(const std::vector<std::int64_t>& values) {
   std::string text = "[";
-  for (std::size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", values[i]);
   return text + "]";
 }
 

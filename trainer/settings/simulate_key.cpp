@@ -2,6 +2,8 @@
 #include "trainer/base/error.hpp"
 #include "trainer/settings/special_keys.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 namespace {
 
@@ -97,7 +99,7 @@ Complaint read_device(const ConfigValue& given, SimulatedDevice& device) {
 }
 
 std::string show(const DeviceChange& change) {
-  std::string text = "{step = " + std::to_string(change.step);
+  std::string text = fmt::format("{{step = {}", change.step);
   if (change.memory_bytes) text += ", memory = " + bytes_text(*change.memory_bytes);
   if (change.slowdown) text += ", slowdown = " + number_text(*change.slowdown);
   return text + "}";
@@ -109,7 +111,7 @@ std::string show(const SimulatedDevice& device) {
   text += "slowdown = " + number_text(device.slowdown);
   std::string points;
   for (const auto& [size, seconds] : device.step_seconds)
-    points += (points.empty() ? "[" : ", [") + std::to_string(size) + ", " + number_text(seconds) + "]";
+    points += fmt::format("{}{}, {}]", points.empty() ? "[" : ", [", size, number_text(seconds));
   if (!points.empty()) text += ", step_seconds = [" + points + "]";
   std::string changes;
   for (const DeviceChange& change : device.changes) changes += (changes.empty() ? "" : ", ") + show(change);

@@ -60,7 +60,7 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
     if (share.rank == rank) return global_batch.subspan(begin, count);
     begin += count;
   }
-  throw std::logic_error("the plan has no rank " + std::to_string(rank));
+  throw std::logic_error(fmt::format("the plan has no rank {}", rank));
 }
 
 TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
@@ -111,7 +111,7 @@ void TrainingStep::begin(const StepRequest& request) {
 }
 
 TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request) {
-  control_.set_activity("micro-batches of step " + std::to_string(request.step + 1));
+  control_.set_activity(fmt::format("micro-batches of step {}", request.step + 1));
   const RankPlan& share = request.plan.ranks.at(static_cast<std::size_t>(control_.rank()));
   Part mine;
   // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a
@@ -200,7 +200,7 @@ bool TrainingStep::is_reproducible() {
 }
 
 void TrainingStep::divide_once(StepTotals& totals, const StepRequest& request) {
-  control_.set_activity("the optimizer of step " + std::to_string(request.step + 1));
+  control_.set_activity(fmt::format("the optimizer of step {}", request.step + 1));
   totals.skipped = totals.weight == 0.0;
   totals.loss_scale = replica_.loss_scale.scale();
   replica_.gradients.finish_sum(totals.skipped ? 1.0 : totals.weight * replica_.loss_scale.factor());

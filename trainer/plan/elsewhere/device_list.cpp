@@ -2,6 +2,8 @@
 
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -42,7 +44,7 @@ std::vector<DeviceGroup> parse_devices(std::string_view text) {
     groups.push_back(parse_group(part));
     num_devices += groups.back().count;
     if (num_devices > k_most_devices)
-      throw UserError("--devices: more than " + std::to_string(k_most_devices) + " devices: write a smaller cluster");
+      throw UserError(fmt::format("--devices: more than {} devices: write a smaller cluster", k_most_devices));
     if (comma == std::string_view::npos) return groups;
     text.remove_prefix(comma + 1);
   }
