@@ -89,7 +89,7 @@ void compare(const char* name, const std::string& kind, int steps) {
   plan.global_batch_size = c.batch.global_batch_size;
   plan.ranks = {{0, "cpu", plan.global_batch_size, {{plan.global_batch_size, 1}}, {}, 0.0, 0.0}};
   ByHand by_hand(c, *data);
-  SampleOrder order(1, data->size(), plan.global_batch_size, true);
+  SampleOrder order(1, data->size(), plan.global_batch_size, LastBatch::drop);
   std::vector<double> ours, theirs, ratios;
   for (int i = -5; i < steps; ++i) {
     const auto samples = order.next();

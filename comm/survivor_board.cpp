@@ -44,9 +44,14 @@ std::optional<std::span<const std::byte>> SurvivorBoard::own_of(int rank, std::i
   return std::span<const std::byte>(slot(index, step), own_bytes_);
 }
 
-void SurvivorBoard::call(bool in_vain) {
+void SurvivorBoard::call() {
   std::uint64_t nobody = 0;
-  state(0).called.compare_exchange_strong(nobody, in_vain ? k_in_vain : k_called);
+  state(0).called.compare_exchange_strong(nobody, k_called);
+}
+
+void SurvivorBoard::call_in_vain() {
+  std::uint64_t nobody = 0;
+  state(0).called.compare_exchange_strong(nobody, k_in_vain);
 }
 
 bool SurvivorBoard::called() const {

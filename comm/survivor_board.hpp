@@ -28,8 +28,10 @@ class SurvivorBoard {
   /// A rank's own of a step; none where it is not on this board or has not laid it down.
   [[nodiscard]] std::optional<std::span<const std::byte>> own_of(int rank, std::int64_t step) const;
 
-  /// Asks every rank of this node for its vote; `in_vain`: after it has been waited for a rank as long as may be.
-  void call(bool in_vain);
+  /// Asks every rank of this node for its vote.
+  void call();
+  /// The same after it has been waited for a rank as long as may be.
+  void call_in_vain();
   [[nodiscard]] bool called() const;
   [[nodiscard]] bool called_in_vain() const;
   /// This rank is about to vote, whatever becomes of its process. Of no use once it has said abstain().

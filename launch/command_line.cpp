@@ -16,13 +16,15 @@ const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify",
 const std::vector<std::string> k_later_commands = {"doctor", "export"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
-CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description,
-                      bool takes_config) {
+enum class Takes { a_configuration, options_alone };
+
+CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description, Takes takes) {
   CLI::App* command = app.add_subcommand(name, description);
-  if (takes_config) command->add_option("CONFIG", arguments.config_file, "configuration file (TOML)")->required();
-  if (takes_config)
+  if (takes == Takes::a_configuration) {
+    command->add_option("CONFIG", arguments.config_file, "configuration file (TOML)")->required();
     command->add_option("--set", arguments.assignments, "section.key=value, over the file's; may be repeated")
         ->allow_extra_args(false);
+  }
   command->add_option("--json", arguments.json_file, "write the result as one document to this file");
   command->add_flag("--strict", arguments.strict, "an error where something else than asked would be done");
   command->add_flag("--quiet", arguments.quiet, "print only errors and the result");
@@ -33,8 +35,8 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
 }
 
 void add_plan(CLI::App& app, Arguments& arguments) {
-  CLI::App* plan =
-      add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed", true);
+  CLI::App* plan = add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed",
+                               Takes::a_configuration);
   CLI::Option* profile =
       plan->add_option("--profile", arguments.profile_file, "a profile, measured or written by hand");
   CLI::Option* devices =
@@ -63,26 +65,29 @@ void add_plan_file(CLI::App& command, Arguments& arguments) {
 }
 
 void add_commands(CLI::App& app, Arguments& arguments) {
-  CLI::App* train = add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", true);
+  CLI::App* train =
+      add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
   train->add_flag("--resume", arguments.resume, "go on with the run of this name instead of beginning a new one");
   add_plan_file(*train, arguments);
   train->add_option("--timeline", arguments.timeline_file,
                     "write what every rank did when, as a Chrome trace (opens in Perfetto)");
-  add_command(app, arguments, "probe", "measure every rank's device and print the profile", true);
+  add_command(app, arguments, "probe", "measure every rank's device and print the profile", Takes::a_configuration);
   add_plan(app, arguments);
-  CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch", true);
+  CLI::App* verify = add_command(app, arguments, "verify", "the plan's gradient against one single large batch",
+                                 Takes::a_configuration);
   add_plan_file(*verify, arguments);
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")
       ->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
   verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
-  add_command(app, arguments, "eval", "metrics on the validation data", true)
+  add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration)
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();
-  CLI::App* bench = add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", false);
+  CLI::App* bench =
+      add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", Takes::options_alone);
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
   bench->add_option("--max-bytes", arguments.most_bytes, "largest buffer")->check(CLI::Range(4.0, 17179869184.0));
-  add_command(app, arguments, "info", "what was built and what is here", false)
+  add_command(app, arguments, "info", "what was built and what is here", Takes::options_alone)
       ->add_flag("--keys", arguments.keys,
                  "print every key of a configuration instead, with its default and what it means");
 }

@@ -189,7 +189,7 @@ class Program {
                        .run_dir = run_dir,
                        .accepted = [&] { folder->begin(); },
                        .timeline_file = arguments_.timeline_file,
-                       .why_not_write = [&](bool takes_it) { return held.why_not_write(takes_it); },
+                       .why_not_write = [&](FolderUse use) { return held.why_not_write(use); },
                        .tell_of_loss = [&](const std::string& line) { write_loss(world_.rank(), line, run_dir); },
                        .stop_requested = stop_});
       repeat_plan(session);

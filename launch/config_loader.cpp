@@ -41,7 +41,7 @@ class Loader {
     if (text.size() > k_longest_config)
       return complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
     try {
-      walk(toml::parse(text, name_), "", false);
+      walk(toml::parse(text, name_), "", Source::file);
     } catch (const toml::parse_error& error) {
       const auto begin = error.source().begin;
       complain(place(begin), std::string(error.description()), begin.line);
@@ -82,6 +82,8 @@ class Loader {
   }
 
  private:
+  enum class Source { file, command_line };
+
   // Of two keys that stand for the same thing in two ways.
   void command_line_wins(const std::string& key, const std::string& over) {
     const auto given = given_.find(key);
@@ -92,39 +94,39 @@ class Loader {
 
   bool parse_assignment(const std::string& line) {
     try {
-      walk(toml::parse(line), "", true);
+      walk(toml::parse(line), "", Source::command_line);
     } catch (const toml::parse_error&) {
       return false;
     }
     return true;
   }
 
-  void walk(const toml::table& table, const std::string& prefix, bool from_command_line) {
+  void walk(const toml::table& table, const std::string& prefix, Source source) {
     for (const auto& [key, node] : table) {
       const std::string path = prefix + std::string(key.str());
       if (path == "data.validation" && node.is_table()) has_validation_ = true;
       if (is_key(path)) {
-        note(path, node, from_command_line);
+        note(path, node, source);
       } else if (node.is_table() && is_section(path)) {
-        walk(*node.as_table(), path + ".", from_command_line);
+        walk(*node.as_table(), path + ".", source);
       } else {
-        unknown(path, node, from_command_line);
+        unknown(path, node, source);
       }
     }
   }
 
-  void note(const std::string& path, const toml::node& node, bool from_command_line) {
+  void note(const std::string& path, const toml::node& node, Source source) {
     const auto begin = node.source().begin;
     if (path.starts_with("data.validation.")) has_validation_ = true;
-    given_[path] = from_command_line
+    given_[path] = source == Source::command_line
                        ? Given{value_of(node), k_command_line, "--set " + path, 0}
                        : Given{value_of(node), fmt::format("{}:{}", name_, begin.line), place(begin), begin.line};
   }
 
-  void unknown(const std::string& path, const toml::node& node, bool from_command_line) {
+  void unknown(const std::string& path, const toml::node& node, Source source) {
     const auto begin = node.source().begin;
-    const std::string where = from_command_line ? "--set " + path : place(begin);
-    const unsigned line = from_command_line ? 0 : begin.line;
+    const std::string where = source == Source::command_line ? "--set " + path : place(begin);
+    const unsigned line = source == Source::command_line ? 0 : begin.line;
     if (path == "data.workers" || path == "data.validation.workers") return workers(path, node, where, line);
     std::vector<std::string> known = sections();
     for (const Key& key : keys_) known.push_back(key.path);

@@ -141,10 +141,9 @@ std::string plan_without_devices(const Arguments& arguments, const Configuration
   const bool comparison = candidates.size() > 1 || !arguments.global_batches.empty() || !arguments.prices.empty();
   if (comparison) return sweep(arguments, candidates, batch, dataset_size, events);
   const Candidate& candidate = candidates.front();
-  const bool drop = batch.last_batch == LastBatch::drop;
   const auto ranks = rank_costs(candidate.profile, batch);
-  const EpochPlan plan = plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size), drop,
-                                    ranks, candidate.options);
+  const EpochPlan plan = plan_epoch(batch.global_batch_size, dataset_size.value_or(batch.global_batch_size),
+                                    batch.last_batch, ranks, candidate.options);
   events.send(event::PlanMade{plan});
   if (!dataset_size) events.info("the data is not here: the last, short batch of an epoch was not planned");
   write_plan_svg(arguments, plan.full, ranks, candidate.options, events);

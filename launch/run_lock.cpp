@@ -190,16 +190,16 @@ HeldFolder::HeldFolder(fs::path folder) : file_(std::move(folder) / RunLock::k_f
   if (opened.get() >= 0) holder_ = read_all(opened.get());
 }
 
-std::string HeldFolder::why_not_write(bool takes_it) const {
+std::string HeldFolder::why_not_write(FolderUse use) const {
   Descriptor opened(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (holder_.empty() || opened.get() < 0) return "it does not see " + file_.string();
-  if (takes_it) [[maybe_unused]]
+  if (use == FolderUse::take) [[maybe_unused]]
     const int ignored = flock(opened.get(), LOCK_EX | LOCK_NB);  // refused by the holder itself, if it lives
   const std::string content = read_all(opened.get());
   if (content != holder_)
     return file_.parent_path().string() + " has been taken by " +
            (content.empty() ? "another process" : holder_text(content));
-  if (takes_it) opened.release();
+  if (use == FolderUse::take) opened.release();
   return {};
 }
 

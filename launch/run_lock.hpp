@@ -1,6 +1,8 @@
 // Who writes into a run's folder: one process at a time, on whatever host.
 #pragma once
 
+#include "trainer/base/session_options.hpp"
+
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -44,8 +46,8 @@ class HeldFolder {
   explicit HeldFolder(std::filesystem::path folder);
 
   /// Why this process may not write there: it does not see the folder, or somebody else has taken it since. Empty where
-  /// it may; with `takes_it` nobody else can take it then until this process ends, where the file system has locks.
-  [[nodiscard]] std::string why_not_write(bool takes_it) const;
+  /// it may; taken, nobody else can take it until this process ends, where the file system has locks.
+  [[nodiscard]] std::string why_not_write(FolderUse use) const;
 
  private:
   std::filesystem::path file_;

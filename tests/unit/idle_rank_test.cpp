@@ -26,7 +26,7 @@ RankCost random_rank(std::mt19937& generator) {
 std::optional<EpochPlan> plan_if_any(std::int64_t batch, std::int64_t size, const std::vector<RankCost>& ranks,
                                      const PlannerOptions& options) {
   try {
-    return plan_epoch(batch, size, false, ranks, options);
+    return plan_epoch(batch, size, LastBatch::exact, ranks, options);
   } catch (const UserError&) {
     return std::nullopt;
   }

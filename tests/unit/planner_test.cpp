@@ -477,9 +477,9 @@ TEST(PlannerTest, few_sizes_are_preferred_where_that_is_nearly_free) {
 
 TEST(PlannerTest, epoch_has_a_plan_for_its_short_batch) {
   const std::vector<RankCost> ranks(3, RankCost{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0});
-  EXPECT_EQ(plan_epoch(10, 25, false, ranks).last.value().global_batch_size, 5);
-  EXPECT_FALSE(plan_epoch(10, 25, true, ranks).last.has_value());
-  EXPECT_FALSE(plan_epoch(10, 30, false, ranks).last.has_value());
+  EXPECT_EQ(plan_epoch(10, 25, LastBatch::exact, ranks).last.value().global_batch_size, 5);
+  EXPECT_FALSE(plan_epoch(10, 25, LastBatch::drop, ranks).last.has_value());
+  EXPECT_FALSE(plan_epoch(10, 30, LastBatch::exact, ranks).last.has_value());
 }
 
 }  // namespace

@@ -229,13 +229,13 @@ TEST(RunLockTest, what_a_dead_process_has_left_to_one_that_saves_is_waited_for) 
 
 TEST(HeldFolderTest, may_be_written_while_its_holder_or_nobody_has_it) {
   const ScratchFolder scratch;
-  EXPECT_THAT(HeldFolder(scratch / "nowhere").why_not_write(false), StartsWith("it does not see "));
+  EXPECT_THAT(HeldFolder(scratch / "nowhere").why_not_write(FolderUse::look), StartsWith("it does not see "));
   leave_the_lock_to_another(scratch.path());
   const HeldFolder held(scratch.path());
-  EXPECT_THAT(held.why_not_write(false), IsEmpty());
-  EXPECT_THAT(held.why_not_write(true), IsEmpty()) << "a process of the same run has it";
+  EXPECT_THAT(held.why_not_write(FolderUse::look), IsEmpty());
+  EXPECT_THAT(held.why_not_write(FolderUse::take), IsEmpty()) << "a process of the same run has it";
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_THAT(held.why_not_write(true), IsEmpty()) << "its holder is dead";
+  EXPECT_THAT(held.why_not_write(FolderUse::take), IsEmpty()) << "its holder is dead";
   EXPECT_FALSE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value())
       << "now this process has it";
 }
@@ -246,11 +246,11 @@ TEST(HeldFolderTest, may_not_be_written_once_another_has_taken_it) {
   const std::string content = read_bytes(scratch / "run.lock");
   const HeldFolder held(scratch.path());
   first.reset();
-  EXPECT_THAT(held.why_not_write(false), StartsWith("it does not see ")) << "the run has ended";
+  EXPECT_THAT(held.why_not_write(FolderUse::look), StartsWith("it does not see ")) << "the run has ended";
   write_bytes(scratch / "run.lock", R"({"host": "node3", "kernel": "another", "process": 17, "since": "then"})");
-  EXPECT_THAT(held.why_not_write(true), EndsWith(" has been taken by process 17 on node3, since then"));
+  EXPECT_THAT(held.why_not_write(FolderUse::take), EndsWith(" has been taken by process 17 on node3, since then"));
   write_bytes(scratch / "run.lock", content);
-  EXPECT_THAT(held.why_not_write(true), IsEmpty());
+  EXPECT_THAT(held.why_not_write(FolderUse::take), IsEmpty());
 }
 
 TEST(RunLockTest, a_holder_shows_life) {

@@ -42,7 +42,7 @@ TEST(SampleOrderTest, places_are_uniform) {
 }
 
 TEST(SampleOrderTest, the_last_batch_has_its_own_true_size) {
-  SampleOrder order(1, 10, 4, false);
+  SampleOrder order(1, 10, 4, LastBatch::exact);
   std::vector<std::int64_t> seen;
   for (const std::size_t expected : {4U, 4U, 2U}) {
     EXPECT_EQ(order.next_size(), static_cast<std::int64_t>(expected));
@@ -55,24 +55,24 @@ TEST(SampleOrderTest, the_last_batch_has_its_own_true_size) {
 }
 
 TEST(SampleOrderTest, a_dropped_last_batch_is_not_consumed) {
-  SampleOrder order(1, 10, 4, true);
+  SampleOrder order(1, 10, 4, LastBatch::drop);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(order.next().size(), 4U);
   EXPECT_EQ(order.position(), (OrderPosition{1, 0, 8}));
   EXPECT_EQ(order.steps_per_epoch(), 2);
 }
 
 TEST(SampleOrderTest, a_batch_larger_than_the_data_is_the_data) {
-  SampleOrder order(1, 5, 100, false);
+  SampleOrder order(1, 5, 100, LastBatch::exact);
   EXPECT_EQ(order.next_size(), 5);
   EXPECT_EQ(sorted(order.next()), all_of(5));
 }
 
 TEST(SampleOrderTest, another_batch_size_goes_on_where_the_first_stopped) {
-  SampleOrder whole(3, 20, 20, false);
+  SampleOrder whole(3, 20, 20, LastBatch::exact);
   const auto expected = whole.next();
-  SampleOrder first(3, 20, 6, false);
+  SampleOrder first(3, 20, 6, LastBatch::exact);
   std::vector<std::int64_t> seen = first.next();
-  SampleOrder second(3, 20, 5, false, first.position());
+  SampleOrder second(3, 20, 5, LastBatch::exact, first.position());
   EXPECT_EQ(second.steps_until_epoch(1), 3);
   while (second.position().epoch == 0) {
     const auto batch = second.next();
@@ -82,7 +82,7 @@ TEST(SampleOrderTest, another_batch_size_goes_on_where_the_first_stopped) {
 }
 
 TEST(SampleOrderTest, steps_until_an_epoch_count_short_batches) {
-  SampleOrder order(1, 10, 4, false);
+  SampleOrder order(1, 10, 4, LastBatch::exact);
   EXPECT_EQ(order.steps_until_epoch(2), 6);
   order.next();
   EXPECT_EQ(order.steps_until_epoch(2), 5);
@@ -90,10 +90,10 @@ TEST(SampleOrderTest, steps_until_an_epoch_count_short_batches) {
 }
 
 TEST(SampleOrderTest, impossible_orders_are_refused) {
-  EXPECT_THROW(SampleOrder(1, 0, 4, false), std::invalid_argument);
-  EXPECT_THROW(SampleOrder(1, 4, 0, false), std::invalid_argument);
-  EXPECT_THROW(SampleOrder(1, 4, 5, true), std::invalid_argument);
-  EXPECT_THROW(SampleOrder(1, 4, 2, false, {0, 5, 5}), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 0, 4, LastBatch::exact), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 4, 0, LastBatch::exact), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 4, 5, LastBatch::drop), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 4, 2, LastBatch::exact, {0, 5, 5}), std::invalid_argument);
 }
 
 }  // namespace

@@ -163,8 +163,8 @@ TEST_F(SurvivorBoardTest, the_first_call_and_the_first_claim_count) {
   SurvivorBoard first = board(0);
   SurvivorBoard second = board(1);
   EXPECT_FALSE(second.called());
-  first.call(true);
-  second.call(false);
+  first.call_in_vain();
+  second.call();
   EXPECT_TRUE(second.called() && first.called_in_vain());
   EXPECT_TRUE(second.claim());
   EXPECT_FALSE(first.claim());

@@ -137,7 +137,7 @@ milliseconds SurvivorSave::longest_goodbye() const {
 
 void SurvivorSave::lost() {
   if (board_ == nullptr) return;
-  board_->call(false);
+  board_->call();
   wait_for_answer();
 }
 
@@ -152,7 +152,10 @@ void SurvivorSave::answer(const comm::LossCall& call) {
     if (call.rank == 0) comm::say_failure(call.rank, "not saved: " + why_never_);
     return;
   }
-  board_->call(call.loss == comm::Loss::timeout);
+  if (call.loss == comm::Loss::timeout)
+    board_->call_in_vain();
+  else
+    board_->call();
   if (child_ == 0 && !board_->abstains()) {
     const bool whole = gate_.try_acquire_for(k_longest_update);
     board_->promise();
@@ -199,7 +202,7 @@ std::string SurvivorSave::why_not_whole(bool whole) const {
 // What is to be said; empty: another rank says it.
 std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) {
   const std::string why = why_not_whole(whole);
-  const std::string not_mine = parts_.options.why_not_write(false);
+  const std::string not_mine = parts_.options.why_not_write(FolderUse::look);
   comm::Vote mine{.rank = call.rank};
   if (why.empty()) {
     const auto own = board_->own_of(call.rank, state_.step);
@@ -232,7 +235,8 @@ std::string SurvivorSave::save(const comm::Decision& decision, const std::string
   for (int rank = 0; rank < parts_.world.size(); ++rank) own.push_back(board_->own_of(rank, state_.step));
   const auto files = files_.files(state_, own, parts_.world.rank());
   const auto take_the_folder = [&] {
-    if (const std::string why = parts_.options.why_not_write(true); !why.empty()) throw std::runtime_error(why);
+    if (const std::string why = parts_.options.why_not_write(FolderUse::take); !why.empty())
+      throw std::runtime_error(why);
   };
   take_the_folder();
   const int rank = parts_.world.rank();

@@ -28,16 +28,16 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
   return order;
 }
 
-SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last,
-                         OrderPosition start)
+SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size,
+                         LastBatch last_batch, OrderPosition start)
     : seed_(seed),
       dataset_size_(dataset_size),
       global_batch_size_(global_batch_size),
-      drop_last_(drop_last),
+      last_batch_(last_batch),
       position_(start) {
   if (dataset_size < 1 || global_batch_size < 1)
     throw std::invalid_argument("an order needs at least one sample and a batch of at least one");
-  if (drop_last && global_batch_size > dataset_size)
+  if (last_batch == LastBatch::drop && global_batch_size > dataset_size)
     throw std::invalid_argument("with the last batch dropped, a batch larger than the data set leaves no batch");
   if (start.consumed_in_epoch < 0 || start.consumed_in_epoch > dataset_size)
     throw std::invalid_argument("the position lies outside the epoch");
@@ -65,13 +65,14 @@ std::vector<std::int64_t> SampleOrder::next() {
 // To the next epoch where this one has no batch left.
 void SampleOrder::roll_over() {
   const std::int64_t left = dataset_size_ - position_.consumed_in_epoch;
-  if (left > 0 && !(drop_last_ && left < global_batch_size_)) return;
+  if (left > 0 && !(last_batch_ == LastBatch::drop && left < global_batch_size_)) return;
   ++position_.epoch;
   position_.consumed_in_epoch = 0;
 }
 
 std::int64_t SampleOrder::steps_in(std::int64_t samples) const {
-  return drop_last_ ? samples / global_batch_size_ : (samples + global_batch_size_ - 1) / global_batch_size_;
+  return last_batch_ == LastBatch::drop ? samples / global_batch_size_
+                                        : (samples + global_batch_size_ - 1) / global_batch_size_;
 }
 
 std::int64_t SampleOrder::steps_per_epoch() const {

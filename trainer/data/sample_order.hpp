@@ -1,6 +1,8 @@
 // Which samples an optimizer step uses. See Note [One global batch]: never a function of ranks, micro-batches or plan.
 #pragma once
 
+#include "trainer/base/configuration.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -24,7 +26,7 @@ struct OrderPosition {
 class SampleOrder {
  public:
   /// Throws std::invalid_argument where no batch could ever be given.
-  SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, bool drop_last,
+  SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, LastBatch last_batch,
               OrderPosition start = {});
 
   /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by
@@ -47,7 +49,7 @@ class SampleOrder {
   std::uint64_t seed_;
   std::int64_t dataset_size_;
   std::int64_t global_batch_size_;
-  bool drop_last_;
+  LastBatch last_batch_;
   OrderPosition position_;
   std::int64_t ordered_epoch_ = -1;
   std::vector<std::int64_t> order_;

@@ -297,11 +297,11 @@ std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::
   return assemble(global_batch_size, ranks, options, shares, tables);
 }
 
-EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last,
+EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, LastBatch last_batch,
                      const std::vector<RankCost>& ranks, const PlannerOptions& options) {
   EpochPlan plan{plan_global_batch(global_batch_size, ranks, options), std::nullopt};
   const std::int64_t left = dataset_size % global_batch_size;
-  if (left == 0 || drop_last) return plan;
+  if (left == 0 || last_batch == LastBatch::drop) return plan;
   PlannerOptions short_options = options;
   // A short batch need not have as many samples as the fixed number of steps asks for.
   short_options.gradient_accumulation_steps.reset();

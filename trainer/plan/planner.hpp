@@ -2,6 +2,7 @@
 // is a limit, time is the objective].
 #pragma once
 
+#include "trainer/base/configuration.hpp"
 #include "trainer/base/cost_table.hpp"
 #include "trainer/base/plan.hpp"
 #include "trainer/plan/share_memory.hpp"
@@ -60,7 +61,7 @@ std::optional<Plan> plan_equal_split(std::int64_t global_batch_size, const std::
                                      const PlannerOptions& options = {});
 
 /// Also the plan of the last short batch of `dataset_size` samples (none when it divides, or when it is dropped).
-EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, bool drop_last,
+EpochPlan plan_epoch(std::int64_t global_batch_size, std::int64_t dataset_size, LastBatch last_batch,
                      const std::vector<RankCost>& ranks, const PlannerOptions& options = {});
 
 }  // namespace onebatch

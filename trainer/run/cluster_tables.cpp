@@ -36,7 +36,7 @@ ProbeRequest ClusterTables::probe_request() const {
 
 void ClusterTables::measure() {
   parts_.free_memory();
-  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in_host(false);
+  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(ShelfPlace::device);
   ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   profile_ = answer.profile;
   if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
@@ -66,11 +66,11 @@ PlannerOptions ClusterTables::options() const {
   return planner_options(*profile_, parts_.configuration);
 }
 
-void ClusterTables::keep_in_host(std::size_t rank, bool in_host) {
+void ClusterTables::keep_in(std::size_t rank, ShelfPlace place) {
   moved_ = true;
-  profile_->ranks[rank].kept_in_host = in_host;
+  profile_->ranks[rank].kept_in_host = place == ShelfPlace::host;
   if (parts_.runner.apart() != nullptr && static_cast<int>(rank) == parts_.control.rank())
-    parts_.runner.apart()->keep_in_host(in_host);
+    parts_.runner.apart()->keep_in(place);
 }
 
 void ClusterTables::go_back_to(ClusterProfile before) {

@@ -45,8 +45,7 @@ TrainingLoop::TrainingLoop(const LoopParts& parts)
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
   resume();
-  if (!order_)
-    order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop);
+  if (!order_) order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch);
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
     parts_.events.warn(
@@ -194,8 +193,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
       first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
                        plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
   const Configuration& c = parts_.configuration;
-  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop,
-                 before);
+  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, before);
   if (step_ > 0) save();
   saver_.finish();
   const bool float16 = parts_.replica.loss_scale.is_active();
@@ -294,8 +292,7 @@ void TrainingLoop::resume() {
     sum->set_bases(saved.bases);
   step_ = saved.step;
   saved_step_ = saved.step;
-  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch == LastBatch::drop,
-                 saved.position);
+  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, saved.position);
   parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
                                  saved.position.consumed_samples));
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);

@@ -52,9 +52,9 @@ const Plan& PlanBook::plan_of(std::int64_t batch_size) {
 
 EpochPlan PlanBook::make_epoch_plan() {
   const BatchConfiguration& batch = parts_.configuration.batch;
-  const bool drop = batch.last_batch == LastBatch::drop;
   return plan_on_rank_0([&] {
-    return to_json(plan_epoch(batch.global_batch_size, parts_.data.size(), drop, tables_.costs(), tables_.options()));
+    return to_json(
+        plan_epoch(batch.global_batch_size, parts_.data.size(), batch.last_batch, tables_.costs(), tables_.options()));
   });
 }
 
@@ -93,8 +93,9 @@ void PlanBook::repeat_plan(EpochPlan plan, const std::string& origin) {
 void PlanBook::adopt() {
   plan_ = given_->plan;
   if (parts_.runner.apart() != nullptr)
-    parts_.runner.apart()->keep_in_host(
-        plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host);
+    parts_.runner.apart()->keep_in(plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host
+                                       ? ShelfPlace::host
+                                       : ShelfPlace::device);
   if (!given_->origin.empty()) {
     const auto devices = comm::all_gather_text(parts_.control, parts_.replica.device.name());
     std::string others;

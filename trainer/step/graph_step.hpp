@@ -34,8 +34,8 @@ class GraphStep : public StepRunner {
  public:
   explicit GraphStep(const GraphOptions& options) : options_(options) {}
 
-  void keep_in_host(bool in_host) override {
-    place_ = in_host && options_.statistics == BatchNormMode::exact ? ShelfPlace::host : ShelfPlace::device;
+  void keep_in(ShelfPlace place) override {
+    place_ = options_.statistics == BatchNormMode::exact ? place : ShelfPlace::device;
   }
 
   /// Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all

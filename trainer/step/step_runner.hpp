@@ -4,6 +4,7 @@
 #include "comm/communicator.hpp"
 #include "trainer/base/plan.hpp"
 #include "trainer/data/dataset.hpp"
+#include "trainer/graph/shelf.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -42,9 +43,9 @@ class StepRunner {
                                const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                                comm::Communicator& ranks, Samples which) = 0;
 
-  /// What micro-batches keep of a share lies in host memory, where anything is kept of more than one: slower, but a
-  /// share of any size fits.
-  virtual void keep_in_host(bool in_host) = 0;
+  /// Where what micro-batches keep of a share lies, if anything is kept of more than one: in host memory it is slower,
+  /// but a share of any size fits.
+  virtual void keep_in(ShelfPlace place) = 0;
   /// Numbers that it has read from buffers may be others: after a checkpoint was loaded.
   virtual void forget() = 0;
 
