@@ -183,8 +183,19 @@ TEST(RunLockTest, a_dead_process_holds_nothing) {
               R"({"host": "here", "kernel": ")" + kernel + R"(", "process": 1, "since": "then"})");
   EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value())
       << "number 1 lives, but holds no lock";
+  write_bytes(scratch / "run.lock", R"({"kernel":")" + kernel + R"(","host":"he)");
+  EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0)).lock.has_value())
+      << "it died as it wrote";
   write_bytes(scratch / "run.lock", "no JSON");
   EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(200)).lock.has_value());
+}
+
+TEST(RunLockTest, half_a_lock_begins_with_its_kernel) {
+  const ScratchFolder scratch;
+  const LockAttempt held = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
+  const std::string content = read_bytes(scratch / "run.lock");
+  EXPECT_THAT(content.substr(0, content.size() / 2),
+              HasSubstr(testing::read_bytes("/proc/sys/kernel/random/boot_id").substr(0, 36) + '"'));
 }
 
 TEST(RunLockTest, another_machines_process_is_believed_while_it_shows_life) {
