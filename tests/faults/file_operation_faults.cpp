@@ -5,10 +5,10 @@
 // FILE_FAULT_ONLY="text"       of those, only what has the text in its path
 // FILE_FAULT_RANK="0"          of which rank
 // FILE_FAULT_LOG="/file"       a line for each operation: number, seconds, name, path; it lies outside of the folders
-// FILE_FAULT="17 ENOSPC"       what happens to the 17th: kill, EIO, ENOSPC, EINTR, short (half is read or written, and
-// that is returned) or
-//                              torn (half is written, then kill). Before the operation, but for close, which is done
-//                              and then fails.
+// FILE_FAULT="17 ENOSPC"       what happens to the 17th: kill, EIO, ENOSPC, EINTR,
+//                              short (half is read or written, and that is returned),
+//                              torn (half is written, then kill).
+//                              Before the operation, but for close, which is done and then fails.
 // FILE_FAULT_REQUEST="text"    SIGQUIT at the first operation on a path with the text, and time for what it asks for
 #include "tests/faults/file_operation_faults.hpp"
 
