@@ -26,7 +26,7 @@ torch.jit.script(Model()).save({path!r})
 def of_model(folder, model):
     """What configuration() takes for the model, and what else to set."""
     if model in MODELS:
-        return model, ["model.dropout=0.0"] if model == "mlp" else []
+        return model, []
     path, source = folder / f"{model}.pt", folder / f"{model}.py"
     if not path.exists():
         source.write_text(MODEL.format(forward=SCRIPTED[model], path=str(path)))
@@ -38,10 +38,10 @@ def settings(*given):
     return [word for setting in given for word in ("--set", setting)]
 
 
-def counts_with(null_gpu, folder, model, graphs, batch, ranks=1, overlap='"auto"'):
+def counts_with(null_gpu, folder, model, graphs, batch, ranks=1, overlap='"auto"', change="run.seed=0"):
     """Of a step, of all ranks together."""
     shape, changes = of_model(folder, model)
-    changes = settings(*changes, f"run.cuda_graphs={graphs}", f"batch.global_batch_size={batch}")
+    changes = settings(*changes, change, f"run.cuda_graphs={graphs}", f"batch.global_batch_size={batch}")
     counts, words = counts_of_a_step(null_gpu, folder, shape, ranks, changes=changes, name=f"{model}-{graphs}-{batch}-{ranks}", overlap=overlap)
     return {key: sum(rank[key] for rank in counts) for key in counts[0]}, words
 
@@ -69,9 +69,35 @@ def test_a_micro_step_is_one_graph_of_the_kernels_that_it_has_without(null_gpu, 
     assert words.count("run as CUDA graphs") == 1, words
 
 
+def test_masks_are_drawn_on_the_device(null_gpu, tmp_path):
+    """The samples go there, and no masks; with graphs straight to where they read them."""
+    counts = {}
+    for dropout in ("0.0", "0.1"):
+        folder = tmp_path / dropout
+        folder.mkdir()
+        for graphs in ("false", "true"):
+            few, many = (counts_with(null_gpu, folder, "mlp", graphs, batch, change=f"model.dropout={dropout}")[0] for batch in (24, 48))
+            counts[dropout, graphs] = {key: (many[key] - few[key]) / 4 for key in few}
+    for graphs in ("false", "true"):
+        without, drawn = counts["0.0", graphs], counts["0.1", graphs]
+        assert drawn["to_device"] == without["to_device"] + 1, (without, drawn)
+        assert drawn["host_stops"] == without["host_stops"] == 0
+    assert launches(counts["0.1", "true"]) == launches(counts["0.0", "true"])
+
+
+@pytest.mark.parametrize("kernels, why", [("refused", "does not take what was compiled"), ("wrong", "not what the host draws")])
+def test_where_the_device_cannot_draw_the_host_does_and_that_is_a_fallback(null_gpu, tmp_path, kernels, why):
+    config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6")
+    done = null_gpu.run(1, "train", config, own_kernels=kernels)
+    expect_trained(done, 5, tmp_path)
+    assert done.words.count(why) == 1 and "dropout's masks drawn on the GPU" in done.words, done.words
+    assert "copies from host memory" in done.words and done.total("graph_launches") == 0, done.words
+    assert null_gpu.run(1, "train", config, "--set", 'run.name="strict"', "--strict", own_kernels=kernels).code == 2
+
+
 def test_class_weights_stay_on_the_device(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6", more="[loss]\nclass_weights = [1, 2, 1, 1, 1, 1, 1, 1, 1, 0.5]")
-    done = null_gpu.run(1, "train", config, *settings("model.dropout=0.0", "run.cuda_graphs=true"), "--strict")
+    done = null_gpu.run(1, "train", config, *settings("run.cuda_graphs=true"), "--strict")
     expect_trained(done, 5, tmp_path)
     assert done.total("graph_launches") > 0
 
@@ -102,13 +128,13 @@ def test_a_run_that_goes_on_records_anew(null_gpu, tmp_path):
         assert done.total("graph_launches") > 0
 
 
-# Dropout's masks are drawn on the host, and a selection's length is read there.
-@pytest.mark.parametrize("model, change, words", [("mlp", "model.dropout=0.1", "copies from host memory"), ("selecting", "run.seed=1", "cannot be recorded")])
-def test_a_model_that_cannot_be_recorded_runs_without_and_that_is_said_once(null_gpu, tmp_path, model, change, words):
+# A selection's length is read on the host.
+@pytest.mark.parametrize("model, words", [("selecting", "cannot be recorded")])
+def test_a_model_that_cannot_be_recorded_runs_without_and_that_is_said_once(null_gpu, tmp_path, model, words):
     shape, changes = of_model(tmp_path, model)
     config = configuration(tmp_path, shape, steps=6, batch="micro_batch_size = 6")
     for graphs, strict, code in (('"auto"', [], 0), ("true", [], 0), ("true", ["--strict"], 2), ("false", ["--strict"], 0)):
-        done = null_gpu.run(1, "train", config, *settings(*changes, change, f"run.cuda_graphs={graphs}", f'run.name="of-{graphs[0]}{len(strict)}"'), *strict)
+        done = null_gpu.run(1, "train", config, *settings(*changes, f"run.cuda_graphs={graphs}", f'run.name="of-{graphs[0]}{len(strict)}"'), *strict)
         assert done.code == code and not done.defects, done.words
         assert done.words.count(words) == (0 if graphs == "false" else 1), done.words
         assert ("run.cuda_graphs = true" in done.words) == (graphs == "true"), done.words
@@ -127,7 +153,7 @@ def test_where_the_run_has_no_use_for_graphs_that_is_a_fallback_alone(null_gpu, 
 def test_each_size_has_a_graph(null_gpu, tmp_path):
     """Epochs of 96 samples in batches of 40: the last has 16, in micro-batches of 6, 6 and 4; the others end with one of 4."""
     config = configuration(tmp_path, "mlp", steps=24, batch='micro_batch_size = 6\nreplan = "never"', more="[verify]\nat_start = false")
-    done = null_gpu.run(1, "train", config, *settings("model.dropout=0.0", "batch.global_batch_size=40", "run.cuda_graphs=true"))
+    done = null_gpu.run(1, "train", config, *settings("batch.global_batch_size=40", "run.cuda_graphs=true"))
     expect_trained(done, 24, tmp_path)
     micro_steps = 16 * 7 + 8 * 3
     assert done.total("captures") == 2, done.words
@@ -136,7 +162,7 @@ def test_each_size_has_a_graph(null_gpu, tmp_path):
 
 def test_where_a_graph_finds_no_memory_the_run_goes_on_without(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6", more="[verify]\nat_start = false")
-    known = settings("model.dropout=0.0", "run.cuda_graphs=true")
+    known = settings("run.cuda_graphs=true")
     first = null_gpu.run(1, "train", config, *known)
     assert first.total("graph_launches") > 0
     struck = 0
@@ -160,7 +186,7 @@ def test_graphs_are_given_up_where_not_as_much_memory_is_left_beside_them(null_g
 def test_times_without_graphs_are_not_held_against_the_probes_cache(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", steps=1500, batch="micro_batch_size = 6", more="[verify]\nat_start = false\n[log]\nevery_steps = 1000")
     for name in ("first", "second"):
-        done = null_gpu.run(1, "train", config, *settings("model.dropout=0.0", "batch.global_batch_size=96", f'run.name="{name}"'))
+        done = null_gpu.run(1, "train", config, *settings("batch.global_batch_size=96", f'run.name="{name}"'))
         assert done.code == 0 and done.total("graph_launches") > 0, done.words
         assert "what the probe's cache says" not in done.words, done.words
     assert "cache" in done.words, done.words

@@ -1,12 +1,17 @@
 // Kernels are counted and not run.
 #include "counts.hpp"
 #include "device.hpp"
+#include "memory.hpp"
 #include "settings.hpp"
 #include "streams.hpp"
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string_view>
+#include <utility>
 
 using namespace null_gpu;
 
@@ -19,7 +24,7 @@ int capability() {
   return 10 * device.major + device.minor;
 }
 
-cudaError_t launch(cudaStream_t handle) {
+cudaError_t launch(cudaStream_t handle, Work work = {}) {
   if (capability() < k_least_capability) return fail(cudaErrorNoKernelImageForDevice);
   Stream& stream = stream_of(handle);
   if (stream.device != current_device()) {
@@ -31,8 +36,63 @@ cudaError_t launch(cudaStream_t handle) {
       capture != nullptr && stream.capture == nullptr && capture->device == stream.device)
     report("a kernel was launched beside the capture that is under way on its device");
   ++counts().kernels;
-  enqueue(stream, WorkKind::kernel);
+  enqueue(stream, WorkKind::kernel, std::move(work));
   return cudaSuccess;
+}
+
+// The one kernel that is the program's own runs where what it reads and writes is remembered: the program compares what
+// it draws with the host's before it draws by it.
+struct {
+  unsigned x;
+  unsigned y;
+} gridDim, blockDim, blockIdx, threadIdx;
+
+#undef __device__
+#undef __global__
+#define __device__
+#define __global__
+#include "trainer/device/noise_kernel.cu"
+
+constexpr const char* k_own_kernels[] = {"noise_of_2_bytes", "noise_of_4_bytes", "noise_of_8_bytes"};
+
+struct OwnLaunch {
+  const char* function;
+  decltype(gridDim) grid;
+  decltype(blockDim) block;
+  char* noise;
+  const char* key;
+  Bits layer;
+  Rows rows;
+  Bits threshold;
+  Bits kept;
+
+  std::size_t element_bytes() const { return static_cast<std::size_t>(function[sizeof("noise_of_") - 1] - '0'); }
+  std::size_t noise_bytes() const { return rows.count * rows.width * element_bytes(); }
+  std::size_t key_bytes() const { return (1 + rows.count / rows.stride[0]) * sizeof(Bits); }
+};
+
+template <typename Element>
+void run_as(const OwnLaunch& own, char* noise, const char* key) {
+  gridDim = own.grid;
+  blockDim = own.block;
+  for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
+    for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+      for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
+        for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x)
+          fill(reinterpret_cast<Element*>(noise), reinterpret_cast<const Bits*>(key), own.layer, own.rows,
+               own.threshold, static_cast<Element>(own.kept));
+}
+
+void run(const OwnLaunch& own) {
+  char* const noise = remembered(own.noise, own.noise_bytes());
+  const char* const key = remembered(own.key, own.key_bytes());
+  if (noise == nullptr || key == nullptr) return;
+  switch (own.element_bytes()) {
+    case 2: run_as<unsigned short>(own, noise, key); break;
+    case 4: run_as<unsigned>(own, noise, key); break;
+    default: run_as<Bits>(own, noise, key);
+  }
+  if (settings().own_kernels == "wrong") noise[own.noise_bytes() / 2] ^= 1;
 }
 
 struct Configuration {
@@ -61,6 +121,40 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* configuration, const v
 
 cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, std::size_t, cudaStream_t stream) {
   return launch(stream);
+}
+
+// What the driver is given is code for the card, made by the real compiler.
+int cuModuleLoadData(void** module, const void* code) {
+  constexpr int k_invalid_image = 200;
+  *module = const_cast<void*>(code);
+  return settings().own_kernels != "refused" && std::memcmp(code, "\177ELF", 4) == 0 ? 0 : k_invalid_image;
+}
+
+int cuModuleGetFunction(const char** function, void*, const char* name) {
+  constexpr int k_not_found = 500;
+  const auto* const found = std::ranges::find(k_own_kernels, std::string_view(name));
+  *function = found == std::end(k_own_kernels) ? nullptr : *found;
+  return *function == nullptr ? k_not_found : 0;
+}
+
+int cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, unsigned, unsigned block_x, unsigned block_y,
+                   unsigned, unsigned, cudaStream_t handle, void** arguments, void**) {
+  const OwnLaunch own{function,
+                      {grid_x, grid_y},
+                      {block_x, block_y},
+                      *static_cast<char**>(arguments[0]),
+                      *static_cast<char**>(arguments[1]),
+                      *static_cast<Bits*>(arguments[2]),
+                      *static_cast<Rows*>(arguments[3]),
+                      *static_cast<Bits*>(arguments[4]),
+                      *static_cast<Bits*>(arguments[5])};
+  Stream& stream = stream_of(handle);
+  touch(stream, {own.noise, own.noise_bytes(), true, function});
+  touch(stream, {own.key, own.key_bytes(), false, function});
+  return launch(handle, [own] {
+    run(own);
+    return true;
+  });
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {

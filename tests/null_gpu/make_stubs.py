@@ -14,7 +14,8 @@ DRIVERS = re.compile(rb"\x00(cu[A-Z][A-Za-z0-9]+(?:_v[0-9]+)?)(?=\x00)")
 OF_LIBRARIES = re.compile(r"^cu(blas|dnn|sparse|solver|fft|rand|File)")
 COUNTED = ((re.compile(r"^cublas(LtMatmul$|[A-Z]\w*(mm|mv))"), "null_gpu_blas"), (re.compile(r"^cudnn(BackendExecute|RNNForward|RNNBackward)"), "null_gpu_cudnn"))
 BY_HAND = {"cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuDeviceGet", "cuDeviceGetCount", "cuCtxGetCurrent", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain",
-           "cuOccupancyMaxActiveBlocksPerMultiprocessor", "cuDeviceGetAttribute", "cuGetProcAddress", "cuGetProcAddress_v2"}
+           "cuOccupancyMaxActiveBlocksPerMultiprocessor", "cuDeviceGetAttribute", "cuGetProcAddress", "cuGetProcAddress_v2",
+           "cuGetExportTable"}
 DRIVER = """#include <dlfcn.h>
 int cuInit(unsigned flags) { (void)flags; return 0; }
 int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
@@ -26,6 +27,8 @@ int cuCtxGetCurrent(void** context) { *context = (void*)1; return 0; }
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) { (void)device; *flags = 0; *active = 1; return 0; }
 int cuDevicePrimaryCtxRetain(void** context, int device) { (void)device; *context = (void*)1; return 0; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, void* function, int block, unsigned long shared) { (void)function; (void)block; (void)shared; *count = 4; return 0; }
+/* NVRTC asks for what no document names: there is none. */
+int cuGetExportTable(const void** table, const void* id) { (void)id; *table = 0; return 500; }
 int cuGetProcAddress_v2(const char* name, void** function, int version, unsigned long long flags, int* result) {
   (void)version; (void)flags;
   *function = dlsym(RTLD_DEFAULT, name);

@@ -69,6 +69,8 @@ void read_key(Settings& settings, const std::string& key, const Json& value) {
     settings.host_memory = value;
   } else if (key == "drop_waits") {
     settings.drop_waits = value;
+  } else if (key == "own_kernels") {
+    settings.own_kernels = value;
   } else if (key == "session") {
     settings.session = value;
   } else if (key == "counts") {

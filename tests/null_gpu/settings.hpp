@@ -6,12 +6,14 @@
 //    "lag_milliseconds": 2,          work on a stream begins that much later, unless somebody waits for it
 //    "fail_allocation": 0,           the n-th cudaMalloc of the process is out of memory
 //    "drop_waits": false,            streams do not wait for events, as in a program that has forgotten to say so
+//    "own_kernels": "right",         the program's own are as it wrote them; "wrong": they compute something else;
+//                                    "refused": the driver does not take them
 //    "host_memory": 0,               most bytes of pinned host memory; 0: any
-//    "session": "/dev/shm/x",        a file by which processes share devices' memory and meet in collectives; it is
-//    made where it is not "nccl": {"memory": 0, "from_bytes": 0, "in_progress": 3, "hang_at": 0, "fail_at": 0},
+//    "session": "/dev/shm/x",        a file by which processes share devices' memory and meet in collectives
+//    "nccl": {"memory": 0, "from_bytes": 0, "in_progress": 3, "hang_at": 0, "fail_at": 0},
 //    "counts": "/tmp/counts",        a line of JSON at the end of each process
-//    "stops": "/tmp/stops",          where the host has waited, the most frequent place first, at the end of each
-//    process "ranks": {"1": {...}}}          what differs for a rank of Open MPI
+//    "stops": "/tmp/stops",          where the host has waited at the end of each process, the most frequent first
+//    "ranks": {"1": {...}}}          what differs for a rank of Open MPI
 #pragma once
 
 #include <cstdint>
@@ -45,6 +47,7 @@ struct Settings {
   std::int64_t fail_allocation = 0;
   std::int64_t host_memory = 0;
   bool drop_waits = false;
+  std::string own_kernels = "right";
   std::string session;
   std::string counts;
   std::string stops;

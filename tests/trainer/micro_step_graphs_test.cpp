@@ -7,6 +7,7 @@
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn_like.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,20 +142,22 @@ class Trainee {
     now = graphs ? &graphs->begin_step() : &numbers_;
     if (!graphs) now->loss_sum.zero_();
     for (const std::int64_t size : sizes) {
-      std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
-      std::iota(samples.begin(), samples.end(), next_);
+      samples_.resize(static_cast<std::size_t>(size));
+      std::iota(samples_.begin(), samples_.end(), next_);
       next_ = (next_ + size) % 50;
-      const Batch batch = replica.load(*data_, samples, 0).batch;
+      const Batch batch = replica.load(*data_, samples_, 0).batch;
       replica.gradients.begin_backward();
+      at::Tensor key;
       if (graphs)
-        graphs->run(batch, micro_step_);
+        graphs->run(batch, {micro_step_, [this] { return own_key(); }});
       else
-        micro_step_(batch);
+        micro_step_(batch, key);
     }
   }
 
   double noise = 0.0;
   double scale = 1.0;
+  bool draws = false;
   const Numbers* now = nullptr;
   CountedHost host;
   Seen seen;
@@ -162,9 +165,15 @@ class Trainee {
  private:
   std::unique_ptr<Dataset> data_;
   std::int64_t next_ = 0;
+  std::vector<std::int64_t> samples_;
   Numbers numbers_;
-  MicroStepGraphs::MicroStep micro_step_ = [this](const Batch& batch) {
-    const at::Tensor loss = replica.forward(batch, {}).loss;
+  at::Tensor own_key() const { return at::tensor(samples_).to(at::kDouble); }
+
+  // Where it draws, what it draws depends on the samples.
+  std::function<void(const Batch&, at::Tensor&)> micro_step_ = [this](const Batch& batch, at::Tensor& key) {
+    at::Tensor loss = replica.forward(batch, {}).loss;
+    if (draws && !key.defined()) key = own_key();
+    if (draws) loss = loss.mul(key.sum());
     loss.mul(scale).backward();
     if (noise > 0.0) replica.gradients.flat().add_(at::randn_like(replica.gradients.flat()), noise);
     now->loss_sum.add_(loss.detach());
@@ -180,6 +189,7 @@ const std::vector<std::vector<std::int64_t>> k_steps = {{6, 6, 6, 2}, {6, 6, 6, 
 // After each step gradient, loss and buffers have the same bits as without graphs.
 void expect_the_same(Trainee& ours) {
   Trainee plain(false);
+  plain.draws = ours.draws;
   for (const auto& sizes : k_steps) {
     plain.step(sizes);
     ours.step(sizes);
@@ -202,6 +212,14 @@ TEST(MicroStepGraphsTest, what_is_replayed_is_the_same_and_each_shape_has_one_gr
   EXPECT_THAT(news.recorded, HasSubstr("micro-batches of 6"));
   EXPECT_THAT(news.given_up, IsEmpty());
   EXPECT_FALSE(ours.graphs->has_news());
+}
+
+TEST(MicroStepGraphsTest, a_replay_draws_by_its_own_samples) {
+  Trainee ours(true);
+  ours.draws = true;
+  expect_the_same(ours);
+  EXPECT_EQ(ours.seen.replayed, (12 - 2) + (4 - 2));
+  EXPECT_THAT(ours.graphs->take_news().given_up, IsEmpty());
 }
 
 TEST(MicroStepGraphsTest, what_replays_otherwise_is_seen_before_it_is_used) {

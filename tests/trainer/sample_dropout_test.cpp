@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -53,6 +54,16 @@ TEST(SampleDropoutTest, elements_of_any_coordinates_draw_apart) {
     const at::Tensor next = values.narrow(dimension, 1, size - 1);
     EXPECT_NEAR(one.eq(next).to(at::kDouble).mean().item<double>(), 0.7 * 0.7 + 0.3 * 0.3, 0.02)
         << "neighbours along " << dimension;
+  }
+}
+
+TEST(SampleDropoutTest, noise_has_the_type_and_the_value_that_are_asked_for) {
+  const ForwardContext context{1, 3, k_samples};
+  const at::Tensor expected = sample_noise({4, 5, 6}, 0.3, 2, context);
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    const at::Tensor like = at::empty({0}, type);
+    const at::Tensor found = sample_noise_like(like, {4, 5, 6}, 0.3, 1.0 / 0.7, 2, context);
+    EXPECT_TRUE(found.equal(expected.to(type).mul(1.0 / 0.7))) << type;
   }
 }
 

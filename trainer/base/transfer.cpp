@@ -42,6 +42,14 @@ at::Tensor upload(const at::Tensor& host, c10::Device device) {
   return pinned_like(host).copy_(host).to(device, /*non_blocking=*/true);
 }
 
+void upload_into(const at::Tensor& place, const at::Tensor& host) {
+  if (place.is_cpu()) {
+    place.copy_(host);
+  } else {
+    place.copy_(pinned_like(host).copy_(host), /*non_blocking=*/true);
+  }
+}
+
 // Channels last stays channels last: the model may take a view that needs it.
 at::Tensor pinned_like(const at::Tensor& tensor) {
   const at::TensorOptions options = tensor.options().device(c10::kCPU).requires_grad(false).pinned_memory(true);

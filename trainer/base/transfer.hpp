@@ -11,6 +11,9 @@ namespace onebatch {
 /// host goes on.
 at::Tensor upload(const at::Tensor& host, c10::Device device);
 
+/// The same into a tensor that is there.
+void upload_into(const at::Tensor& place, const at::Tensor& host);
+
 /// While one lives upload() to a GPU is refused, on all threads: a graph that records a copy from host memory would
 /// repeat it when other numbers lie there.
 class NoUploads {

@@ -31,4 +31,8 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest&) {
       "run.device = \"cpu\"");
 }
 
+std::unique_ptr<DeviceNoise> create_device_noise(c10::Device) {
+  throw std::runtime_error("this program was built without CUDA");
+}
+
 }  // namespace onebatch

@@ -1,7 +1,6 @@
 #include "trainer/models/keyed_randomness.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/transfer.hpp"
 #include "trainer/models/keyed_recurrent.hpp"
 #include "trainer/models/sample_dropout.hpp"
 
@@ -28,13 +27,13 @@ thread_local std::exception_ptr refused;
 
 enum class Spread { elements, channels };
 
-// 0 or 1 for each element, or one for each of a sample's channels.
-at::Tensor noise_for(const at::Tensor& inputs, double probability, Spread spread) {
+// 0 or `kept` for each element, or one for each of a sample's channels.
+at::Tensor noise_for(const at::Tensor& inputs, double probability, Spread spread, double kept) {
   std::vector<std::int64_t> sizes = inputs.sizes().vec();
   if (spread == Spread::channels) {
     for (std::size_t i = 2; i < sizes.size(); ++i) sizes[i] = 1;
   }
-  return upload(keyed_noise(sizes, probability), inputs.device()).to(inputs.scalar_type());
+  return keyed_noise(inputs, sizes, probability, kept);
 }
 
 // What to multiply with and what to add.
@@ -44,14 +43,13 @@ struct Change {
 };
 
 Change plain(const at::Tensor& inputs, double probability, Spread spread) {
-  const at::Tensor noise = noise_for(inputs, probability, spread);
-  return {probability < 1.0 ? noise.mul_(1.0 / (1.0 - probability)) : noise.zero_(), {}};
+  return {noise_for(inputs, probability, spread, probability < 1.0 ? 1.0 / (1.0 - probability) : 0.0), {}};
 }
 
 // Keeps mean and variance behind a SELU (Klambauer et al., 2017, section 3.4).
 Change alpha(const at::Tensor& inputs, double probability, Spread spread) {
   constexpr double k_alpha = 1.7580993408473766;
-  const at::Tensor noise = noise_for(inputs, probability, spread);
+  const at::Tensor noise = noise_for(inputs, probability, spread, 1.0);
   if (probability == 1.0) return {noise.zero_(), {}};
   const double a = 1.0 / std::sqrt((k_alpha * k_alpha * probability + 1.0) * (1.0 - probability));
   const at::Tensor offset = noise.sub(1.0).mul_(k_alpha * a).add_(k_alpha * a * probability);
@@ -153,9 +151,9 @@ bool draws_keyed(double probability, bool train) {
   return context != nullptr && train && probability > 0.0;
 }
 
-at::Tensor keyed_noise(at::IntArrayRef sizes, double probability) {
+at::Tensor keyed_noise(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept) {
   try {
-    return sample_noise(sizes, probability, next_layer++, *context);
+    return sample_noise_like(like, sizes, probability, kept, next_layer++, *context);
   } catch (const UserError&) {
     refused = std::current_exception();
     throw;

@@ -36,8 +36,8 @@ class RandomnessScope {
 
 /// Whether a dropout draws by sample here and now.
 bool draws_keyed(double probability, bool train);
-/// sample_noise() of the next random layer of the scope.
-at::Tensor keyed_noise(at::IntArrayRef sizes, double probability);
+/// sample_noise_like() of the next random layer of the scope.
+at::Tensor keyed_noise(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept);
 /// Throws UserError, which outlives TorchScript's interpreter as the scope's refusal().
 [[noreturn]] void refuse_to_draw(const std::string& why);
 

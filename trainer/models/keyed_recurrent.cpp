@@ -1,6 +1,5 @@
 #include "trainer/models/keyed_recurrent.hpp"
 
-#include "trainer/base/transfer.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/ops/cat.h>
@@ -35,10 +34,9 @@ using OneLayer =
 at::Tensor dropped(const at::Tensor& outputs, const Layers& layers) {
   std::vector<std::int64_t> sizes = outputs.sizes().vec();
   if (!layers.batch_first) std::swap(sizes[0], sizes[1]);
-  at::Tensor noise = keyed_noise(sizes, layers.dropout);
-  if (!layers.batch_first) noise = noise.transpose(0, 1);
-  if (layers.dropout < 1.0) noise = noise.mul(1.0 / (1.0 - layers.dropout));
-  return outputs.mul(upload(noise, outputs.device()).to(outputs.scalar_type()));
+  const double kept = layers.dropout < 1.0 ? 1.0 / (1.0 - layers.dropout) : 0.0;
+  const at::Tensor noise = keyed_noise(outputs, sizes, layers.dropout, kept);
+  return outputs.mul(layers.batch_first ? noise : noise.transpose(0, 1));
 }
 
 Made layer_by_layer(const at::Tensor& inputs, at::TensorList state, at::TensorList weights, const Layers& layers,

@@ -12,6 +12,18 @@ namespace onebatch {
 /// get one mask. Throws UserError where the rows are no multiple of the samples.
 at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t layer, const ForwardContext& context);
 
+/// What a GPU draws by, int64 [1 + N], on the host: a number of seed and step, then the samples.
+at::Tensor noise_key(const ForwardContext& context);
+
+/// The same as sample_noise(), but `kept` for 1, where `like` is and in its type. A GPU draws it itself, with the same
+/// bits; where it cannot, the host draws it and copies it there.
+at::Tensor sample_noise_like(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept,
+                             std::int64_t layer, const ForwardContext& context);
+
+/// Whether the host has begun to draw for a GPU of this process, and that is not told yet; and why, once.
+bool has_host_draws_to_tell();
+std::string take_host_draws();
+
 /// Zeroes elements of `inputs` [M, ...] with `probability` and scales the rest by 1/(1 - probability).
 at::Tensor sample_dropout(const at::Tensor& inputs, double probability, std::int64_t layer,
                           const ForwardContext& context);

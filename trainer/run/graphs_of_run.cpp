@@ -1,6 +1,7 @@
 #include "trainer/run/graphs_of_run.hpp"
 
 #include "trainer/events/own_fallback.hpp"
+#include "trainer/models/sample_dropout.hpp"
 
 #include <fmt/format.h>
 
@@ -64,6 +65,9 @@ std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuratio
 }
 
 void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events) {
+  const std::string host_draws = take_host_draws();
+  own_fallback(events, control, "dropout's masks drawn on the GPU",
+               host_draws.empty() ? "" : "drawn on the host and copied there, since " + host_draws);
   const MicroStepGraphs::News mine = graphs != nullptr ? graphs->take_news() : MicroStepGraphs::News();
   for (const std::string& recorded : comm::all_gather_text(control, mine.recorded)) {
     if (recorded.empty()) continue;

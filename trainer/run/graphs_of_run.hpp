@@ -13,7 +13,7 @@ std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuratio
                                                const Examination& examination, comm::Communicator& control,
                                                EventStream& events);
 
-/// Says what any rank's graphs have to tell; null: this rank has none. Collective.
+/// Says what any rank's graphs have to tell (null: this rank has none), and where the host draws for a GPU. Collective.
 void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events);
 
 }  // namespace onebatch

@@ -7,6 +7,7 @@
 #include "trainer/data/padding.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
+#include "trainer/models/sample_dropout.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/step/micro_step_graphs.hpp"
 
@@ -107,17 +108,20 @@ class Accumulator {
     const auto [batch, weight] = load(samples);
     const Span span(replica_.timeline, "micro-batch", "compute");
     fault_point("model", step_);
-    const auto step = [&](const Batch& given) { micro_step(given, samples, wanted); };
+    const auto step = [&](const Batch& given, at::Tensor& key) { micro_step(given, samples, key, wanted); };
+    at::Tensor key;
     if (replays_ && !wanted)
-      graphs_->run(batch, step);
+      graphs_->run(batch, {step, [&] { return noise_key(context_of(samples)); }});
     else
-      step(batch);
+      step(batch, key);
     sums_.weight += weight;
   }
 
   // All of it is the device's: it may be recorded.
-  void micro_step(const Batch& batch, Indices samples, const Wanted& wanted) {
-    const Replica::Forward made = replica_.forward(batch, {replica_.seed, step_, samples});
+  void micro_step(const Batch& batch, Indices samples, at::Tensor& key, const Wanted& wanted) {
+    const ForwardContext context = context_of(samples, key);
+    const Replica::Forward made = replica_.forward(batch, context);
+    key = context.key;
     const at::Tensor& loss = made.loss;
     const at::Tensor gradient = numbers_.factor.to(loss.scalar_type()).expand_as(loss);
     if (!wanted) {
@@ -129,6 +133,10 @@ class Accumulator {
     }
     numbers_.loss_sum.add_(loss.detach());
     if (made.weight.defined()) numbers_.weight_sum.add_(made.weight);
+  }
+
+  [[nodiscard]] ForwardContext context_of(Indices samples, const at::Tensor& key = {}) const {
+    return {replica_.seed, step_, samples, key};
   }
 
   Replica::Loaded load(Indices samples) const {

@@ -122,16 +122,27 @@ const MicroStepGraphs::Numbers& MicroStepGraphs::begin_step() {
 
 void MicroStepGraphs::run(const Batch& batch, const MicroStep& micro_step) {
   OfOneShape* const shape = given_up_ ? nullptr : of(batch);
-  if (shape == nullptr) return micro_step(batch);
+  if (shape == nullptr) {
+    run_ordinary(batch, micro_step);
+    return;
+  }
   if (!shape->graph) {
-    micro_step(batch);
+    shape->key = run_ordinary(batch, micro_step);
     if (++shape->ordinary >= k_ordinary) record(*shape, batch, micro_step);
     return;
   }
   copy(shape->batch.tensors(), batch.tensors());
+  if (shape->key.defined()) upload_into(shape->key, micro_step.key());
   if (!shape->trusted) return check(*shape, batch, micro_step);
   shape->graph->replay();
   replica_.gradients.note_reached(shape->reached);
+}
+
+// Returns what its masks were drawn by.
+at::Tensor MicroStepGraphs::run_ordinary(const Batch& batch, const MicroStep& micro_step) {
+  at::Tensor key;
+  micro_step.run(batch, key);
+  return key;
 }
 
 MicroStepGraphs::OfOneShape* MicroStepGraphs::of(const Batch& batch) {
@@ -161,11 +172,11 @@ std::string MicroStepGraphs::record_into(OfOneShape& shape, const Batch& batch, 
     const std::int64_t before = device.current_bytes();
     const FlatGradients::Unheard unheard(replica_.gradients);
     replica_.gradients.begin_backward();
-    shape.graph = device_->record([&] { micro_step(shape.batch); });
+    shape.graph = device_->record([&] { micro_step.run(shape.batch, shape.key); });
     shape.reached = replica_.gradients.reached();
     pool_bytes_ += device.current_bytes() - before;
   } catch (const std::exception& error) {
-    if (no_uploads.refused()) return "a forward copies from host memory, where dropout's masks are drawn";
+    if (no_uploads.refused()) return "a forward copies from host memory";
     if (is_out_of_memory(error)) return "there is no memory for a graph";
     return "a micro-batch cannot be recorded: " + first_line(error);
   }
@@ -188,12 +199,13 @@ void MicroStepGraphs::check(OfOneShape& shape, const Batch& batch, const MicroSt
   }
   if (!fits) {
     give_up("there is no memory to compare a graph's gradient");
-    return micro_step(batch);
+    run_ordinary(batch, micro_step);
+    return;
   }
   shape.graph->replay();
   copy(replayed, state);
   copy(state, before);
-  micro_step(batch);
+  run_ordinary(batch, micro_step);
   const std::string failure = judge(shape, batch, micro_step, before, replayed);
   if (!failure.empty()) give_up(failure);
 }
@@ -213,7 +225,7 @@ std::string MicroStepGraphs::judge(OfOneShape& shape, const Batch& batch, const 
     }
     ordinary = copies_of(state);
     copy(state, before);
-    micro_step(batch);
+    run_ordinary(batch, micro_step);
     const double own = distance(state, ordinary);
     const double found = std::min(distance(replayed, ordinary), distance(replayed, state));
     if (own == 0.0 || !(found <= k_times_own_error * own))

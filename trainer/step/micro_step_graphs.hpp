@@ -3,29 +3,23 @@
 //
 // Note [Replays change nothing]. A replay is the same kernels in the same order on the same addresses, so the gradient
 // has the same bits, as long as nothing of a micro-step is the host's:
-//  * Its first micro-batches of a shape run as ever: by then handles, workspaces, kernels and the chosen algorithms are
-//  there, which must
-//    not be made while a graph is recorded.
-//  * What it reads lies at addresses of its own: the batch, the sums and the loss scale's factor, each written before a
-//  replay. Parameters,
-//    gradient and buffers are updated where they lie; before each step they are looked for there, and where one has
-//    moved the graphs are recorded again. What autocast has cast is forgotten with each forward, so that no cast is of
-//    other weights.
-//  * A copy from host memory, as of a mask that is drawn there, is refused while a graph is recorded (NoUploads), and a
-//  wait is an error of
-//    the device's: such a model runs without. So does one whose forward was seen to draw from the generators, to keep
-//    or to count something, and a kind of one's own unless asked for, which may keep tensors that a graph would go on
-//    reading.
-//  * Which parameters a backward reaches is noted again with each replay. Who listens for parameters that are final is
-//  told of ordinary
-//    micro-steps alone: where buckets are sent early, the last of a step is one.
+//  * Its first micro-batches of a shape run as ever: by then handles, workspaces, kernels and the chosen algorithms
+//    are there, which must not be made while a graph is recorded.
+//  * What it reads lies at addresses of its own: the batch, what masks are drawn by (noise_key()), the sums and the
+//    loss scale's factor, each written before a replay. Parameters, gradient and buffers are updated where they
+//    lie; before each step they are looked for there, and where one has moved the graphs are recorded again. What
+//    autocast has cast is forgotten with each forward, so that no cast is of other weights.
+//  * A copy from host memory, as of a mask that is drawn there, is refused while a graph is recorded (NoUploads),
+//    and a wait is an error of the device's: such a model runs without. So does one whose forward was seen to draw
+//    from the generators, to keep or to count something, and a kind of one's own unless asked for, which may keep
+//    tensors that a graph would go on reading.
+//  * Which parameters a backward reaches is noted again with each replay. Who listens for parameters that are final
+//    is told of ordinary micro-steps alone: where buckets are sent early, the last of a step is one.
 //  * Graphs have memory of their own, one pool for all. They are kept only where as much again is free, so that
-//  whatever fits without
-//    them fits beside them: validation, a shape's first micro-batches, a plan's other sizes.
-//  * Before a graph is used, its replay is compared bit by bit with an ordinary micro-step of samples that it was not
-//  recorded with. Where
-//    bits differ, the ordinary one runs again: a replay may be as far from it as it is from itself. Else there are no
-//    graphs.
+//    whatever fits without them fits beside them: validation, a shape's first micro-batches, a plan's other sizes.
+//  * Before a graph is used, its replay is compared bit by bit with an ordinary micro-step of samples that it was
+//    not recorded with. Where bits differ, the ordinary one runs again: a replay may be as far from it as it is
+//    from itself. Else there are no graphs.
 #pragma once
 
 #include "trainer/device/device_graph.hpp"
@@ -41,9 +35,13 @@ namespace onebatch {
 
 class MicroStepGraphs {
  public:
-  /// Of a batch on the device. Adds its gradient to the flat one and its loss and weight to Numbers; changes nothing
-  /// else of the host's.
-  using MicroStep = std::function<void(const Batch&)>;
+  struct MicroStep {
+    /// Of a batch on the device. Adds its gradient to the flat one and its loss and weight to Numbers; changes nothing
+    /// else of the host's. `key`: ForwardContext's, which stays undefined where no layer draws by it.
+    std::function<void(const Batch&, at::Tensor& key)> run;
+    /// The micro-batch's noise_key().
+    std::function<at::Tensor()> key;
+  };
 
   MicroStepGraphs(Replica& replica, std::unique_ptr<DeviceGraphs> device);
 
@@ -80,7 +78,8 @@ class MicroStepGraphs {
   struct OfOneShape {
     std::int64_t ordinary = 0;  // micro-batches that have run without a graph
     std::int64_t checks = 0;
-    Batch batch;  // what the graph reads
+    Batch batch;     // what the graph reads
+    at::Tensor key;  // and what its masks are drawn by; undefined: it has none
     std::unique_ptr<DeviceGraph> graph;
     std::vector<std::size_t> reached;  // parameters
     bool trusted = false;
@@ -91,6 +90,7 @@ class MicroStepGraphs {
   };
 
   OfOneShape* of(const Batch& batch);
+  static at::Tensor run_ordinary(const Batch& batch, const MicroStep& micro_step);
   void record(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step);
   std::string record_into(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step);
   void check(OfOneShape& shape, const Batch& batch, const MicroStep& micro_step);
