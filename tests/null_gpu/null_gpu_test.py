@@ -193,6 +193,17 @@ def test_ranks_that_see_devices_of_their_own_are_not_taken_to_share(null_gpu, tm
     assert ("two ranks would share one" in done.words) == (code == 2), done.words
 
 
+def test_a_check_on_one_card_may_tell_nccl_that_the_ranks_hosts_are_others(null_gpu, tmp_path, monkeypatch):
+    config = configuration(tmp_path, more="")
+    settings = ("--set", 'comm.backend="nccl"', "--set", "comm.allow_shared_device=true")
+    one_card = {rank: {"devices": [{"slot": 3}]} for rank in "01"}
+    through_host = null_gpu.run(2, "train", config, *settings, of_rank=one_card)
+    assert through_host.code == 0 and through_host.total("nccl") == 0 and "pinned host memory" in through_host.words, through_host.words
+    monkeypatch.setenv("NCCL_HOSTID", "this-rank's")
+    over_nccl = null_gpu.run(2, "train", config, *settings, "--set", 'run.name="over-nccl"', of_rank=one_card)
+    assert over_nccl.code == 0 and over_nccl.total("nccl") > 0 and "pinned host memory" not in over_nccl.words, over_nccl.words
+
+
 # For the loss and for the gradient's norm.
 @pytest.mark.parametrize("model, batch_norm", [("mlp", ""), ("resnet", ""), ("resnet", mode("exact"))])
 def test_host_stops_of_a_step(null_gpu, tmp_path, model, batch_norm):

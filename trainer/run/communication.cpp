@@ -1,16 +1,24 @@
 #include "trainer/run/communication.hpp"
 
+#include <cstdlib>
+
 namespace onebatch {
 namespace {
 
 // The watchdog tells more of a collective that never ends than NCCL's own deadline can, so that comes later.
 constexpr double k_after_the_watchdog_seconds = 10.0;
 
+// NCCL refuses two ranks on one GPU where it takes them for ranks of one host. Checks on a single card say that they
+// are not (NCCL_HOSTID, another one for each rank): nobody gets it by chance, and it is of no use but there.
+bool takes_ranks_for_other_hosts(const Configuration& configuration) {
+  return configuration.comm.backend == CommBackend::nccl && std::getenv("NCCL_HOSTID") != nullptr;
+}
+
 // NCCL where every rank has a GPU of its own; else host memory. What was asked for and cannot be had is said.
 bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, const comm::World& world,
                  EventStream& events) {
   const CommBackend asked = configuration.comm.backend;
-  const bool shared = configuration.comm.allow_shared_device;
+  const bool shared = configuration.comm.allow_shared_device && !takes_ranks_for_other_hosts(configuration);
   const bool on_gpus = device.device().is_cuda();
   const bool possible = on_gpus && comm::built_with_nccl() && world.size() > 1 && !shared;
   if (world.size() == 1) return false;
