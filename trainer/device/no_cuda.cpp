@@ -1,7 +1,10 @@
 // Stands in for device_cuda.cpp in builds without CUDA, and says why.
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/device/device_noise.hpp"
 #include "trainer/device/out_of_memory.hpp"
+
+#include <stdexcept>
 
 namespace onebatch {
 
