@@ -3,7 +3,7 @@ set(oracle_python "${PROJECT_SOURCE_DIR}/.deps/python/bin/python")
 foreach(oracle gradient_oracle batch_norm_oracle buffers_oracle weights_oracle precision_oracle training_oracle safetensors_oracle modes_oracle tensors_oracle keyed_layers_oracle script_memory_oracle example_test deceivers shapes_oracle watched_models_test layout_oracle small_batches_oracle loss_scale_oracle channels_last_oracle)
   add_test(NAME ${oracle} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/${oracle}.py $<TARGET_FILE:onebatch>
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${oracle} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 LABELS oracle)
+  set_tests_properties(${oracle} PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 LABELS oracle)
 endforeach()
 # Random models, plans and configurations, as many as 3 minutes allow.
 add_test(NAME random_runs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/random_runs.py $<TARGET_FILE:onebatch>
