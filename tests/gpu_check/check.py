@@ -79,10 +79,9 @@ class Check:
             return 124, words
         return process.returncode, words
 
-    def train(self, config, name, *settings, **options):
+    def train(self, config, name, *given, arguments=(), **options):
         """The code, the words and the run's folder."""
-        words = [word for setting in (f'run.name="{name}"', *settings) for word in ("--set", setting)]
-        return *self.run("train", config, *words, **options), self.folder / "runs" / name
+        return *self.run("train", config, *arguments, *settings(f'run.name="{name}"', *given), **options), self.folder / "runs" / name
 
     def configuration(self, name="c", **sections):
         """Writes a file of these sections over a small run on the device; its path."""
@@ -98,6 +97,11 @@ class Check:
         path = self.folder / f"{name}.toml"
         path.write_text("\n".join(lines) + "\n")
         return path
+
+
+def settings(*given):
+    """"--set" before each."""
+    return [word for setting in given for word in ("--set", setting)]
 
 
 def weights(run):

@@ -9,23 +9,18 @@ import subprocess
 import sys
 import time
 
-from check import ROOT, TWO_ON_ONE_CARD, OutOfTime, last_words, weights
+from check import ROOT, TWO_ON_ONE_CARD, OutOfTime, last_words, settings, weights
 
 MLP = {"kind": "mlp", "hidden": [512, 256], "dropout": 0.1}
 RESNET = {"kind": "resnet", "depth": 8, "stem": "cifar"}
-SHARED = {"comm.backend": '"mpi"', "comm.allow_shared_device": "true"}
+SHARED = ('comm.backend="mpi"', "comm.allow_shared_device=true")
 
 
-def pairs(settings):
-    return [f"{key}={value}" for key, value in settings.items()]
-
-
-def verify(check, config, *settings, **options):
+def verify(check, config, *given, **options):
     """The document, or what was said where there is none."""
     document = check.folder / "verify.json"
     document.unlink(missing_ok=True)
-    words = [word for setting in settings for word in ("--set", setting)]
-    code, said = check.run("verify", config, "--json", document, *words, **options)
+    code, said = check.run("verify", config, "--json", document, *settings(*given), **options)
     return code, json.loads(document.read_text()) if document.exists() else {}, said
 
 
@@ -50,15 +45,15 @@ def same_bits(check):
     for name, model in (("MLP with dropout", MLP), ("ResNet-8", RESNET)):
         config = check.configuration(**deterministic, model=model)
         runs = {}
-        for kind, settings in {"once": [], "again": [], "without": ["run.cuda_graphs=false"], "half": ["run.max_steps=6"]}.items():
-            code, said, run = check.train(config, f"{name[:3]}-{kind}", *settings)
+        for kind, given in {"once": [], "again": [], "without": ["run.cuda_graphs=false"], "half": ["run.max_steps=6"]}.items():
+            code, said, run = check.train(config, f"{name[:3]}-{kind}", *given)
             runs[kind] = weights(run) if code == 0 else said
         check.train(config, f"{name[:3]}-half", "checkpoint.resume=\"auto\"")
         runs["half"] = weights(check.folder / f"runs/{name[:3]}-half")
         for kind, what in (("again", "twice"), ("without", "with and without CUDA graphs"), ("half", "in one go and resumed")):
             same = isinstance(runs["once"], bytes) and runs["once"] == runs[kind]
             check.row(f"{name}: {what}", "the same bits" if same else "others", "the same", same)
-    bitwise = ["run.deterministic=\"bitwise\"", *pairs(SHARED)]
+    bitwise = ["run.deterministic=\"bitwise\"", *SHARED]
     config = check.configuration(**deterministic, model=RESNET, batch_norm={"mode": "exact"})
     made = [check.train(config, f"bitwise-{ranks}", *bitwise, ranks=ranks) for ranks in (1, 2)]
     same = all(code == 0 for code, _, _ in made) and weights(made[0][2]) == weights(made[1][2])
@@ -69,12 +64,11 @@ def settings_to_verify():
     """What matters most first."""
     models = {"mlp": MLP, "resnet": RESNET}
     precisions = {"fp32": {}, "bf16": {"compute": "bfloat16"}, "fp16": {"compute": "float16"}, "fp64": {"compute": "float64", "parameters": "float64"}}
-    modes, recompute, offload = ("exact", "local", "sync"), ("off", 2), ("auto",)
-    for (model, values), precision, mode, segments, place in itertools.product(models.items(), precisions, modes, recompute, offload):
+    for (model, values), precision, mode, segments in itertools.product(models.items(), precisions, ("exact", "local", "sync"), ("off", 2)):
         if model == "mlp" and mode != "exact" or model == "resnet" and mode != "local" and segments != "off":
             continue
         sections = {"model": values, "batch": {"global_batch_size": 48, "micro_batch_size": 16}, "precision": precisions[precision], "batch_norm": {"mode": mode},
-                    "memory": {"recompute": segments, "offload": place}}
+                    "memory": {"recompute": segments}}
         yield f"{model} {precision} {mode} recompute {segments}", sections
 
 
@@ -98,8 +92,7 @@ def random_runs(check):
     """Random models, plans and configurations against PyTorch on the CPU."""
     command = [sys.executable, str(ROOT / "tests/oracle/random_runs.py"), check.program, "--minutes", str(check.left() / 60 - 1.5), "--jobs", str(max(1, (os.cpu_count() or 2) - 2)),
                "--seed", str(int(time.time()) % 100000)]  # fmt: skip
-    for setting in (f"run.device={check.device}", "simulate.devices=[]", "comm.allow_shared_device=true"):
-        command += ["--set", setting]
+    command += settings(f"run.device={check.device}", "simulate.devices=[]", "comm.allow_shared_device=true")
     done = subprocess.run(command, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     counts = dict((kind, int(count)) for count, kind in re.findall(r"(\d+) (equal|refused|not judged|WRONG|failed)", lines[-1] if lines else ""))
@@ -122,12 +115,10 @@ def ranks_of(process):
     return sorted(found)
 
 
-def lost_rank(check, config, number, settings):
-    """Seconds until the run has ended after its second rank is struck, and its words."""
-    words = [word for setting in settings for word in ("--set", setting)]
-    process = check.start("train", config, *words, environments=TWO_ON_ONE_CARD)
-    run = next(setting for setting in settings if setting.startswith("run.name")).split('"')[1]
-    metrics = check.folder / "runs" / run / "metrics.jsonl"
+def lost_rank(check, config, number, name):
+    """Seconds until the run of that name has ended after its second rank is struck, and its words."""
+    process = check.start("train", config, *settings(f'run.name="{name}"'), environments=TWO_ON_ONE_CARD)
+    metrics = check.folder / "runs" / name / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
         check.left()
         time.sleep(0.1)
@@ -154,5 +145,5 @@ def nccl(check):
                   "PASS over NCCL" if mode == "exact" else "off by its own statistics alone, over NCCL", good)  # fmt: skip
     config = check.configuration(**ours, run={"max_steps": 10**6}, batch={"global_batch_size": 48, "micro_batch_size": 8})
     for what, number, most in (("killed", signal.SIGKILL, 10.0), ("stopped", signal.SIGSTOP, 15.0)):
-        seconds, said = lost_rank(check, config, number, [f'run.name="{what}"'])
+        seconds, said = lost_rank(check, config, number, what)
         check.row(f"a rank is {what}", f"{seconds:.1f} s" + ("" if "rank 1" in said else ", nobody named: " + last_words(said)), f"<= {most:g} s, rank 1 named", seconds <= most and "rank 1" in said)

@@ -16,6 +16,7 @@ print(torch.cuda.mem_get_info()[0], flush=True)
 sys.stdin.read()
 """
 BF16 = {"compute": "bfloat16"}
+SYNTHETIC, OF_A_FILE = 16384, 256  # samples of a global batch
 
 
 class Filled:
@@ -50,10 +51,14 @@ def cases(check):
                                                "model": {"kind": "torchscript", "path": str(folder / "model.pt")}, "precision": BF16, "batch_norm": {"mode": "local"}}  # fmt: skip
 
 
+def of_size(size):
+    """One micro-batch a step."""
+    return f"batch.micro_batch_size={size}", f"batch.global_batch_size={size}"
+
+
 def fits(check, config, size):
     """In a fresh process."""
-    settings = [f"batch.micro_batch_size={size}", f"batch.global_batch_size={size}", "run.max_steps=2", "probe.cache=false", "verify.at_start=false"]
-    code, said, run = check.train(config, f"tries-{size}", *settings)
+    code, said, run = check.train(config, f"tries-{size}", *of_size(size), "run.max_steps=2", "probe.cache=false", "verify.at_start=false")
     if code not in (0, 3):
         raise RuntimeError(last_words(said))
     return code == 0 and json.loads((run / "result.json").read_text())["out_of_memory_events"] == 0
@@ -72,8 +77,8 @@ def probe(check):
     """The probe against trying sizes in fresh processes; 1,000 steps after it."""
     for name, free, sections in cases(check):
         with Filled(check, free):
-            config = check.configuration(**sections, batch={"global_batch_size": 16384 if "kind" in sections["data"] and sections["data"]["kind"] == "synthetic" else 256},
-                                         probe={"steps_per_trial": 1})  # fmt: skip
+            most = SYNTHETIC if sections["data"]["kind"] == "synthetic" else OF_A_FILE
+            config = check.configuration(**sections, batch={"global_batch_size": most}, probe={"steps_per_trial": 1})
             document = check.folder / "profile.json"
             code, said = check.run("probe", config, "--json", document)
             if code != 0:
@@ -81,14 +86,13 @@ def probe(check):
                 continue
             rank = json.loads(document.read_text())["ranks"][0]
             found, trials = rank["largest_micro_batch"], rank["trials"]
-            true = largest_that_fits(check, config, found, 256 if "path" in sections["data"] else 16384) if check.device == "cuda" else found
+            true = largest_that_fits(check, config, found, most) if check.device == "cuda" else found
             failed = sum(trial["out_of_memory"] for trial in trials)
             check.row(f"probe: {name}, {free / GIB:g} GiB free", f"{found} of {true}, {len(trials)} trials, {failed} out of memory", ">= 0.98 of it; <= 6 trials; <= 1 out of memory",
                       0.98 * true <= found <= true and len(trials) <= 6 and failed <= 1)  # fmt: skip
             size = rank["max_micro_batch"]
             steps = 1000 if size * 1000 < 4e6 else 100
-            settings = [f"batch.micro_batch_size={size}", f"batch.global_batch_size={size}", f"run.max_steps={steps}", "checkpoint.every_steps=0"]
-            code, said, run = check.train(config, f"after-{size}", *settings, seconds=120)
+            code, said, run = check.train(config, f"after-{size}", *of_size(size), f"run.max_steps={steps}", "checkpoint.every_steps=0", seconds=120)
             events = json.loads((run / "result.json").read_text())["out_of_memory_events"] if code == 0 else last_words(said)
             check.row(f"after it: {name}, {steps} steps of {size}", f"{events} out of memory", "0", events == 0)
 
@@ -100,9 +104,8 @@ def out_of_memory(check):
     data = {"kind": "synthetic", "shape": [3, 32, 32], "size": 65536}
     for mode in ("local", "exact"):
         config = check.configuration(data=data, model={"kind": "resnet", "depth": 18, "stem": "cifar"}, batch_norm={"mode": mode}, batch={"global_batch_size": 8192})
-        code, said, _ = check.train(config, f"planned-{mode}", "run.max_steps=1")
-        plan = check.folder / f"runs/planned-{mode}/plan.json"
-        with Filled(check, 4 * GIB):
-            code, said, run = check.train(config, f"short-{mode}", "run.max_steps=4", "verify.at_start=false") if not plan.exists() else (
-                *check.run("train", config, "--plan", plan, "--set", f'run.name="short-{mode}"', "--set", "run.max_steps=4"), check.folder / f"runs/short-{mode}")  # fmt: skip
+        code, said, run = check.train(config, f"planned-{mode}", "run.max_steps=1")
+        if code == 0:
+            with Filled(check, 4 * GIB):
+                code, said, _ = check.train(config, f"short-{mode}", "run.max_steps=4", arguments=("--plan", run / "plan.json"))
         check.row(f"less memory than planned, {mode} BatchNorm", f"exit code {code}" + ("" if code == 0 else f": {last_words(said)}"), "0, or 3 and its words", code in (0, 3))
