@@ -18,6 +18,15 @@ namespace {
 std::atomic<bool> forbidden{false};
 std::atomic<bool> asked{false};
 
+// For a GPU to take.
+at::Tensor pinned_copy_of(const at::Tensor& host) {
+  if (forbidden) {
+    asked = true;
+    throw std::runtime_error("a copy from host memory in what is being recorded");
+  }
+  return pinned_like(host).copy_(host);
+}
+
 }  // namespace
 
 NoUploads::NoUploads() {
@@ -35,19 +44,11 @@ bool NoUploads::refused() const {
 
 at::Tensor upload(const at::Tensor& host, c10::Device device) {
   if (!host.is_cpu() || device.is_cpu()) return host.to(device);
-  if (forbidden) {
-    asked = true;
-    throw std::runtime_error("a copy from host memory in what is being recorded");
-  }
-  return pinned_like(host).copy_(host).to(device, /*non_blocking=*/true);
+  return pinned_copy_of(host).to(device, /*non_blocking=*/true);
 }
 
 void upload_into(const at::Tensor& place, const at::Tensor& host) {
-  if (place.is_cpu()) {
-    place.copy_(host);
-  } else {
-    place.copy_(pinned_like(host).copy_(host), /*non_blocking=*/true);
-  }
+  place.copy_(place.is_cpu() ? host : pinned_copy_of(host), /*non_blocking=*/true);
 }
 
 // Channels last stays channels last: the model may take a view that needs it.
