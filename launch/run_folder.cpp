@@ -182,6 +182,10 @@ class RunFolderSearch {
     for (const Candidate& one : alike) {
       if (!held.empty() && one.state == FolderState::complete) break;
       LockAttempt attempt = RunLock::try_lock(one.path, RunLock::k_patience);
+      if (attempt.lock && one.state != state_of(one.path)) {
+        attempt.lock.reset();
+        return run();  // somebody has ended it in between: another may be the one to go on with now
+      }
       if (attempt.lock) {
         const std::string what = going_on(state_of(one.path), one.path) + one.differences.text();
         const std::string from = attempt.taken_over.empty()

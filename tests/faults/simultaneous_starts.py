@@ -13,6 +13,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -45,24 +46,25 @@ class Bench:
     def environment(self, number):
         return dict(ENVIRONMENT, XDG_CACHE_HOME=str(self.folder / "cache"), TMPDIR=str(self.folder), FILE_FAULT_FOLDERS=str(self.runs), FILE_FAULT_LOG=str(self.folder / f"operations-{number}"))
 
-    def begin(self, number, *more):
+    def begin(self, number, *more, **environment):
         (self.folder / f"operations-{number}").unlink(missing_ok=True)
-        return self.starters[number].begin(["train", self.config, *more], self.environment(number), self.folder / f"said-{number}")
+        return self.starters[number].begin(["train", self.config, *more], dict(self.environment(number), **environment), self.folder / f"said-{number}")
 
     def said(self, number):
         return (self.folder / f"said-{number}").read_text(errors="replace")
 
-    def alone(self, *more):
-        self.begin(0, *more)
+    def alone(self, expected, **environment):
+        self.begin(0, **environment)
         code = self.starters[0].end()
-        if code != 0:
-            sys.exit(f"a run that was alone failed: {self.said(0)}")
+        if code != expected:
+            sys.exit(f"a run that was alone ended with {code}: {self.said(0)}")
 
     def prepare(self):
-        """A run that has ended early and one that is complete, to begin with; and the weights of the latter."""
-        for name, more in (("stopped", ["--set", "run.max_steps=10"]), ("complete", [])):
-            self.alone(*more)
-            self.runs.rename(self.folder / name)
+        """A run that was killed and one that is complete, to begin with; and the weights of the latter."""
+        self.alone(-signal.SIGKILL, FILE_FAULT_ONLY=f"step-{STEPS - 10}", FILE_FAULT="1 kill")
+        self.runs.rename(self.folder / "stopped")
+        self.alone(0)
+        self.runs.rename(self.folder / "complete")
         (self.folder / "nothing").mkdir()
         self.wanted = weights(self.folder / "complete" / "run")
 

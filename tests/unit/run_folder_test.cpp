@@ -238,6 +238,18 @@ TEST(RunLockTest, what_a_dead_process_has_left_to_one_that_saves_is_waited_for) 
   EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::seconds(20)).lock.has_value());
 }
 
+TEST(RunFolderTest, a_run_that_ends_while_it_is_waited_for_is_not_gone_on_with_before_a_stopped_one) {
+  const ScratchFolder scratch;
+  leave_run(scratch, FolderState::has_checkpoints);
+  leave_run(scratch, FolderState::begun);
+  leave_the_lock_to_another(scratch / "x-2");
+  const std::jthread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    write_bytes(scratch / "x-2/result.json", "{}");
+  });
+  EXPECT_EQ(claim(scratch, "auto").path(), scratch / "x");
+}
+
 TEST(HeldFolderTest, may_be_written_while_its_holder_or_nobody_has_it) {
   const ScratchFolder scratch;
   EXPECT_THAT(HeldFolder(scratch / "nowhere").why_not_write(FolderUse::look), StartsWith("it does not see "));
