@@ -14,26 +14,28 @@ StepPart part_of(std::size_t rank) {
   const auto r = static_cast<double>(rank);
   const auto whole = static_cast<std::int64_t>(rank);
   StepPart part;
-  part.loss = 0.5 + r;
   part.weight = 16.0 + r;
   part.out_of_memory_events = 2 + whole;
   part.failed_size = 100 + whole;
   part.step = 200 + whole;
-  part.compute_seconds = 0.25 + r;
-  part.comm_seconds = 0.125 + r;
   part.memory_peak_bytes = k_largest_exact - whole;
   part.touched = {1.0, 0.0, rank == 0 ? 1.0 : 0.0};
   return part;
 }
 
-StepSums sums_of(const std::vector<StepPart>& parts) {
+template <typename Part>
+std::vector<double> added(const std::vector<Part>& parts) {
   std::vector<double> sums;
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     const std::vector<double> numbers = packed(parts[rank], rank, parts.size());
     sums.resize(numbers.size(), 0.0);
     for (std::size_t i = 0; i < numbers.size(); ++i) sums[i] += numbers[i];
   }
-  return unpacked(sums, parts.size());
+  return sums;
+}
+
+StepSums sums_of(const std::vector<StepPart>& parts) {
+  return unpacked(added(parts), parts.size());
 }
 
 TEST(StepSumsTest, what_ranks_pack_is_read_again_by_each) {
@@ -42,19 +44,15 @@ TEST(StepSumsTest, what_ranks_pack_is_read_again_by_each) {
     StepSums expected;
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       parts.push_back(part_of(rank));
-      expected.loss += parts[rank].loss;
       expected.weight += parts[rank].weight;
       expected.out_of_memory_events += parts[rank].out_of_memory_events;
     }
     const StepSums found = sums_of(parts);
-    EXPECT_EQ(found.loss, expected.loss);
     EXPECT_EQ(found.weight, expected.weight);
     EXPECT_EQ(found.out_of_memory_events, expected.out_of_memory_events);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       EXPECT_EQ(found.failed_sizes.at(rank), parts[rank].failed_size);
       EXPECT_EQ(found.steps.at(rank), parts[rank].step);
-      EXPECT_EQ(found.compute_seconds.at(rank), parts[rank].compute_seconds);
-      EXPECT_EQ(found.comm_seconds.at(rank), parts[rank].comm_seconds);
       EXPECT_EQ(found.memory_peak_bytes.at(rank), parts[rank].memory_peak_bytes);
     }
     EXPECT_EQ(found.touched, (std::vector<double>{static_cast<double>(num_ranks), 0.0, 1.0}));
@@ -77,11 +75,38 @@ TEST(StepSumsTest, a_flag_of_any_rank_is_that_of_all_and_of_no_other) {
   }
 }
 
-TEST(StepSumsTest, a_loss_that_is_not_a_number_stays_one) {
-  std::vector<StepPart> parts(2);
+TEST(StepFiguresTest, are_summed_and_kept_apart_and_the_norm_is_rank_0s) {
+  for (std::size_t num_ranks = 1; num_ranks <= 4; ++num_ranks) {
+    std::vector<StepFigures> parts;
+    double loss = 0.0;
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+      const auto r = static_cast<double>(rank);
+      parts.push_back({.loss = 0.5 + r, .grad_norm = 7.0 - r, .compute_seconds = 0.25 + r, .comm_seconds = 0.125 + r});
+      loss += 0.5 + r;
+    }
+    const SummedFigures found = unpacked_figures(added(parts), num_ranks);
+    EXPECT_EQ(found.loss, loss);
+    EXPECT_EQ(found.grad_norm, 7.0);
+    EXPECT_FALSE(found.failed);
+    ASSERT_EQ(found.compute_seconds.size(), num_ranks);
+    ASSERT_EQ(found.comm_seconds.size(), num_ranks);
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+      EXPECT_EQ(found.compute_seconds[rank], parts[rank].compute_seconds);
+      EXPECT_EQ(found.comm_seconds[rank], parts[rank].comm_seconds);
+      parts[rank].failed = true;
+      EXPECT_TRUE(unpacked_figures(added(parts), num_ranks).failed) << rank;
+      parts[rank].failed = false;
+    }
+  }
+}
+
+TEST(StepFiguresTest, what_is_not_a_number_stays_so) {
+  std::vector<StepFigures> parts(2);
   parts[1].loss = NAN;
-  EXPECT_TRUE(std::isnan(sums_of(parts).loss));
-  EXPECT_TRUE(sums_of(parts).touched.empty());
+  EXPECT_TRUE(std::isnan(unpacked_figures(added(parts), 2).loss));
+  EXPECT_EQ(unpacked_figures(added(parts), 2).grad_norm, 0.0);
+  parts[0].grad_norm = NAN;
+  EXPECT_TRUE(std::isnan(unpacked_figures(added(parts), 2).grad_norm));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <new>
 #include <optional>
@@ -24,6 +25,17 @@ namespace {
 // Of the memory that a rank may have on the host: the rest is for the data set, libraries' own buffers and everyone
 // else.
 constexpr double k_host_memory_share = 0.8;
+
+// Of a device that has done all that it was given when the call returns.
+class HostMoment final : public DeviceMoment {
+ public:
+  [[nodiscard]] double seconds_since(const DeviceMoment& earlier) const override {
+    return std::chrono::duration<double>(at_ - dynamic_cast<const HostMoment&>(earlier).at_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
+};
 
 class CpuDevice final : public ComputeDevice {
  public:
@@ -108,6 +120,10 @@ std::int64_t read_number(const char* file) {
 }
 
 }  // namespace
+
+std::shared_ptr<const DeviceMoment> ComputeDevice::mark() {
+  return std::make_shared<HostMoment>();
+}
 
 std::unique_ptr<ComputeDevice> bind_device(const DeviceRequest& request) {
   if (!request.simulate.empty()) return bind_simulated_device(request);

@@ -15,6 +15,19 @@
 
 namespace onebatch {
 
+/// A point in the work that was put on a device's current stream.
+class DeviceMoment {
+ public:
+  DeviceMoment() = default;
+  DeviceMoment(const DeviceMoment&) = delete;
+  DeviceMoment& operator=(const DeviceMoment&) = delete;
+  virtual ~DeviceMoment() = default;
+
+  /// Since an earlier one of the same device, once the device has come to this one: whoever has read a number that was
+  /// made after it knows that it has.
+  [[nodiscard]] virtual double seconds_since(const DeviceMoment& earlier) const = 0;
+};
+
 class ComputeDevice {
  public:
   ComputeDevice() = default;
@@ -42,6 +55,8 @@ class ComputeDevice {
   virtual void charge(std::int64_t /*bytes*/) {}
   /// Waits until the work that was put on the current stream is done.
   virtual void synchronize() = 0;
+  /// Where its work has come to when it has done what was put on the current stream until now. Waits for nothing.
+  virtual std::shared_ptr<const DeviceMoment> mark();
   /// The calling thread's stream (cudaStream_t); none on a CPU.
   [[nodiscard]] virtual void* current_stream() const { return nullptr; }
   /// What records graphs of work on it; null where nothing does.

@@ -65,6 +65,29 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
   }
 }
 
+// An event, with the time at which the stream has come to it.
+class CudaMoment final : public DeviceMoment {
+ public:
+  explicit CudaMoment(cudaStream_t stream) {
+    C10_CUDA_CHECK(cudaEventCreate(&event_));
+    const cudaError_t recorded = cudaEventRecord(event_, stream);
+    if (recorded != cudaSuccess) cudaEventDestroy(event_);
+    C10_CUDA_CHECK(recorded);
+  }
+  ~CudaMoment() override { cudaEventDestroy(event_); }
+  CudaMoment(const CudaMoment&) = delete;
+  CudaMoment& operator=(const CudaMoment&) = delete;
+
+  [[nodiscard]] double seconds_since(const DeviceMoment& earlier) const override {
+    float milliseconds = 0.0F;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, dynamic_cast<const CudaMoment&>(earlier).event_, event_));
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 class CudaDevice final : public ComputeDevice {
  public:
   CudaDevice(int index, double fraction, const std::string& allocator_settings)
@@ -110,6 +133,9 @@ class CudaDevice final : public ComputeDevice {
   }
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void synchronize() override { c10::cuda::getCurrentCUDAStream(index_).synchronize(); }
+  std::shared_ptr<const DeviceMoment> mark() override {
+    return std::make_shared<CudaMoment>(c10::cuda::getCurrentCUDAStream(index_).stream());
+  }
   void* current_stream() const override { return c10::cuda::getCurrentCUDAStream(index_).stream(); }
   std::unique_ptr<DeviceGraphs> create_graphs() override { return create_cuda_graphs(device()); }
 

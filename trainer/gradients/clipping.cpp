@@ -1,7 +1,5 @@
 #include "trainer/gradients/clipping.hpp"
 
-#include "trainer/base/transfer.hpp"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -13,24 +11,20 @@ namespace {
 
 constexpr std::int64_t k_row = 1024;
 
+}  // namespace
+
 // LibTorch adds the squares one after the other in the gradient's own type, which loses the small ones of many: of
 // rows, and those in float64.
-double norm_by_rows(const at::Tensor& flat) {
+at::Tensor gradient_norm(const at::Tensor& flat) {
   const std::int64_t whole = flat.numel() / k_row * k_row;
   const at::Tensor rows = at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, k_row}), 2, at::IntArrayRef{1});
   const at::Tensor rest = at::linalg_vector_norm(flat.narrow(0, whole, flat.numel() - whole));
-  return read_numbers(at::linalg_vector_norm(at::cat({rows, rest.view({1})}).to(at::kDouble)).view({1})).front();
+  return at::linalg_vector_norm(at::cat({rows, rest.view({1})}).to(at::kDouble)).view({1});
 }
 
-}  // namespace
-
-double gradient_norm(const at::Tensor& flat, comm::Communicator& control) {
-  double norm = norm_by_rows(flat);
-  // Squares may overflow where no element does.
-  if (!std::isfinite(norm) && flat.isfinite().all().item<bool>())
-    norm = at::linalg_vector_norm(flat.to(at::kDouble)).item<double>();
-  control.broadcast(&norm, sizeof(norm), 0);
-  return norm;
+double checked_norm(double read, const at::Tensor& flat) {
+  if (std::isfinite(read) || !flat.isfinite().all().item<bool>()) return read;
+  return at::linalg_vector_norm(flat.to(at::kDouble)).item<double>();
 }
 
 void clip_gradient(const at::Tensor& flat, double norm, const Clipping& clipping) {

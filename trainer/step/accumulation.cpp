@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -50,11 +51,10 @@ class Accumulator {
     run(samples, std::nullopt);
   }
 
-  // When the device has done all of it.
   LocalSums finish() {
-    const std::vector<double> numbers = read_numbers(at::stack({numbers_.loss_sum, numbers_.weight_sum}));
-    sums_.loss = numbers[0];
-    if (replica_.loss.is_the_models()) sums_.weight = numbers[1];
+    sums_.unread.emplace();
+    sums_.unread->numbers = replica_.loss.is_the_models() ? at::stack({numbers_.loss_sum, numbers_.weight_sum})
+                                                          : numbers_.loss_sum.reshape({1});
     return sums_;
   }
 
@@ -155,6 +155,24 @@ class Accumulator {
   LocalSums sums_;
 };
 
+LocalSums run_in_turn(Replica& replica, const Dataset& data, Indices samples,
+                      const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
+                      const AccumulationOptions& options) {
+  const auto start = Clock::now();
+  const auto begin = replica.device.mark();
+  Accumulator accumulator(replica, data, step, options);
+  for (const Indices part : micro_batches_of(samples, micro_batches))
+    accumulator.micro_batch(part, part.data() + part.size() == samples.data() + samples.size());
+  LocalSums sums = accumulator.finish();
+  {
+    const Span span(replica.timeline, "pace", "compute");
+    replica.device.pace(seconds_since(start), micro_batches);
+  }
+  sums.unread->begin = begin;
+  sums.unread->end = replica.device.mark();
+  return sums;
+}
+
 // Nothing where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
 std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const Dataset& data, Indices samples,
                                    const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
@@ -171,7 +189,20 @@ std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const Dataset
   return std::nullopt;
 }
 
+std::int64_t largest_of(const std::vector<MicroBatchRun>& micro_batches) {
+  std::int64_t largest = 0;
+  for (const MicroBatchRun& run : micro_batches) largest = std::max(largest, run.size);
+  return largest;
+}
+
 }  // namespace
+
+void settle(LocalSums& sums, std::span<const double> read) {
+  const UnreadSums unread = *std::exchange(sums.unread, std::nullopt);
+  sums.loss = read[0];
+  if (read.size() > 1) sums.weight = read[1];
+  sums.compute_seconds += unread.end->seconds_since(*unread.begin);
+}
 
 std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBatchRun>& runs) {
   std::vector<Indices> parts;
@@ -194,27 +225,18 @@ LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all
   const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
   if (replica.shares_statistics != (runner.apart() != nullptr && runner.apart()->shares_statistics()))
     throw std::logic_error("what runs the micro-batches has another mode of BatchNorm than the replica");
-  if (runner.apart() != nullptr) {
-    if (const auto sums = run_apart(runner, data, samples, micro_batches, step, options)) return *sums;
-    recover_from_out_of_memory(replica.device);
-    throw MicroBatchDoesNotFit(
-        micro_batches.empty()
-            ? 0
-            : std::max_element(micro_batches.begin(), micro_batches.end(), [](const auto& a, const auto& b) {
-                return a.size < b.size;
-              })->size);
+  std::optional<LocalSums> sums;
+  if (runner.apart() == nullptr) {
+    sums = run_in_turn(replica, data, samples, micro_batches, step, options);
+  } else {
+    sums = run_apart(runner, data, samples, micro_batches, step, options);
+    if (!sums) {
+      recover_from_out_of_memory(replica.device);
+      throw MicroBatchDoesNotFit(largest_of(micro_batches));
+    }
   }
-  const auto start = Clock::now();
-  Accumulator accumulator(replica, data, step, options);
-  for (const Indices part : micro_batches_of(samples, micro_batches))
-    accumulator.micro_batch(part, part.data() + part.size() == samples.data() + samples.size());
-  LocalSums sums = accumulator.finish();
-  {
-    const Span span(replica.timeline, "pace", "compute");
-    replica.device.pace(seconds_since(start), micro_batches);
-  }
-  sums.compute_seconds = seconds_since(start);
-  return sums;
+  if (sums->unread && options.reads == Reads::now) settle(*sums, read_numbers(sums->unread->numbers));
+  return *std::move(sums);
 }
 
 }  // namespace onebatch

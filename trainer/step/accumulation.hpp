@@ -24,6 +24,9 @@ class MicroBatchDoesNotFit : public std::runtime_error {
 
 class MicroStepGraphs;
 
+/// Of the numbers that the device has: `later`, by the caller, together with others.
+enum class Reads { now, later };
+
 struct AccumulationOptions {
   /// Called before the last micro-batch.
   std::function<void()> before_last;
@@ -36,6 +39,7 @@ struct AccumulationOptions {
   std::span<const std::int64_t> global_batch = {};
   /// Of micro-batches that run one after the other; none: kernel by kernel.
   MicroStepGraphs* graphs = nullptr;
+  Reads reads = Reads::now;
 };
 
 /// A rank's samples by micro-batch, in order. Throws std::logic_error where the sizes do not add up to them.

@@ -1,6 +1,5 @@
 #include "trainer/step/rounds.hpp"
 
-#include "trainer/base/transfer.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
@@ -49,12 +48,13 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
       shape_(shape),
       twice_(computes == Computes::twice),
       exchange_(
-          ranks, [this] { stop_clock(); }, [this] { begun_ = Clock::now(); }),
+          ranks, [this] { stop_clock(); }, [this] { start_clock(); }),
       loss_sum_(at::zeros({replica.loss.is_the_models() ? 2 : 1},
                           at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
   for (const Segment& segment : shape.segments) {
     norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
   }
+  start_clock();
 }
 
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
@@ -110,19 +110,28 @@ std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
 }
 
 void Rounds::finish(LocalSums& sums) {
-  const std::vector<double> numbers = read_numbers(loss_sum_);
-  sums.loss = numbers[0];
-  if (replica_.loss.is_the_models()) sums.weight = numbers[1];
-  stop_clock();
+  pace();
   sums.compute_seconds = compute_seconds_;
+  sums.unread = {loss_sum_, begun_there_, replica_.device.mark()};
 }
 
-// When the device has done all of it.
-void Rounds::stop_clock() {
-  const auto since = [this] { return std::chrono::duration<double>(Clock::now() - begun_).count(); };
-  replica_.device.pace(since(), std::exchange(completed_, {}));
-  compute_seconds_ += since();
+void Rounds::start_clock() {
   begun_ = Clock::now();
+  begun_there_ = replica_.device.mark();
+}
+
+// When the device has done all of it: what is exchanged was read.
+void Rounds::stop_clock() {
+  pace();
+  compute_seconds_ += seconds();
+}
+
+double Rounds::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - begun_).count();
+}
+
+void Rounds::pace() {
+  replica_.device.pace(seconds(), std::exchange(completed_, {}));
 }
 
 void Rounds::forward(std::vector<MicroBatch>& micro_batches) {

@@ -73,7 +73,7 @@ class Rounds {
 
   [[nodiscard]] StepExchange& exchange() { return exchange_; }
 
-  /// The loss and this rank's own time.
+  /// The loss and this rank's own time, of which the last part is unread.
   void finish(LocalSums& sums);
   /// The most that has been kept of the first micro-batch at any time, of each sample.
   [[nodiscard]] double kept_bytes_per_sample() const { return kept_bytes_per_sample_; }
@@ -81,7 +81,10 @@ class Rounds {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void start_clock();
   void stop_clock();
+  [[nodiscard]] double seconds() const;  // since it was started
+  void pace();
   void settle_segments(const std::vector<MicroBatch>& micro_batches);
   void forward(std::vector<MicroBatch>& micro_batches);
   void share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index);
@@ -113,6 +116,7 @@ class Rounds {
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
   double kept_bytes_per_sample_ = 0.0;
   Clock::time_point begun_ = Clock::now();
+  std::shared_ptr<const DeviceMoment> begun_there_;  // where the device was then
   double compute_seconds_ = 0.0;
   std::vector<MicroBatchRun> completed_;  // since the clock was stopped
 };

@@ -4,23 +4,21 @@
 #include "trainer/step/step.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/base/transfer.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/step/micro_step_graphs.hpp"
 #include "trainer/step/step_exchange.hpp"
-#include "trainer/step/step_sums.hpp"
 
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <stdexcept>
 
 namespace onebatch {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Every rank finds the same, so all throw.
 void check_steps(const std::vector<std::int64_t>& steps) {
@@ -34,7 +32,6 @@ void check_steps(const std::vector<std::int64_t>& steps) {
 
 StepTotals totals_of(const StepSums& sums) {
   StepTotals totals;
-  totals.loss_sum = sums.loss;
   totals.weight = sums.weight;
   totals.stop_requested = sums.stop_requested;
   totals.save_due = sums.save_due;
@@ -42,9 +39,7 @@ StepTotals totals_of(const StepSums& sums) {
   totals.discarded = sums.discard;
   totals.out_of_memory_events = sums.out_of_memory_events;
   totals.failed_sizes = sums.failed_sizes;
-  totals.compute_seconds = sums.compute_seconds;
   totals.memory_peak_bytes = sums.memory_peak_bytes;
-  totals.exposed_comm_seconds = std::ranges::min(sums.comm_seconds);
   return totals;
 }
 
@@ -79,19 +74,21 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   // What forwards change besides the gradient: a pass that is made again, or is of no use, changes nothing.
   buffers_before_.keep(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   StepTotals totals;
+  Part mine;
   for (bool again = true; again;) {
-    Part mine = forward_and_backward(request);
+    mine = forward_and_backward(request);
     reduce(mine);
     totals = agree(mine, request);
     again = !totals.discarded && !is_reproducible();
     if (again || totals.discarded) buffers_before_.restore();
   }
   if (totals.discarded) return totals;
-  divide_once(totals, request);
+  totals.skipped = totals.weight == 0.0;
+  read_figures(mine, totals, request);
+  if (request.on_gradient) request.on_gradient();
   if (totals.skipped) return totals;
 
   const Span span(replica_.timeline, "optimizer", "optimizer");
-  check(totals);
   if (request.before_update) request.before_update();
   totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
   if (totals.overflowed) {
@@ -126,7 +123,8 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
                                      .split_on_out_of_memory = true,
                                      .ranks = &control_,
                                      .global_batch = request.global_batch,
-                                     .graphs = graphs_});
+                                     .graphs = graphs_,
+                                     .reads = replica_.loss.is_the_models() ? Reads::now : Reads::later});
   } catch (const StepAbandoned&) {
     // The rank that failed says so below.
   } catch (const MicroBatchDoesNotFit& error) {
@@ -141,25 +139,23 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
 }
 
 void TrainingStep::reduce(Part& mine) {
-  const auto start = Clock::now();
   const Span span(replica_.timeline, "gradient", "wait");
   try {
+    mine.computed = replica_.device.mark();
     reducer_.finish();
-    if (control_.size() > 1) replica_.device.synchronize();
+    mine.reduced = replica_.device.mark();
   } catch (...) {
     // A device that has failed refuses all that comes after: what it failed of is what is to be said.
     if (mine.failure) std::rethrow_exception(mine.failure);
     throw;
   }
-  mine.comm_seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
   const auto size = static_cast<std::size_t>(control_.size());
   const auto& touched = replica_.gradients.touched();
   std::vector<double> numbers =
-      packed({.loss = mine.sums.loss,
-              .weight = mine.sums.weight,
+      packed({.weight = mine.sums.weight,
               .stop_requested = request.stop_requested,
               .save_due = request.save_due,
               .failed = mine.failure != nullptr,
@@ -168,8 +164,6 @@ StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
               .out_of_memory_events = mine.sums.out_of_memory_events,
               .failed_size = mine.sums.failed_size,
               .step = request.step,
-              .compute_seconds = mine.sums.compute_seconds,
-              .comm_seconds = mine.comm_seconds,
               .memory_peak_bytes = replica_.device.peak_bytes(),
               .touched = {touched.begin(), touched.end()}},
              static_cast<std::size_t>(control_.rank()), size);
@@ -201,17 +195,47 @@ bool TrainingStep::is_reproducible() {
   return sum->follow(largest);
 }
 
-void TrainingStep::divide_once(StepTotals& totals, const StepRequest& request) {
-  control_.set_activity(fmt::format("the optimizer of step {}", request.step + 1));
-  totals.skipped = totals.weight == 0.0;
+void TrainingStep::divide_once(StepTotals& totals) {
   totals.loss_scale = replica_.loss_scale.scale();
   replica_.gradients.finish_sum(totals.skipped ? 1.0 : totals.weight * replica_.loss_scale.factor());
-  if (request.on_gradient) request.on_gradient();
 }
 
-void TrainingStep::check(StepTotals& totals) {
-  totals.grad_norm = gradient_norm(replica_.gradients.flat(), control_);
+// Here a device's failure shows that it had in the step's kernels: the others hear of it, as of one in a micro-batch.
+void TrainingStep::read_figures(Part& mine, StepTotals& totals, const StepRequest& request) {
+  control_.set_activity(fmt::format("the optimizer of step {}", request.step + 1));
+  StepFigures own;
+  try {
+    own = own_figures(mine, totals);
+  } catch (...) {
+    mine.failure = std::current_exception();
+    own.failed = true;
+  }
+  const auto size = static_cast<std::size_t>(control_.size());
+  std::vector<double> numbers = packed(own, static_cast<std::size_t>(control_.rank()), size);
+  const Span span(replica_.timeline, "figures", "wait");
+  control_.all_reduce(numbers.data(), numbers.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
+  const SummedFigures all = unpacked_figures(numbers, size);
+  if (all.failed) throw_failure(mine.failure, request);
+  totals.loss_sum = all.loss;
+  totals.grad_norm = all.grad_norm;
   totals.overflowed = !std::isfinite(totals.grad_norm);
+  totals.compute_seconds = all.compute_seconds;
+  totals.exposed_comm_seconds = std::ranges::min(all.comm_seconds);
+  if (size > 1) totals.reduced_bytes += static_cast<std::int64_t>(numbers.size() * sizeof(double));
+}
+
+StepFigures TrainingStep::own_figures(Part& mine, StepTotals& totals) {
+  divide_once(totals);
+  const at::Tensor& flat = replica_.gradients.flat();
+  std::vector<at::Tensor> unread;
+  if (mine.sums.unread) unread.push_back(mine.sums.unread->numbers);
+  if (!totals.skipped) unread.push_back(gradient_norm(flat));
+  const std::vector<double> read = unread.empty() ? std::vector<double>() : read_numbers(at::cat(unread));
+  if (mine.sums.unread) settle(mine.sums, std::span(read).first(static_cast<std::size_t>(unread.front().numel())));
+  return {.loss = mine.sums.loss,
+          .grad_norm = totals.skipped ? 0.0 : checked_norm(read.back(), flat),
+          .compute_seconds = mine.sums.compute_seconds,
+          .comm_seconds = mine.reduced->seconds_since(*mine.computed)};
 }
 
 }  // namespace onebatch

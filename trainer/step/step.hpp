@@ -5,6 +5,7 @@
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/step/accumulation.hpp"
+#include "trainer/step/step_sums.hpp"
 
 #include <exception>
 
@@ -62,8 +63,9 @@ class TrainingStep {
   // What this rank's micro-batches came to.
   struct Part {
     LocalSums sums;
-    double comm_seconds = 0.0;
-    std::exception_ptr failure;  // of this rank's micro-batches
+    std::shared_ptr<const DeviceMoment> computed;  // where the device has done its micro-batches
+    std::shared_ptr<const DeviceMoment> reduced;   // and where the gradient is that of all ranks
+    std::exception_ptr failure;                    // of this rank
     bool discard = false;
   };
 
@@ -78,9 +80,10 @@ class TrainingStep {
   // Where the sum is to be reproducible: whether it is. Collective.
   bool is_reproducible();
   // By the weight of all samples, and the loss scale with it.
-  void divide_once(StepTotals& totals, const StepRequest& request);
-  // Whether the gradient is finite. Collective.
-  void check(StepTotals& totals);
+  void divide_once(StepTotals& totals);
+  // What the devices have to tell of the step, read once: the one wait for them. Collective.
+  void read_figures(Part& mine, StepTotals& totals, const StepRequest& request);
+  StepFigures own_figures(Part& mine, StepTotals& totals);
 
   void throw_failure(const std::exception_ptr& mine, const StepRequest& request);
 

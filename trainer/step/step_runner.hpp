@@ -6,8 +6,11 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/graph/shelf.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,15 +18,27 @@
 namespace onebatch {
 
 struct Replica;
+class DeviceMoment;
+
+/// What only the device can tell of a rank's micro-batches, when it has done them.
+struct UnreadSums {
+  at::Tensor numbers;                         // float64: the loss's sum, and its weight where the model tells it
+  std::shared_ptr<const DeviceMoment> begin;  // of what compute_seconds does not have yet
+  std::shared_ptr<const DeviceMoment> end;
+};
 
 /// What one rank's micro-batches of one step came to.
 struct LocalSums {
   double loss = 0.0;  // sum, not mean
   double weight = 0.0;
   double compute_seconds = 0.0;           // of all micro-batches, a simulated device's slowness included
+  std::optional<UnreadSums> unread = {};  // what is missing in those three; see settle()
   std::int64_t out_of_memory_events = 0;  // micro-batches that were split
   std::int64_t failed_size = 0;           // the smallest of them; 0 where there was none
 };
+
+/// `read` are the elements of what was unread.
+void settle(LocalSums& sums, std::span<const double> read);
 
 /// A step's samples are a whole batch's, which a trial's are not: it may hold one value per channel, and says nothing
 /// about that.
@@ -37,8 +52,8 @@ class StepRunner {
   StepRunner& operator=(const StepRunner&) = delete;
   virtual ~StepRunner() = default;
 
-  /// As accumulate_gradient(), with BatchNorm's statistics shared over the micro-batches of all `ranks` where
-  /// shares_statistics() says so, which makes it collective over them.
+  /// As accumulate_gradient(), leaving unread what it can, with BatchNorm's statistics shared over the micro-batches of
+  /// all `ranks` where shares_statistics() says so, which makes it collective over them.
   virtual LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
                                const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                                comm::Communicator& ranks, Samples which) = 0;

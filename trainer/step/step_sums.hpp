@@ -10,7 +10,6 @@ namespace onebatch {
 
 /// What one rank has to tell of its part of a step.
 struct StepPart {
-  double loss = 0.0;  // summed over its samples
   double weight = 0.0;
   bool stop_requested = false;
   bool save_due = false;
@@ -20,15 +19,12 @@ struct StepPart {
   std::int64_t out_of_memory_events = 0;  // micro-batches that were split, or that the step is done again for
   std::int64_t failed_size = 0;           // the smallest of those micro-batches; 0: there was none
   std::int64_t step = 0;
-  double compute_seconds = 0.0;
-  double comm_seconds = 0.0;  // waiting for the gradient's reduction
   std::int64_t memory_peak_bytes = 0;
   std::vector<double> touched;  // one per parameter: 1 where its gradient was reached
 };
 
 /// The same of all ranks. Integers up to 2^53 are exact.
 struct StepSums {
-  double loss = 0.0;
   double weight = 0.0;
   bool stop_requested = false;  // by any rank, as are the others
   bool save_due = false;
@@ -38,8 +34,6 @@ struct StepSums {
   std::int64_t out_of_memory_events = 0;
   std::vector<std::int64_t> failed_sizes;  // per rank, as are the others
   std::vector<std::int64_t> steps;
-  std::vector<double> compute_seconds;
-  std::vector<double> comm_seconds;
   std::vector<std::int64_t> memory_peak_bytes;
   std::vector<double> touched;  // more than 0 where any rank has reached the parameter's gradient
 };
@@ -48,5 +42,26 @@ struct StepSums {
 [[nodiscard]] std::vector<double> packed(const StepPart& part, std::size_t rank, std::size_t num_ranks);
 /// Reads the sum of all ranks' packed parts.
 [[nodiscard]] StepSums unpacked(std::span<const double> sums, std::size_t num_ranks);
+
+/// What one rank's device has to tell once the gradient is the global batch's.
+struct StepFigures {
+  double loss = 0.0;       // summed over its samples
+  bool failed = false;     // what has failed is said afterwards
+  double grad_norm = 0.0;  // rank 0's counts
+  double compute_seconds = 0.0;
+  double comm_seconds = 0.0;  // waiting for the gradient's reduction
+};
+
+/// The same of all ranks.
+struct SummedFigures {
+  double loss = 0.0;
+  bool failed = false;  // on any rank
+  double grad_norm = 0.0;
+  std::vector<double> compute_seconds;  // per rank
+  std::vector<double> comm_seconds;
+};
+
+[[nodiscard]] std::vector<double> packed(const StepFigures& figures, std::size_t rank, std::size_t num_ranks);
+[[nodiscard]] SummedFigures unpacked_figures(std::span<const double> sums, std::size_t num_ranks);
 
 }  // namespace onebatch
