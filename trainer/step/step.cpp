@@ -230,7 +230,11 @@ StepFigures TrainingStep::own_figures(Part& mine, StepTotals& totals) {
   std::vector<at::Tensor> unread;
   if (mine.sums.unread) unread.push_back(mine.sums.unread->numbers);
   if (!totals.skipped) unread.push_back(gradient_norm(flat));
-  const std::vector<double> read = unread.empty() ? std::vector<double>() : read_numbers(at::cat(unread));
+  std::vector<double> read;
+  if (unread.empty())
+    replica_.device.synchronize();  // times are read below
+  else
+    read = read_numbers(at::cat(unread));
   if (mine.sums.unread) settle(mine.sums, std::span(read).first(static_cast<std::size_t>(unread.front().numel())));
   return {.loss = mine.sums.loss,
           .grad_norm = totals.skipped ? 0.0 : checked_norm(read.back(), flat),
