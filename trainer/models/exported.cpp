@@ -37,11 +37,11 @@ class ExportedModel final : public Model {
       : file_(request.file),
         returns_loss_(request.returns_loss),
         state_(archive, file_),
-        inputs_(JsonReader(archive.program, file_), file_),
-        outputs_(outputs_of(JsonReader(archive.program, file_))) {
+        inputs_(JsonReader(archive.program, file_ + ": its program"), file_),
+        outputs_(outputs_of(JsonReader(archive.program, file_ + ": its program"))) {
     mode_.program_type = mode_.type = state_.type();
     RunLiterals literals(state_, request.freeze_batch_norm ? BatchNormUse::frozen : BatchNormUse::as_written, mode_);
-    const JsonReader graph = JsonReader(archive.program, file_).field("graph_module").field("graph");
+    const JsonReader graph = JsonReader(archive.program, file_ + ": its program").field("graph_module").field("graph");
     block_ = GraphCompiler(state_, literals, mode_).compile(graph);
     batch_norms_ = literals.batch_norms();
     note_batch_norm_tensors();
