@@ -37,7 +37,10 @@ def names_of(value):
 
 def forge(draw, json_, names):
     """One change."""
-    container, key = draw.choice(places(json_, []))
+    found = places(json_, [])
+    if not found:
+        return
+    container, key = draw.choice(found)
     kind = draw.randrange(7)
     if kind == 0 and isinstance(container, dict):
         del container[key]

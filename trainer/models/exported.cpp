@@ -46,7 +46,7 @@ class ExportedModel final : public Model {
     batch_norms_ = literals.batch_norms();
     note_batch_norm_tensors();
     check_whole();
-    if (request.checks_sample) inputs_.check_sample(request.sample_shape);
+    if (request.sample_shape) inputs_.check_sample(*request.sample_shape);
     choose_outputs(request.output);
     set_phase(Phase::training);
   }

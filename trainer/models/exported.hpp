@@ -7,9 +7,8 @@ namespace onebatch {
 
 struct ExportedRequest {
   std::string file;
-  std::string output;                      // the one that is the model's; empty: a single one, "logits" or the first
-  std::vector<std::int64_t> sample_shape;  // of the data's first input
-  bool checks_sample = true;               // whether it is known
+  std::string output;  // the one that is the model's; empty: a single one, "logits" or the first
+  std::optional<std::vector<std::int64_t>> sample_shape;  // of the data's first input, where it is known
   bool freeze_batch_norm = false;
   bool returns_loss = false;  // two tensors, its loss's sum and weight
 };
