@@ -130,7 +130,7 @@ TEST(ConfigLoaderTest, syntax_errors_have_a_place) {
 
 TEST(ConfigLoaderTest, what_is_not_there_is_said) {
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=vit"}),
-              HasSubstr("model.kind: write \"mlp\" or \"resnet\" or \"torchscript\""));
+              HasSubstr("model.kind: write \"mlp\" or \"resnet\" or \"torchscript\" or \"exported\""));
   EXPECT_THAT(mistakes_of(k_good, {"memory.roundup_mb=20"}), HasSubstr("memory.roundup_mb: no such key"));
   EXPECT_THAT(mistakes_of(k_good + "[memory]\npinned = true\n"), HasSubstr("memory.pinned: no such key"));
 }

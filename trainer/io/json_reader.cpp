@@ -4,10 +4,12 @@
 
 namespace onebatch {
 
-nlohmann::json JsonReader::parse(std::string_view text, std::string_view origin, int max_depth) {
+nlohmann::json JsonReader::parse(std::string_view text, std::string_view origin, int max_depth,
+                                 const std::set<std::string>& left_out) {
   bool too_deep = false;
-  const auto guard = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  const auto guard = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     too_deep = too_deep || depth > max_depth;
+    if (event == nlohmann::json::parse_event_t::key && left_out.contains(value.get<std::string>())) return false;
     return !too_deep;
   };
   try {

@@ -70,6 +70,7 @@ void read_record(zip_t* zip, zip_uint64_t index, bool kept, ZipRecord& record) {
   const OpenRecord open(zip_fopen_index(zip, index, 0));
   if (open == nullptr) fail(record.name, std::string("cannot be read: ") + zip_strerror(zip));
   std::string block(std::size_t{1} << 18, '\0');
+  if (kept && record.bytes == record.packed_bytes) record.content.reserve(record.bytes);  // as large as in the file
   std::uint64_t total = 0;
   for (;;) {
     const zip_int64_t read = zip_fread(open.get(), block.data(), block.size());
@@ -85,7 +86,7 @@ void read_record(zip_t* zip, zip_uint64_t index, bool kept, ZipRecord& record) {
 
 }  // namespace
 
-std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const std::string&)>& keep) {
+std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const ZipRecord&)>& keep) {
   const Zip zip = open_zip(file);
   const zip_int64_t count = zip_get_num_entries(zip.get(), 0);
   std::vector<ZipRecord> records;
@@ -103,7 +104,7 @@ std::vector<ZipRecord> read_zip(const std::string& file, const std::function<boo
     if (!names.insert(record.name).second) fail(record.name, "is there twice");
     if (is_folder(zip.get(), index)) fail(record.name, "is said to be a folder");
     check_claims(record, stat);
-    read_record(zip.get(), index, keep(record.name), record);
+    read_record(zip.get(), index, keep(record), record);
     records.push_back(std::move(record));
   }
   return records;

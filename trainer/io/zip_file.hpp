@@ -18,10 +18,11 @@ struct ZipRecord {
   std::string content;         // of those that were asked for
 };
 
-/// Every record, in the directory's order; the content of those of whose names `keep` says so. The directory and each
+/// Every record, in the directory's order; the content of those of which `keep` says so, from what the directory says
+/// of them. The directory and each
 /// record's own header agree, names are relative, without "..", and unique, and every record's bytes have the size and
 /// the CRC-32 that the directory says. Throws std::runtime_error with what is wrong.
-std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const std::string&)>& keep);
+std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const ZipRecord&)>& keep);
 
 /// CRC-32 as zip files have it.
 std::uint32_t checksum_of(std::span<const std::byte> bytes);

@@ -1,4 +1,4 @@
-// The loss that a TorchScript model computes itself: its forward returns the sum and its weight.
+// The loss that a TorchScript model or an exported program computes itself: its forward returns the sum and its weight.
 #include "trainer/models/loss_kind.hpp"
 
 namespace onebatch {
@@ -13,10 +13,11 @@ LossKind models_own_loss_kind() {
       request.complain("kind", "\"model\" takes no other key of [loss]: the model computes its loss and its weight");
       break;
     }
-    if (request.configuration.model.kind != "torchscript")
-      request.complain(
-          "kind",
-          "\"model\" belongs to model.kind = \"torchscript\": its forward returns the loss's sum and its weight");
+    const std::string& model = request.configuration.model.kind;
+    if (model != "torchscript" && model != "exported")
+      request.complain("kind",
+                       "\"model\" belongs to model.kind = \"torchscript\" or \"exported\": its forward returns the "
+                       "loss's sum and its weight");
   };
   return kind;
 }

@@ -235,12 +235,13 @@ std::unique_ptr<Model> load_torchscript(const TorchScriptRequest& request) {
 ModelKind torchscript_kind() {
   ModelKind kind;
   kind.name = "torchscript";
-  kind.keys = {
-      text_key({"path", Changes::result | Changes::probe,
-                "torchscript: a file saved in Python by `torch.jit.script(model).save(path)` or `torch.jit.trace`; its "
-                "forward takes the data's inputs and returns the outputs, with the classes last (or second, as "
-                "PyTorch's cross-entropy takes them). A module that was frozen for inference is refused"},
-               &ModelConfiguration::path)};
+  kind.keys = {text_key(
+      {"path", Changes::result | Changes::probe,
+       "torchscript: a file saved in Python by `torch.jit.script(model).save(path)` or `torch.jit.trace`; its "
+       "forward takes the data's inputs and returns the outputs, with the classes last (or second, as "
+       "PyTorch's cross-entropy takes them). A module that was frozen for inference is refused. exported: a file saved "
+       "by `torch.export.save`, which holds no code; see [from Python](from_python.md)"},
+      &ModelConfiguration::path)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
     if (model.path.empty())
       request.complain(

@@ -28,7 +28,7 @@ bool keeps_nothing(const Configuration& configuration) {
   const auto is_one_of = [](const std::string& kind, std::initializer_list<const char*> kinds) {
     return std::ranges::find(kinds, kind) != kinds.end();
   };
-  return is_one_of(configuration.model.kind, {"mlp", "resnet", "torchscript"}) &&
+  return is_one_of(configuration.model.kind, {"mlp", "resnet", "torchscript", "exported"}) &&
          is_one_of(configuration.loss.kind, {"cross_entropy", "mse", "model"});
 }
 

@@ -59,7 +59,8 @@ KeysOf<AugmentConfiguration> augment_keys() {
 KeysOf<ModelConfiguration> model_keys() {
   using M = ModelConfiguration;
   return {
-      kind_key<M>({"kind", k_both | Changes::run, "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`", "needed"}),
+      kind_key<M>(
+          {"kind", k_both | Changes::run, "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`, `\"exported\"`", "needed"}),
       text_key({"weights", Changes::result,
                 "a `.safetensors` file to start from: every parameter and running statistic, under any name of what is "
                 "shared; see [from Python](from_python.md)"},
@@ -72,7 +73,7 @@ KeysOf<LossConfiguration> loss_keys() {
   return {
       kind_key<L>({"kind", k_both,
                    "of class indices; or `\"mse\"`, of outputs in the target's shape, or one-hot against class "
-                   "indices; `\"model\"`: a TorchScript model whose forward takes the inputs and then the target (and "
+                   "indices; `\"model\"`: a model from Python whose forward takes the inputs and then the target (and "
                    "its weights), and returns the loss's sum and its weight, two scalars"}),
       choice_key({"normalize_by", Changes::result,
                   "what the global batch's summed loss is divided by: the labels that count, each times its weight, as "

@@ -1,0 +1,200 @@
+"""Models written for tests of exported programs, and how each is exported: in training, for any batch."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+BATCH = torch.export.Dim("batch", min=1, max=4096)
+
+
+class Residual(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.bn(self.conv(x)) + x)
+
+
+class ConvNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.blocks = nn.Sequential(Residual(8), nn.MaxPool2d(2), Residual(8))
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1), 1))
+
+
+class DropMlp(nn.Module):
+    def __init__(self, probability=0.3):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Dropout(probability), nn.Linear(24, 5))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.embed, self.rnn, self.fc = nn.Embedding(11, 8), kind(8, 8, num_layers=2, batch_first=True, bidirectional=True), nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.fc(self.rnn(self.embed(x))[0].mean(1))
+
+
+class Encoder(nn.Module):
+    """Token 0 is padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+        self.encoder, self.fc = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(16, 5)
+
+    def forward(self, x):
+        y = self.encoder(self.embed(x), src_key_padding_mask=x == 0)
+        return self.fc(y[:, 0])
+
+
+class Gpt(nn.Module):
+    """Rotary positions made without gradients, weights tied."""
+
+    def __init__(self, width=16, heads=2, words=11):
+        super().__init__()
+        self.heads = heads
+        self.embed, self.norm, self.out = nn.Embedding(words, width), nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.out.weight = self.embed.weight
+        self.qkv, self.proj, self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, 32), nn.Linear(32, width)
+        self.register_buffer("rates", 1.0 / 100.0 ** (torch.arange(0, width // heads, 2) / (width // heads)), persistent=False)
+
+    def turned(self, x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    def forward(self, x):
+        batch, length = x.shape
+        with torch.no_grad():
+            angles = torch.arange(length, device=x.device)[:, None] * self.rates
+            angles = torch.cat((angles, angles), -1)
+            cos, sin = angles.cos(), angles.sin()
+        y = self.embed(x)
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(y)).chunk(3, -1))
+        z = F.scaled_dot_product_attention(self.turned(q, cos, sin), self.turned(k, cos, sin), v, is_causal=True)
+        y = y + self.proj(z.transpose(1, 2).reshape(batch, length, -1))
+        return self.out(y + self.down(F.silu(self.up(y))))[:, -1]
+
+
+class UNet(nn.Module):
+    """A label per pixel, classes second."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.low = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 12, 3, padding=1)
+        self.up, self.out, self.norm = nn.ConvTranspose2d(12, 6, 2, 2), nn.Conv2d(12, 5, 1), nn.GroupNorm(2, 6)
+
+    def forward(self, x):
+        a = F.relu(self.norm(self.down(x)))
+        b = F.relu(self.low(F.max_pool2d(a, 2)))
+        return self.out(torch.cat((self.up(b), F.interpolate(a, scale_factor=1.0)), 1))
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag, self.fc = nn.EmbeddingBag(11, 8, mode="mean"), nn.Linear(8 + 12, 5)
+        self.frozen = nn.Linear(12, 12)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, words, x):
+        return self.fc(torch.cat((self.bag(words), self.frozen(x)), 1))
+
+
+class Outputs(nn.Module):
+    """Several outputs, a constant, and a type of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.a(x)).to(torch.float32) * torch.tensor([1.0, 2.0] * 4) + torch.zeros(x.shape[0], 8)
+        return {"hidden": hidden, "logits": self.b(hidden + torch.arange(8) / 3), "count": x.shape[0]}
+
+
+class Autocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.a(x)
+        with torch.autocast("cpu", enabled=False):
+            return self.b(y.float().relu())
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 5)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.fc(x)
+
+
+class OwnLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x, target):
+        return F.cross_entropy(self.fc(x), target, reduction="sum"), torch.ones_like(target, dtype=x.dtype).sum()
+
+
+def images(n):
+    return (torch.randn(n, 3, 8, 8),)
+
+
+def vectors(n):
+    return (torch.randn(n, 12),)
+
+
+def tokens(n):
+    return (torch.randint(1, 11, (n, 7)),)
+
+
+def padded(n):
+    x = torch.randint(1, 11, (n, 7))
+    x[::2, 4:] = 0
+    return (x,)
+
+
+def labels(n):
+    return torch.randint(0, 5, (n,))
+
+
+def export(model, file, inputs, dynamic=True, **options):
+    shapes = tuple({0: BATCH} for _ in inputs) if dynamic is True else dynamic
+    program = torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False, **options)
+    torch.export.save(program, str(file))
+
+
+# What makes it, its inputs, its target
+MODELS = {
+    "mlp": (lambda: DropMlp(0.0), vectors, labels),
+    "conv_net": (ConvNet, images, labels),
+    "lstm": (lambda: Recurrent(nn.LSTM), tokens, labels),
+    "gru": (lambda: Recurrent(nn.GRU), tokens, labels),
+    "encoder": (Encoder, padded, labels),
+    "gpt": (Gpt, tokens, lambda n: torch.randint(0, 11, (n,))),
+    "u_net": (UNet, images, lambda n: torch.randint(0, 5, (n, 8, 8))),
+    "two_inputs": (TwoInputs, lambda n: (*tokens(n), *vectors(n)), labels),
+    "outputs": (Outputs, vectors, labels),
+    "autocast": (Autocast, vectors, labels),
+    "own_loss": (OwnLoss, lambda n: (*vectors(n), labels(n)), labels),
+}

@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""Programs of torch.export, trained: loss, gradients and buffers against eager PyTorch in float64, on other batches than the exported one; modes; refusals."""
+import json
+import pathlib
+import sys
+import warnings
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
+
+from common import batches_of, configuration, onebatch, relative_l2, report, scratch
+from exported_models import MODELS, ConvNet, Counting, DropMlp, Outputs, OwnLoss, export, images, labels, vectors
+
+PROGRAM = sys.argv[1]
+RATE = 0.05
+CONFIG = configuration("""
+[run]
+max_steps = {steps}
+[batch]
+global_batch_size = {batch}
+micro_batch_size = {micro}
+[data]
+inputs = {inputs}
+target = "y"
+{validation}
+[model]
+kind = "exported"
+path = "{folder}/model.pt2"
+{model}
+[optimizer]
+lr = 0.05
+[precision]
+compute = "{compute}"
+parameters = "{parameters}"
+[batch_norm]
+{batch_norm}
+[loss]
+{loss}
+[checkpoint]
+resume = "never"
+[probe]
+cache = false
+max_trials = 3
+{more}
+""")
+EXAMPLE = 4  # samples that a program is exported with
+
+
+class Trial:
+    """A folder with a program, its data and a configuration."""
+
+    def __init__(self, folder, inputs, targets, validation=None, **settings):
+        self.folder = pathlib.Path(folder)
+        names = [f"x{i}" for i in range(len(inputs))]
+        save_file({**dict(zip(names, inputs)), "y": targets}, self.folder / "data.safetensors")
+        if validation:
+            save_file({**dict(zip(names, validation[0])), "y": validation[1]}, self.folder / "validation.safetensors")
+        self.settings = {"steps": 2, "batch": len(targets), "micro": 3, "inputs": json.dumps(names), "model": "", "compute": "float64", "parameters": "float64", "batch_norm": "", "loss": "",
+                         "more": "", "validation": f'[data.validation]\npath = "{self.folder}/validation.safetensors"' if validation else "", **settings}
+
+    def config(self, **settings):
+        path = self.folder / "c.toml"
+        path.write_text(CONFIG.format(folder=self.folder, **{**self.settings, **settings}))
+        return path
+
+    def train(self, ranks=1, expect=(0,), **settings):
+        said = onebatch(PROGRAM, ranks, ["train", self.config(**settings), "--quiet", "--json", self.folder / "train.json"], expect=expect)
+        if expect != (0,):
+            return said
+        self.result = json.loads((self.folder / "train.json").read_text())
+        run = pathlib.Path(self.result["run_dir"])
+        file = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1])) / "model.safetensors"
+        self.weights, self.batches = load_file(file), batches_of(run)
+        return said
+
+
+def in_float64(inputs):
+    return tuple(x.double() if x.is_floating_point() else x for x in inputs)
+
+
+def eager(model, inputs, targets, batches):
+    """The same steps of SGD, each batch at once. Where a program is float32, what its code makes is float64 here."""
+    kept = torch.float32, torch.Tensor.float
+    torch.set_default_dtype(torch.float64)
+    torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+    model = model.double().train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], RATE)
+    for batch in batches:
+        optimizer.zero_grad()
+        if isinstance(model, OwnLoss):
+            total, weight = model(*(x[batch] for x in inputs), targets[batch])
+            loss = total / weight
+        else:
+            returned = model(*(x[batch] for x in inputs))
+            loss = F.cross_entropy(returned["logits"] if isinstance(returned, dict) else returned, targets[batch])
+        loss.backward()
+        optimizer.step()
+    torch.float32, torch.Tensor.float = kept
+    torch.set_default_dtype(torch.float32)
+    return model
+
+
+def update_error(before, ours, model):
+    """Of what the steps have added to parameters, or to buffers where that is more; whole numbers are to be the same."""
+    reference, buffers = dict(model.state_dict()), {name for name, _ in model.named_buffers()}
+    errors = []
+    for names in ([k for k in reference if k not in buffers], [k for k in reference if k in buffers and reference[k].is_floating_point()]):
+        change = {k: reference[k].double() - before[k].double() for k in names}
+        if any(tensor.any() for tensor in change.values()):
+            errors.append(relative_l2({k: ours[k].double() - before[k].double() for k in names}, change))
+    whole = all(torch.equal(ours[k], reference[k]) for k in buffers & set(reference) if not reference[k].is_floating_point())
+    return max(errors) if whole else float("inf")
+
+
+def check_models():
+    failures = 0
+    for name, (make, data, target) in MODELS.items():
+        with scratch() as folder:
+            torch.manual_seed(3)
+            model = make().train()
+            for parameter in model.parameters():
+                parameter.data = parameter.data.float()
+            export(model, pathlib.Path(folder) / "model.pt2", data(EXAMPLE))
+            inputs, targets = data(10), target(10)
+            if isinstance(model, OwnLoss):
+                inputs, targets = inputs[:1], inputs[1]
+            trial = Trial(folder, in_float64(inputs), targets, micro=10 if isinstance(model, ConvNet) else 3, loss='kind = "model"' if isinstance(model, OwnLoss) else "")
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            trial.train()
+            reference = eager(model, in_float64(inputs), targets, trial.batches)
+            same = set(trial.weights) == set(before)
+            error = update_error(before, trial.weights, reference) if same else float("inf")
+            failures += report(same and error <= 1e-12, f"{name}: two steps of 10 samples, relative L2 of what they change {error:.2e} (at most 1e-12)",
+                               "" if same else f"{sorted(trial.weights)} against {sorted(before)}")
+    return failures
+
+
+def conv_trial(folder, **settings):
+    torch.manual_seed(5)
+    model = ConvNet().train()
+    export(model, pathlib.Path(folder) / "model.pt2", images(EXAMPLE))
+    inputs, targets = images(11), labels(11)
+    return model, in_float64(inputs), targets, Trial(folder, in_float64(inputs), targets, **settings)
+
+
+def check_modes():
+    failures = 0
+    for ranks, micro, what, settings in ((2, "[2, 5]", "exact BatchNorm on 2 uneven ranks", {"batch_norm": 'mode = "exact"'}),
+                                         (1, "3", "exact BatchNorm, accumulated", {"batch_norm": 'mode = "exact"'}),
+                                         (1, "11", "recomputation", {"more": "[memory]\nrecompute = 2"})):
+        with scratch() as folder:
+            model, inputs, targets, trial = conv_trial(folder, micro=micro, **settings)
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            trial.train(ranks)
+            error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
+            failures += report(error <= 1e-12, f"{what}: relative L2 against one batch {error:.2e} (at most 1e-12)")
+    return failures + check_dropout() + check_bfloat16() + check_verify()
+
+
+def check_dropout():
+    with scratch() as folder:
+        torch.manual_seed(6)
+        export(DropMlp().train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+        trial = Trial(folder, in_float64(vectors(12)), labels(12))
+        trial.train(1, micro=12)
+        one = trial.weights
+        trial.train(3, micro="[1, 3, 2]")
+        error = relative_l2(trial.weights, one)
+        return report(error <= 1e-14, f"dropout on 3 ranks and on 1: relative L2 {error:.2e} (at most 1e-14)")
+
+
+def check_bfloat16():
+    failures = 0
+    for parameters in ("float32", "bfloat16"):
+        with scratch() as folder:
+            *_, trial = conv_trial(folder, micro=11, compute="bfloat16", parameters=parameters)
+            trial.train()
+            failures += report(all(torch.isfinite(v.float()).all() for v in trial.weights.values()), f"bfloat16 with {parameters} parameters runs")
+    return failures
+
+
+def check_verify():
+    with scratch() as folder:
+        torch.manual_seed(7)
+        export(DropMlp().train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+        trial = Trial(folder, in_float64(vectors(12)), labels(12))
+        said = onebatch(PROGRAM, 2, ["verify", trial.config(micro="[2, 3]")], expect=(0, 5))
+        return report("PASS" in said.upper(), "verify passes on 2 ranks", said)
+
+
+def check_evaluation():
+    """Dropout off, running statistics used, counters still."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(8)
+        model = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 5)).train()
+        export(model, pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+        held, expected = in_float64(vectors(9)), labels(9)
+        trial = Trial(folder, in_float64(vectors(10)), labels(10), validation=(held, expected), micro=10, steps=3)
+        trial.train()
+        model.double().load_state_dict(trial.weights)
+        loss = F.cross_entropy(model.eval()(held[0]), expected).item()
+        found = trial.result["validation"]["loss"] if "validation" in trial.result else trial.result["validation_loss"]
+        failures += report(abs(found - loss) <= 1e-12 * abs(loss), f"validation's loss {found!r} is that of model.eval(): {loss!r}")
+        failures += report(trial.weights["1.num_batches_tracked"].item() == 3, "BatchNorm has counted training's batches alone")
+    return failures
+
+
+def refusals():
+    """What is refused: how the file is made, what is said."""
+    def program(model, data=vectors, **options):
+        return lambda file: export(model, file, data(EXAMPLE), **options)
+
+    class Custom(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(12, 5)
+
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda y: self.fc(y), lambda y: self.fc(y) * 2, (x,))
+
+    class Nothing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(12, 5).requires_grad_(False)
+
+        def forward(self, x):
+            return self.fc(x)
+
+    yield "eval mode", program(DropMlp().eval()), {}, ("eval() mode", "model.train()")
+    yield "BatchNorm in eval mode", program(nn.Sequential(nn.Linear(12, 5), nn.BatchNorm1d(5)).eval()), {}, ("switched to evaluation", "batch_norm.frozen = true")
+    yield "a fixed batch", program(DropMlp().train(), dynamic=({},)), {}, ("dimension 0", 'dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=4096)},)')
+    yield "a fixed dimension", program(nn.Linear(13, 5).train(), lambda n: (torch.randn(n, 13),)), {}, ("dimension 1", "fixed at 13")
+    yield "a limited batch", program(DropMlp(0.0).train(), dynamic=({0: torch.export.Dim("batch", min=1, max=5)},)), {"micro": 10}, ("exported for 1 to 5", "is given 10")
+    yield "another type", program(nn.Sequential(nn.Embedding(12, 5), nn.Flatten(), nn.Linear(60, 5)).train(), lambda n: (torch.randint(0, 5, (n, 12)),)), {}, ("exported as Long", "Double")
+    yield "cond", program(Custom().train()), {}, ("torch.ops.higher_order.cond", "torch.autocast")
+    yield "nothing to train", program(Nothing().train()), {}, ("no parameter", "requires_grad_()")
+    yield "no such output", program(Outputs().train()), {"model": 'output = "nothing"'}, ('model.output = "nothing"', '"logits"')
+    yield "two inputs for one", program(DropMlp().train()), {"inputs": '["x0", "x0"]'}, ("takes 1 tensor(s)",)
+    yield "no file", lambda file: None, {}, ("is no file", "torch.export.save")
+    yield "TorchScript", lambda file: torch.jit.script(DropMlp()).save(str(file)), {}, ("it is TorchScript",)
+    yield "not a zip file", lambda file: file.write_bytes(b"no zip file"), {}, ("no whole zip file",)
+    yield "a buffer that counts", program(Counting().train()), {"micro": 3}, ("calls",)
+
+
+def check_refusals():
+    failures = 0
+    for name, make, settings, words in refusals():
+        with scratch() as folder:
+            make(pathlib.Path(folder) / "model.pt2")
+            trial = Trial(folder, in_float64(vectors(10)), labels(10))
+            said = " ".join(trial.train(expect=(2,), **settings).split())
+            missing = [word for word in words if word not in said]
+            failures += report(not missing, f"refused: {name}", f"without {missing}: {said}")
+    return failures
+
+
+def check_outputs():
+    """One that is named; frozen BatchNorm."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(9)
+        model, inputs, targets, trial = conv_trial(folder, batch_norm="frozen = true")
+        before = {k: v.clone() for k, v in model.state_dict().items()}
+        trial.train()
+        for part in model.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.train = lambda mode=True: None
+                part.training = False
+        error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
+        failures += report(error <= 1e-12, f"frozen BatchNorm: relative L2 {error:.2e} (at most 1e-12)")
+    with scratch() as folder:
+        export(Outputs().train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+        trial = Trial(folder, in_float64(vectors(10)), torch.randint(0, 8, (10,)), model='output = "hidden"')
+        trial.train()
+        failures += report("b.weight" in trial.weights, "an output that is named is trained")
+    return failures
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    return check_models() + check_modes() + check_evaluation() + check_outputs() + check_refusals()
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main() else 0)

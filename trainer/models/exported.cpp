@@ -1,0 +1,216 @@
+#include "trainer/models/exported.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/device/compute_device.hpp"
+#include "trainer/models/exported_compiler.hpp"
+#include "trainer/models/exported_signature.hpp"
+#include "trainer/models/keyed_randomness.hpp"
+#include "trainer/models/model_kind.hpp"
+#include "trainer/models/single_values.hpp"
+#include "trainer/settings/key_types.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+namespace onebatch {
+namespace {
+
+constexpr const char* k_how_to_save =
+    "torch.export.save(torch.export.export(model.train(), (example,), dynamic_shapes=({0: torch.export.Dim(\"batch\", "
+    "min=1, max=4096)},)), \"model.pt2\")";
+
+// The output that is the model's.
+const Option<ModelConfiguration, std::string> k_output{"output", ""};
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+class ExportedModel final : public Model {
+ public:
+  ExportedModel(ExportedArchive archive, const ExportedRequest& request)
+      : file_(request.file),
+        returns_loss_(request.returns_loss),
+        state_(archive, file_),
+        inputs_(JsonReader(archive.program, file_ + ": its program"), file_),
+        outputs_(outputs_of(JsonReader(archive.program, file_ + ": its program"))) {
+    mode_.program_type = mode_.type = state_.type();
+    RunLiterals literals(state_, request.freeze_batch_norm ? BatchNormUse::frozen : BatchNormUse::as_written, mode_);
+    const JsonReader graph = JsonReader(archive.program, file_ + ": its program").field("graph_module").field("graph");
+    block_ = GraphCompiler(state_, literals, mode_).compile(graph);
+    batch_norms_ = literals.batch_norms();
+    note_batch_norm_tensors();
+    check_whole();
+    if (request.sample_shape) inputs_.check_sample(*request.sample_shape);
+    choose_outputs(request.output);
+    set_phase(Phase::training);
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
+    inputs_.check(inputs, returns_loss_ ? "data.inputs, and the target last" : "data.inputs");
+    const RandomnessScope scope(context);
+    const std::vector<c10::IValue> returned = block_.run({inputs.begin(), inputs.end()});
+    for (const BufferUpdate& update : outputs_.updates) {
+      const at::NoGradGuard no_grad;
+      state_.buffer(update.buffer).copy_(returned[update.index].toTensor());
+    }
+    std::vector<at::Tensor> given;
+    for (const std::size_t index : returned_) given.push_back(returned[index].toTensor());
+    return given;
+  }
+
+  std::vector<NamedTensor> parameters() const override { return state_.parameters(); }
+  std::vector<NamedTensor> buffers() const override { return state_.buffers(); }
+  std::vector<NamedTensor> state_dict() const override { return state_.state_dict(); }
+  std::optional<std::vector<at::Tensor>> literals() const override { return state_.constants(); }
+
+  void set_phase(Phase phase) override {
+    mode_.phase = phase;
+    follow(block_, mode_);
+  }
+
+  void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
+    const auto move = [&](const at::Tensor& tensor) {
+      const bool of_batch_norm = batch_norm_tensors_.contains(tensor.unsafeGetTensorImpl());
+      const at::ScalarType floating = of_batch_norm ? batch_norm_type : type;
+      tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+      at::Tensor(tensor).set_data(
+          tensor.detach().to(device, tensor.is_floating_point() ? floating : tensor.scalar_type()));
+    };
+    for (const auto& group : {parameters(), buffers()}) {
+      for (const NamedTensor& one : group) move(one.tensor);
+    }
+    for (const at::Tensor& constant : state_.constants()) move(constant);
+    mode_.device = device;
+    mode_.type = type;
+    follow(block_, mode_);
+  }
+
+  std::vector<std::string> batch_norm_layers() const override {
+    std::vector<std::string> names;
+    for (const BatchNormCall& call : batch_norms_) {
+      if (call.of_the_batch && std::ranges::find(names, call.layer) == names.end()) names.push_back(call.layer);
+    }
+    return names;
+  }
+
+  std::vector<std::string> running_statistics() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : buffers()) {
+      if (running_statistics_.contains(tensor.unsafeGetTensorImpl())) names.push_back(name);
+    }
+    return names;
+  }
+
+ private:
+  void note_batch_norm_tensors() {
+    std::set<std::string> affine;
+    std::set<std::string> statistics;
+    for (const BatchNormCall& call : batch_norms_) {
+      affine.insert(call.affine.begin(), call.affine.end());
+      statistics.insert(call.statistics.begin(), call.statistics.end());
+    }
+    for (const auto& [name, tensor] : parameters()) {
+      if (affine.contains(name)) batch_norm_tensors_.insert(tensor.unsafeGetTensorImpl());
+    }
+    for (const auto& [name, tensor] : buffers()) {
+      if (statistics.contains(name)) running_statistics_.insert(tensor.unsafeGetTensorImpl());
+    }
+    batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
+  }
+
+  void check_whole() const {
+    for (const BufferUpdate& update : outputs_.updates) {
+      if (!state_.buffer(update.buffer).defined())
+        throw UserError(file_ + ": gives back the buffer \"" + update.buffer + "\", which it has not");
+      if (update.index >= block_.outputs.size()) throw UserError(file_ + ": gives back more than its graph returns");
+    }
+    for (const ProgramOutput& output : outputs_.outputs) {
+      if (output.index >= block_.outputs.size())
+        throw UserError(file_ + ": says that it returns more than its graph does");
+    }
+    if (block_.inputs.size() != inputs_.all().size())
+      throw UserError(fmt::format("{}: its graph takes {} tensors of the data, and its signature says {}", file_,
+                                  block_.inputs.size(), inputs_.all().size()));
+    if (std::ranges::none_of(parameters(), [](const NamedTensor& one) { return one.tensor.requires_grad(); }))
+      throw UserError(file_ +
+                      ": no parameter of the program requires a gradient: call requires_grad_() on those to "
+                      "train before exporting it");
+  }
+
+  void choose_outputs(const std::string& wanted) {
+    if (!returns_loss_) {
+      returned_ = {chosen_output(outputs_, wanted, file_)};
+      return;
+    }
+    for (const ProgramOutput& output : outputs_.outputs) {
+      if (output.is_tensor) returned_.push_back(output.index);
+    }
+    if (!wanted.empty() || returned_.size() != 2)
+      throw UserError(
+          fmt::format("{}: the program returns {} tensor(s){}: for loss.kind = \"model\" its forward returns "
+                      "two, the loss's sum and its weight, and model.output is left out",
+                      file_, returned_.size(), wanted.empty() ? "" : ", and model.output names one"));
+  }
+
+  std::string file_;
+  bool returns_loss_;
+  ExportedState state_;
+  ProgramInputs inputs_;
+  ProgramOutputs outputs_;
+  RunMode mode_;  // that what is compiled looks at
+  Block block_;
+  std::vector<BatchNormCall> batch_norms_;
+  std::vector<std::size_t> returned_;  // of the graph's outputs
+  std::set<const c10::TensorImpl*> batch_norm_tensors_;
+  std::set<const c10::TensorImpl*> running_statistics_;
+  std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
+};
+
+}  // namespace
+
+std::unique_ptr<Model> load_exported(const ExportedRequest& request) {
+  if (!std::filesystem::is_regular_file(request.file))
+    throw UserError("model.path = \"" + request.file + "\" is no file: write the path of a program saved by " +
+                    k_how_to_save);
+  try {
+    return std::make_unique<ExportedModel>(read_exported_archive(request.file), request);
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) throw;
+    throw UserError("model.path = \"" + request.file + "\" cannot be read as a program of torch.export (" +
+                    first_line(error) + "): save it in Python by " + k_how_to_save + ", or copy it anew");
+  }
+}
+
+ModelKind exported_kind() {
+  ModelKind kind;
+  kind.name = "exported";
+  kind.shares = {"path"};
+  kind.keys = {
+      text_key({"output", Changes::result | Changes::probe,
+                "exported: of several outputs the one that the loss takes, by its name or its place (`\"0\"`); "
+                "`\"\"`: `logits` where there is one, else the first"},
+               k_output)};
+  kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
+    if (model.path.empty())
+      request.complain(
+          "path", std::string("is needed for model.kind = \"exported\": a file saved in Python by ") + k_how_to_save);
+  };
+  kind.make = [](const ModelRequest& request) {
+    return load_exported({.file = request.configuration.path,
+                          .output = k_output(request.configuration),
+                          .sample_shape = request.sample_shape,
+                          .freeze_batch_norm = request.freeze_batch_norm,
+                          .returns_loss = request.returns_loss});
+  };
+  return kind;
+}
+
+}  // namespace onebatch
