@@ -86,9 +86,9 @@ class Checker {
   }
 
   static std::string owners(const Key& key, const std::string& kind) {
-    if (key.kinds.size() == 1) return kind + " = \"" + key.kinds.front() + "\"";
     std::string names;
-    for (const std::string& name : key.kinds) names += (names.empty() ? "\"" : " and \"") + name + "\"";
+    for (const std::string& name : key.kinds)
+      names += fmt::format("{}\"{}\"", names.empty() ? kind + " = " : " or ", name);
     return names;
   }
 
