@@ -2,7 +2,7 @@
 """Each of a run's file operations fails, in each way that it can: the run ends with a code that is documented and names the file, and the same
 command with --resume goes on to the very weights of a run that nobody disturbed, leaving nothing that no document names.
 
-file_operations.py PROGRAM LIBRARY [--minutes M] [--seed S] [--jobs J] [--scenario NAME] [--case K FAULT] [--all]
+file_operations.py PROGRAM LIBRARY [--minutes M] [--seed S] [--jobs J] [--scenario NAME]... [--fault FAULT]... [--case K FAULT] [--all]
 
 LIBRARY is libfile_operation_faults.so. Without --all, as many cases in random order as the minutes allow.
 """
@@ -41,6 +41,7 @@ NAMED = re.compile(r"config\.toml|metrics\.jsonl|samples\.jsonl|profile\.json|pl
                    r"checkpoints/step-\d+(/(model|optimizer|rank_generators|rank_buffers)\.safetensors|/state\.json|/manifest\.json)?|"
                    r"(checkpoints/)?\S+\.partial(/\S+)?|incident-[0-9TZ.]+-rank\d\.(json|txt)")  # fmt: skip
 CODES = {1, 2, 3, 4, 137}  # besides 0; a request to stop is none of these faults
+FAULTS = ("EIO", "kill", "ENOSPC", "short", "EINTR", "torn")
 WRITES = {"write"}
 READS = {"read"}
 MAKES = {"create", "fsync", "close", "rename", "mkdir", "link", "truncate"}  # a full disk is seen here, too
@@ -235,6 +236,7 @@ def main():
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--scenario", choices=SCENARIOS, action="append")
+    options.add_argument("--fault", choices=FAULTS, action="append")
     options.add_argument("--case", nargs=2, metavar=("K", "FAULT"))
     options.add_argument("--all", action="store_true")
     given = options.parse_args()
@@ -255,6 +257,8 @@ def run_cases(given, benches):
     cases = [case for scenario in given.scenario or SCENARIOS for case in cases_of(bench, scenario)]
     benches.put(bench)
     random.Random(given.seed).shuffle(cases)
+    if given.fault:
+        cases = [case for case in cases if case[2] in given.fault]
     if given.case:
         cases = [case for case in cases if (str(case[1]), case[2]) == tuple(given.case)]
     codes, failed, done = collections.Counter(), 0, 0
