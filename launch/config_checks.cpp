@@ -28,6 +28,7 @@ class Checker {
     check_batch_norm();
     check_precision();
     check_bitwise();
+    check_weights();
     check_clipping();
     check_devices();
     return mistakes_;
@@ -160,6 +161,11 @@ class Checker {
     const auto& optimizer = c_.optimizer;
     if (optimizer.max_grad_norm && optimizer.max_grad_value)
       complain("optimizer.max_grad_value", "stands beside optimizer.max_grad_norm: write one of the two");
+  }
+
+  void check_weights() {
+    if (!c_.model.weights_prefix.empty() && c_.model.weights.empty())
+      complain("model.weights_prefix", "is of names in model.weights: write that, or leave the prefix out");
   }
 
   void check_devices() {

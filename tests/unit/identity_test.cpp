@@ -40,6 +40,7 @@ TEST_F(IdentityTest, the_probes_answer_depends_on_what_takes_memory_or_time) {
                                                {"data.augment.horizontal_flip", {true}},
                                                {"model.hidden", {ConfigList{whole(3)}}},
                                                {"model.dropout", {0.5}},
+                                               {"model.freeze", {ConfigList{text("fc.*")}}},
                                                {"loss.kind", text("mse")},
                                                {"loss.label_smoothing", {0.1}},
                                                {"optimizer.kind", text("sgd")},
@@ -67,6 +68,8 @@ TEST_F(IdentityTest, the_probes_answer_depends_on_nothing_else) {
   for (const auto& [path, value] : ConfigTable{{"run.name", text("another")},
                                                {"run.epochs", whole(3)},
                                                {"optimizer.lr", {0.5}},
+                                               {"model.weights", text("w.safetensors")},
+                                               {"model.reinitialize", {ConfigList{text("fc.*")}}},
                                                {"schedule.kind", text("cosine")},
                                                {"checkpoint.every_steps", whole(3)},
                                                {"log.every_steps", whole(3)},
@@ -91,8 +94,8 @@ TEST_F(IdentityTest, played_devices_count_as_they_are_when_they_are_measured) {
 TEST_F(IdentityTest, a_run_is_known_by_its_seed_and_by_what_its_tensors_mean) {
   const auto identity = identity_of_run({});
   const std::map<std::string, std::string> expected = {
-      {"run.seed", "1"},        {"model.kind", "mlp"},       {"model.hidden", "[512, 512]"},
-      {"model.dropout", "0.0"}, {"optimizer.kind", "adamw"}, {"precision.parameters", "float32"}};
+      {"run.seed", "1"},      {"model.kind", "mlp"},       {"model.hidden", "[512, 512]"},     {"model.dropout", "0.0"},
+      {"model.freeze", "[]"}, {"optimizer.kind", "adamw"}, {"precision.parameters", "float32"}};
   EXPECT_EQ(identity, expected) << "of other kinds nothing";
   EXPECT_THAT(identity_differences(identity, identity), IsEmpty());
   EXPECT_THAT(identity_differences(identity, identity_of_run(with("optimizer.kind", text("sgd")))),
@@ -111,6 +114,9 @@ TEST_F(IdentityTest, older_checkpoints_are_understood) {
   configuration.optimizer.kind = "sgd";
   configuration.precision.parameters = Precision::bfloat16;
   EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)), IsEmpty());
+  configuration.model.freeze = {"layer0.*"};
+  EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)),
+              HasSubstr("model.freeze is [\"layer0.*\"], the checkpoint has []"));
   configuration.optimizer.kind = "adam";
   configuration.model.dropout = 0.25;
   const std::string differences = identity_differences(saved, identity_of_run(configuration));

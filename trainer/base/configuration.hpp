@@ -82,7 +82,10 @@ struct DataConfiguration {
 struct ModelConfiguration {
   std::string kind = "mlp";                       // or "resnet", "torchscript", or one that was registered
   std::string path;                               // torchscript: the file
-  std::string weights;                            // safetensors to start from
+  std::string weights;                            // safetensors or .pt2 to start from
+  std::string weights_prefix;                     // that names have in the file alone, or in the model alone
+  std::vector<std::string> freeze;                // patterns of parameters that are not trained
+  std::vector<std::string> reinitialize;          // patterns of what begins anew
   std::vector<std::int64_t> hidden = {512, 512};  // mlp
   double dropout = 0.0;                           // mlp
   std::int64_t depth = 18;  // resnet: 18 (imagenet or cifar stem), 8, 20 (cifar, three stages of 16, 32, 64)

@@ -42,7 +42,9 @@ class ExportedModel final : public Model {
     mode_.program_type = mode_.type = state_.type();
     RunLiterals literals(state_, request.freeze_batch_norm ? BatchNormUse::frozen : BatchNormUse::as_written, mode_);
     const JsonReader graph = JsonReader(archive.program, file_ + ": its program").field("graph_module").field("graph");
-    block_ = GraphCompiler(state_, literals, mode_).compile(graph);
+    GraphCompiler compiler(state_, literals, mode_);
+    block_ = compiler.compile(graph);
+    layer_calls_ = compiler.layer_calls();
     batch_norms_ = literals.batch_norms();
     note_batch_norm_tensors();
     check_whole();
@@ -68,6 +70,8 @@ class ExportedModel final : public Model {
   std::vector<NamedTensor> buffers() const override { return state_.buffers(); }
   std::vector<NamedTensor> state_dict() const override { return state_.state_dict(); }
   std::optional<std::vector<at::Tensor>> literals() const override { return state_.constants(); }
+
+  std::optional<std::vector<LayerCall>> layer_calls() const override { return layer_calls_; }
 
   void set_phase(Phase phase) override {
     mode_.phase = phase;
@@ -166,6 +170,7 @@ class ExportedModel final : public Model {
   RunMode mode_;  // that what is compiled looks at
   Block block_;
   std::vector<BatchNormCall> batch_norms_;
+  std::vector<LayerCall> layer_calls_;
   std::vector<std::size_t> returned_;  // of the graph's outputs
   std::set<const c10::TensorImpl*> batch_norm_tensors_;
   std::set<const c10::TensorImpl*> running_statistics_;

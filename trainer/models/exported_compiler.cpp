@@ -157,6 +157,7 @@ void GraphCompiler::add_operator(Scope& scope, const JsonReader& node, const std
     call.make = [op, may_copy](torch::jit::Stack& stack) { view_or_copy(stack, op, *may_copy); };
   }
   memory_.note(call, schema, scope.number);
+  layers_.note(call, schema, scope.number);
   scope.block.calls.push_back(std::move(call));
 }
 

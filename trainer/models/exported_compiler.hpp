@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/models/exported_aliases.hpp"
+#include "trainer/models/exported_layers.hpp"
 #include "trainer/models/exported_phase.hpp"
 
 #include <map>
@@ -17,6 +18,8 @@ class GraphCompiler {
 
   /// The program's own graph. Throws UserError with the place of what is not known: operators, arguments, names.
   Block compile(const JsonReader& graph);
+  /// Of what was compiled.
+  [[nodiscard]] const std::vector<LayerCall>& layer_calls() const { return layers_.calls(); }
 
  private:
   struct Scope {
@@ -46,6 +49,7 @@ class GraphCompiler {
   RunLiterals& literals_;
   const RunMode& mode_;
   SharedMemory memory_;
+  ProgramLayers layers_;
   std::vector<View> views_;
   std::size_t num_blocks_ = 0;
 };

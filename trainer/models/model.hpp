@@ -15,6 +15,8 @@
 
 namespace onebatch {
 
+struct LayerCall;
+
 /// Something that a name stands for, as text.
 struct NamedText {
   std::string name;
@@ -56,6 +58,8 @@ class Model {
   [[nodiscard]] virtual std::optional<std::vector<at::Tensor>> literals() const { return std::nullopt; }
   /// What else it holds that a forward could change, as texts that are others where the values are.
   [[nodiscard]] virtual std::vector<NamedText> attributes() const { return {}; }
+  /// What its operators read of its tensors, where its weights come with a file; none: it makes them of the seed.
+  [[nodiscard]] virtual std::optional<std::vector<LayerCall>> layer_calls() const;
   virtual void set_phase(Phase phase) = 0;
   /// What is floating-point becomes `type`, in BatchNorm layers `batch_norm_type`.
   virtual void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) = 0;
@@ -82,13 +86,8 @@ struct ModelRequest {
   std::uint64_t seed = 1;     // of the initial weights
 };
 
-/// On the CPU, float32, initialised as PyTorch would from the seed. Throws UserError where data and model do not fit
-/// together.
+/// On the CPU, float32, initialised as PyTorch would from the seed, or as the configuration says otherwise. Throws
+/// UserError where data and model do not fit together.
 std::unique_ptr<Model> make_model(const ModelRequest& request);
-
-/// Loads "name" tensors from a safetensors file into parameters and buffers. What has several names may stand under any
-/// of them; a buffer that is no running statistic may be missing, and stays as the model has it. Throws UserError
-/// naming every tensor that is missing, unknown or of another shape.
-void load_weights(Model& model, const std::string& file);
 
 }  // namespace onebatch

@@ -1,7 +1,9 @@
 // From the configuration to a model.
 #include "trainer/base/error.hpp"
+#include "trainer/models/layer_calls.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/models/model_kind.hpp"
+#include "trainer/models/start_weights.hpp"
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
@@ -27,6 +29,10 @@ std::vector<NamedTensor> Model::state_dict() const {
   return state_of(*this);
 }
 
+std::optional<std::vector<LayerCall>> Model::layer_calls() const {
+  return std::nullopt;
+}
+
 std::vector<NamedTensor> state_of(const Model& model) {
   auto tensors = model.parameters();
   for (auto& buffer : model.buffers()) tensors.push_back(std::move(buffer));
@@ -38,7 +44,7 @@ std::unique_ptr<Model> make_model(const ModelRequest& request) {
   auto model = chosen_kind<ModelKind>(request.configuration).make(request);
   check_savable(*model);
   give_dense_memory(*model);
-  if (!request.configuration.weights.empty()) load_weights(*model, request.configuration.weights);
+  start_weights(*model, request.configuration, request.seed);
   return model;
 }
 

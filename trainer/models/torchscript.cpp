@@ -7,6 +7,7 @@
 #include "trainer/models/model_kind.hpp"
 #include "trainer/models/script_archive.hpp"
 #include "trainer/models/script_graph.hpp"
+#include "trainer/models/script_layers.hpp"
 #include "trainer/models/script_tensors.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/models/torchscript_state.hpp"
@@ -89,6 +90,8 @@ class TorchScriptModel final : public Model {
   std::vector<NamedTensor> state_dict() const override { return state_dict_of(module_, non_persistent_); }
   std::optional<std::vector<at::Tensor>> literals() const override { return literals_; }
   std::vector<NamedText> attributes() const override { return attributes_of(module_); }
+
+  std::optional<std::vector<LayerCall>> layer_calls() const override { return layer_calls_of(module_); }
 
   void set_phase(Phase phase) override { module_.train(phase == Phase::training); }
 

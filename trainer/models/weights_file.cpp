@@ -1,26 +1,63 @@
 // Weights that a file gives to a model; and what no file could take from it.
+#include "trainer/models/weights_file.hpp"
+
 #include "trainer/base/error.hpp"
+#include "trainer/base/name_patterns.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/io/tensor_file.hpp"
-#include "trainer/models/model.hpp"
+#include "trainer/models/stored_tensors.hpp"
+#include "trainer/models/weights_report.hpp"
+
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace onebatch {
 namespace {
 
-// What has one name in the file or several, of which any will do.
-std::vector<NamedTensor> named_as_in(const Model& model,
-                                     const std::map<std::string, const SafetensorsEntry*>& in_file) {
-  std::vector<NamedTensor> all = state_of(model);
-  for (NamedTensor& item : model.state_dict()) all.push_back(std::move(item));
-  std::set<const c10::TensorImpl*> found;
-  std::set<std::string> names;
+// By their names in the model.
+using InFile = std::map<std::string, const StoredTensor*>;
+
+bool begins(const std::vector<std::string>& names, const std::string& prefix) {
+  return std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(prefix); });
+}
+
+// Where the file's names alone have the prefix it is taken off, where the model's alone have it put on; what lacks it
+// in a file that has it is left out.
+InFile by_model_names(const std::vector<StoredTensor>& stored, const std::vector<NamedTensor>& in_model,
+                      const ModelConfiguration& configuration, std::vector<std::string>& left_out) {
+  const std::string& prefix = configuration.weights_prefix;
+  std::vector<std::string> theirs;
+  std::vector<std::string> ours;
+  for (const StoredTensor& one : stored) theirs.push_back(one.name);
+  for (const NamedTensor& one : in_model) ours.push_back(one.name);
+  const bool in_file = begins(theirs, prefix);
+  const bool in_ours = begins(ours, prefix);
+  if (!in_file && !in_ours)
+    throw UserError("model.weights_prefix = \"" + prefix + "\": no name begins with it, neither in " +
+                    configuration.weights + " (" + listed(names_like(prefix, theirs, 3)) + ") nor in the model (" +
+                    listed(names_like(prefix, ours, 3)) + ")");
+  InFile found;
+  for (const StoredTensor& one : stored) {
+    if (!in_file)
+      found[prefix + one.name] = &one;
+    else if (!one.name.starts_with(prefix))
+      left_out.push_back(one.name);
+    else
+      found[in_ours ? one.name : one.name.substr(prefix.size())] = &one;
+  }
+  return found;
+}
+
+// What the file is to give: each tensor under the names that it has there, or its first, where it has none and must.
+std::vector<NamedTensor> wanted_of(const Model& model, const std::vector<NamedTensor>& all, const InFile& in_file,
+                                   const TensorSet& fresh) {
+  TensorSet found = fresh;
   std::vector<NamedTensor> wanted;
   for (const NamedTensor& item : all) {
-    if (!in_file.contains(item.name) || !names.insert(item.name).second) continue;
+    if (!in_file.contains(item.name) || fresh.contains(item.tensor.unsafeGetTensorImpl())) continue;
     found.insert(item.tensor.unsafeGetTensorImpl());
     wanted.push_back(item);
   }
@@ -35,19 +72,46 @@ std::vector<NamedTensor> named_as_in(const Model& model,
   return wanted;
 }
 
-// Throws where the file has two values for what is one tensor in the model.
-void check_shared(const std::filesystem::path& file, const SafetensorsHeader& header,
-                  const std::vector<NamedTensor>& tensors,
-                  const std::map<std::string, const SafetensorsEntry*>& in_file) {
-  std::map<const c10::TensorImpl*, std::string> first;
-  for (const auto& [name, tensor] : tensors) {
-    const auto [other, is_new] = first.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (is_new) continue;
-    if (read_safetensors_entry(file, header, *in_file.at(name)) !=
-        read_safetensors_entry(file, header, *in_file.at(other->second)))
-      throw UserError(file.string() + ": " + other->second + " and " + name +
-                      " are one tensor in the model, but differ in the file");
+bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::ranges::any_of(patterns, [&](const std::string& pattern) { return matches_name(pattern, name); });
+}
+
+WeightsMisfit misfit_of(const std::vector<NamedTensor>& wanted, const std::vector<NamedTensor>& all,
+                        const InFile& in_file, const std::vector<std::string>& anew) {
+  WeightsMisfit misfit;
+  for (const auto& [name, tensor] : wanted) {
+    const auto found = in_file.find(name);
+    if (found == in_file.end())
+      misfit.missing.push_back({name, shape_text(tensor.sizes())});
+    else if (tensor.sizes() != at::IntArrayRef(found->second->shape))
+      misfit.reshaped.push_back({name, shape_text(found->second->shape), shape_text(tensor.sizes())});
   }
+  InFile unknown = in_file;
+  for (const NamedTensor& item : all) unknown.erase(item.name);
+  for (const auto& [name, stored] : unknown) {
+    if (!matches_any(anew, name)) misfit.unknown.push_back({name, shape_text(stored->shape)});
+  }
+  return misfit;
+}
+
+// Throws where the file has two values for what is one tensor in the model.
+void check_shared(const std::string& file, const std::vector<NamedTensor>& wanted, const InFile& in_file) {
+  std::map<const c10::TensorImpl*, std::string> first;
+  for (const auto& [name, tensor] : wanted) {
+    const auto [other, is_new] = first.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (is_new || host_bytes(in_file.at(name)->read()) == host_bytes(in_file.at(other->second)->read())) continue;
+    throw UserError(file + ": " + other->second + " and " + name +
+                    " are one tensor in the model, but differ in the file");
+  }
+}
+
+void copy_into(const at::Tensor& tensor, const StoredTensor& stored) {
+  if (stored.type == at::kDouble && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble) {
+    tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+    // Until the model moves to the run's type, which may be as wide.
+    at::Tensor(tensor).set_data(tensor.detach().to(at::kDouble));
+  }
+  tensor.copy_(stored.read());
 }
 
 }  // namespace
@@ -69,21 +133,30 @@ void check_savable(const Model& model) {
   }
 }
 
-void load_weights(Model& model, const std::string& file) {
-  const SafetensorsHeader header = read_safetensors_header(file);
-  std::map<std::string, const SafetensorsEntry*> in_file;
-  for (const auto& entry : header.entries) in_file[entry.name] = &entry;
-  const std::vector<NamedTensor> tensors = named_as_in(model, in_file);
-  for (const auto& [name, tensor] : tensors) {
-    const auto found = in_file.find(name);
-    if (found == in_file.end() || type_of_dtype(found->second->dtype) != at::kDouble || !tensor.is_floating_point())
-      continue;
-    tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
-    // Until the model moves to the run's type, which may be as wide.
-    at::Tensor(tensor).set_data(tensor.to(at::kDouble));
+std::vector<NamedTensor> with_all_names(const Model& model) {
+  std::vector<NamedTensor> all = state_of(model);
+  std::set<std::string> names;
+  for (const NamedTensor& item : all) names.insert(item.name);
+  for (NamedTensor& item : model.state_dict()) {
+    if (names.insert(item.name).second) all.push_back(std::move(item));
   }
-  load_tensors(file, tensors, Extra::refused);
-  check_shared(file, header, tensors, in_file);
+  return all;
+}
+
+void load_weights(Model& model, const ModelConfiguration& configuration, const TensorSet& fresh) {
+  const std::string& file = configuration.weights;
+  const std::vector<StoredTensor> stored = tensors_in(file);
+  const std::vector<NamedTensor> all = with_all_names(model);
+  std::vector<std::string> left_out;
+  const InFile in_file = by_model_names(stored, all, configuration, left_out);
+  const std::vector<NamedTensor> wanted = wanted_of(model, all, in_file, fresh);
+  WeightsMisfit misfit = misfit_of(wanted, all, in_file, configuration.reinitialize);
+  misfit.left_out = std::move(left_out);
+  if (const std::string text = misfit_text(misfit); !text.empty())
+    throw UserError(file + " does not fit the model:" + text);
+  check_shared(file, wanted, in_file);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : wanted) copy_into(tensor, *in_file.at(name));
 }
 
 }  // namespace onebatch

@@ -1,12 +1,12 @@
 #include "trainer/optim/optimizer.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/base/name_patterns.hpp"
 #include "trainer/models/layout.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -15,9 +15,8 @@ namespace onebatch {
 namespace {
 
 std::size_t group_of(const std::string& name, const std::vector<ParameterGroup>& groups) {
-  const auto found = std::ranges::find_if(groups, [&](const ParameterGroup& group) {
-    return group.match == name || ::fnmatch(group.match.c_str(), name.c_str(), 0) == 0;
-  });
+  const auto found =
+      std::ranges::find_if(groups, [&](const ParameterGroup& group) { return matches_name(group.match, name); });
   return static_cast<std::size_t>(found - groups.begin());
 }
 
@@ -61,7 +60,8 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
   for (std::size_t group = 0; group < configuration.groups.size(); ++group) {
     if (std::ranges::find(group_of_, group) != group_of_.end()) continue;
     throw UserError("optimizer.groups: no parameter is left for the match \"" + configuration.groups[group].match +
-                    "\": names are " + names_.front() + (names_.size() > 1 ? ", ..., " + names_.back() : "") +
+                    "\": names of what is trained are " + names_.front() +
+                    (names_.size() > 1 ? ", ..., " + names_.back() : "") +
                     ", and each belongs to the first group that matches it");
   }
 }

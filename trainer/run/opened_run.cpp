@@ -8,6 +8,7 @@
 #include "trainer/device/precision.hpp"
 #include "trainer/models/loss.hpp"
 #include "trainer/models/model_kind.hpp"
+#include "trainer/models/start_weights.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/output_check.hpp"
@@ -95,8 +96,11 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
   or_does_not_fit([&] {
     model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters));
   });
-  for (const auto& [name, tensor] : model->parameters())
+  if (const std::string part = trained_part(*model, configuration.model); !part.empty()) events.info(part);
+  for (const auto& [name, tensor] : model->parameters()) {
     parameters_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+    if (tensor.requires_grad()) trained_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+  }
 }
 
 void OpenedRun::open_data() {
@@ -132,8 +136,9 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
 std::string OpenedRun::standing_text() const {
   if (parameters_bytes_ == 0) return {};
   MemoryUse memory;
-  memory.parameters_bytes = memory.gradients_bytes = parameters_bytes_;
-  memory.optimizer_bytes = parameters_bytes_ * states_per_parameter(configuration_.optimizer);
+  memory.parameters_bytes = parameters_bytes_;
+  memory.gradients_bytes = trained_bytes_;
+  memory.optimizer_bytes = trained_bytes_ * states_per_parameter(configuration_.optimizer);
   return " (" + memory_text(memory) + ")";
 }
 

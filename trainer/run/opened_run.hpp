@@ -39,6 +39,7 @@ struct OpenedRun {
 
   const Configuration& configuration_;
   std::int64_t parameters_bytes_ = 0;
+  std::int64_t trained_bytes_ = 0;  // of those that are trained
 };
 
 }  // namespace onebatch

@@ -29,6 +29,11 @@ std::string as_written_today(const std::string& key, const std::string& saved, c
   return key == "model.dropout" && saved == std::to_string(std::strtod(now.c_str(), nullptr)) ? now : saved;
 }
 
+// Of a key that older checkpoints lack: what it would have been then.
+std::string before_there_was(const std::string& key) {
+  return key == "model.freeze" ? "[]" : "none";
+}
+
 }  // namespace
 
 Identity identity_of_run(const Configuration& configuration) {
@@ -44,9 +49,9 @@ std::string identity_differences(const Identity& saved, const Identity& now) {
   std::string differences;
   for (const auto& [key, value] : now) {
     const auto found = saved.find(key);
-    const std::string before = found == saved.end() ? "none" : as_written_today(key, found->second, value);
-    if (found == saved.end() || before != value)
-      differences += "\n  " + key + " is " + value + ", the checkpoint has " + before;
+    const std::string before =
+        found == saved.end() ? before_there_was(key) : as_written_today(key, found->second, value);
+    if (before != value) differences += "\n  " + key + " is " + value + ", the checkpoint has " + before;
   }
   return differences;
 }

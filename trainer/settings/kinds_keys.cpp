@@ -62,9 +62,22 @@ KeysOf<ModelConfiguration> model_keys() {
       kind_key<M>(
           {"kind", k_both | Changes::run, "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`, `\"exported\"`", "needed"}),
       text_key({"weights", Changes::result,
-                "a `.safetensors` file to start from: every parameter and running statistic, under any name of what is "
-                "shared; see [from Python](from_python.md)"},
+                "a file to start from, `.safetensors` or `.pt2`: every parameter and running statistic, under any name "
+                "of what is shared; see [trained weights](weights.md)"},
                &M::weights),
+      prefix_key(
+          {"weights_prefix", Changes::result,
+           "what names begin with on one side alone, as `\"bert.\"`: in the file, of which the rest is then left "
+           "out, or in the model"},
+          &M::weights_prefix),
+      patterns_key({"freeze", k_both | Changes::run,
+                    "names of parameters that are not trained, `*` for any text and `?` for one character: they have "
+                    "no gradient, no decay and no optimizer state"},
+                   &M::freeze),
+      patterns_key({"reinitialize", Changes::result,
+                    "names of parameters and running statistics that begin as PyTorch begins them, from `run.seed`, "
+                    "whatever `weights` or the program holds: a new head"},
+                   &M::reinitialize),
       integer_key({"num_classes", k_both, "0 = as many as the data has"}, 0, std::int64_t{1} << 31, &M::num_classes)};
 }
 

@@ -136,6 +136,30 @@ KeyOf<OptimizerConfiguration> groups_key(KeyText about) {
           }};
 }
 
+KeyOf<ModelConfiguration> patterns_key(KeyText about, std::vector<std::string> ModelConfiguration::*field) {
+  return {std::move(about), "a list of names, with * for any text",
+          [=](const ConfigValue& value, ModelConfiguration& model) -> Complaint {
+            const auto names = read_names(value);
+            const bool none = value.list() != nullptr && value.list()->empty();
+            if (!names && !none) return "write a list of names, with * for any text, as [\"fc.*\"]";
+            model.*field = none ? std::vector<std::string>() : *names;
+            return {};
+          },
+          [=](const ModelConfiguration& model) { return names_text(model.*field); }};
+}
+
+KeyOf<ModelConfiguration> prefix_key(KeyText about, std::string ModelConfiguration::*field) {
+  return {std::move(about), "a text that ends in a dot",
+          [=](const ConfigValue& value, ModelConfiguration& model) -> Complaint {
+            const auto text = value.text();
+            if (!text) return "write a text in quotes, as \"bert.\"";
+            if (!text->empty() && !text->ends_with('.')) return "write it with its dot: " + quoted(*text + ".");
+            model.*field = *text;
+            return {};
+          },
+          [=](const ModelConfiguration& model) { return quoted(model.*field); }};
+}
+
 KeyOf<CommConfiguration> overlap_key(KeyText about) {
   return switch_key(std::move(about), &CommConfiguration::overlap);
 }

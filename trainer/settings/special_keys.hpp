@@ -11,6 +11,10 @@ KeyOf<PrecisionConfiguration> loss_scale_key(KeyText about);
 KeyOf<BatchConfiguration> micro_batch_key(KeyText about);
 KeyOf<CheckpointConfiguration> resume_key(KeyText about);
 KeyOf<OptimizerConfiguration> groups_key(KeyText about);
+/// A list of patterns of names, which may be empty.
+KeyOf<ModelConfiguration> patterns_key(KeyText about, std::vector<std::string> ModelConfiguration::*field);
+/// A text that ends in a dot, or is empty.
+KeyOf<ModelConfiguration> prefix_key(KeyText about, std::string ModelConfiguration::*field);
 KeyOf<CommConfiguration> overlap_key(KeyText about);
 KeyOf<PrecisionConfiguration> channels_last_key(KeyText about);
 /// The name that others give to batch_norm.mode = "sync".
