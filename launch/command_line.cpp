@@ -12,8 +12,9 @@
 namespace onebatch::launch {
 namespace {
 
-const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify", "eval", "check", "bench", "info"};
-const std::vector<std::string> k_later_commands = {"doctor", "export"};
+const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",
+                                             "check", "export", "bench", "info"};
+const std::vector<std::string> k_later_commands = {"doctor"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 enum class Takes { a_configuration, options_alone };
@@ -86,6 +87,23 @@ void add_check(CLI::App& app, Arguments& arguments) {
       ->needs(inputs);
 }
 
+void add_export(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      add_command(app, arguments, "export", "write a trained model under its names, for Python", Takes::options_alone);
+  command
+      ->add_option("RUN", arguments.source,
+                   "a run's folder, for its latest checkpoint, or a step-N folder, or CONFIG.toml with --checkpoint")
+      ->required();
+  command
+      ->add_option("--to", arguments.target_file,
+                   "NAME.safetensors for the weights alone, NAME.pt2 for the exported program that was trained")
+      ->required();
+  command->add_flag("--overwrite", arguments.overwrite, "replace that file where it is there");
+  command->add_option("--checkpoint", arguments.checkpoint, "with CONFIG.toml: a step-N folder or a run's folder");
+  command->add_option("--set", arguments.assignments, "with CONFIG.toml: section.key=value; may be repeated")
+      ->allow_extra_args(false);
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train =
       add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
@@ -106,6 +124,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();
   add_check(app, arguments);
+  add_export(app, arguments);
   CLI::App* bench =
       add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", Takes::options_alone);
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));

@@ -2,6 +2,7 @@
 
 #include "comm/launcher.hpp"
 #include "launch/check_command.hpp"
+#include "launch/export_command.hpp"
 #include "launch/log_file.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
@@ -22,6 +23,7 @@ using Work = std::function<std::string(const Arguments&)>;
 
 Work work_of(const Arguments& arguments) {
   if (arguments.command == "check") return check_program;
+  if (arguments.command == "export") return export_model;
   return nullptr;
 }
 
