@@ -104,13 +104,13 @@ def check_forms(folder, trial, run):
     failures = 0
     newest = model_file(run).parent
     older = newest.with_name("step-2")
-    weights = {step: (step / "model.safetensors").read_bytes() for step in (newest, older)}
     for i, (arguments, step) in enumerate((([f"{run}/"], newest), ([f"{newest}/"], newest), ([run / "checkpoints" / "latest"], newest), ([older], older), ([trial.config(), "--checkpoint", run], newest),
                                            ([trial.config(), "--checkpoint", older], older))):
-        take_home(*arguments, "--to", folder / f"{i}.safetensors")
-        take_home(*arguments, "--to", folder / f"{i}.pt2")
-        state, wanted = torch.export.load(str(folder / f"{i}.pt2")).state_dict, load_file(step / "model.safetensors")
-        right = (folder / f"{i}.safetensors").read_bytes() == weights[step] and all(torch.equal(state[name], wanted[name]) for name in wanted)
+        ending = "pt2" if i % 2 else "safetensors"  # both go the same way to the checkpoint
+        take_home(*arguments, "--to", folder / f"{i}.{ending}")
+        wanted = load_file(step / "model.safetensors")
+        found = torch.export.load(str(folder / f"{i}.pt2")).state_dict if i % 2 else load_file(folder / f"{i}.safetensors")
+        right = all(torch.equal(found[name], wanted[name]) for name in wanted)
         failures += report(right, f"from {' '.join(str(word).replace(str(folder), '…') for word in arguments)}")
     return failures
 
@@ -153,6 +153,31 @@ def check_mistakes(folder, trial, run):
     return failures + report(bool(torch.export.load(str(folder / "there.pt2")).state_dict), "--overwrite replaces a file")
 
 
+class Pipe:
+    """A file in which nobody can go back."""
+
+    def __init__(self, path):
+        self.file = open(path, "wb")
+        self.write, self.flush, self.close = self.file.write, self.file.flush, self.file.close
+
+
+def check_archives(folder, trial, run):
+    """Programs whose archives others have written: headers of other kinds, a comment, wide sizes."""
+    failures = 0
+    wanted = load_file(model_file(run))
+    for what, wide, make in (("with checksums in the headers", False, str), ("with descriptors", False, Pipe), ("with wide sizes", True, str), ("with wide descriptors", True, Pipe)):
+        with zipfile.ZipFile(folder / "model.pt2") as program, zipfile.ZipFile(make(folder / "again.pt2"), "w") as again:
+            again.comment = b"by somebody else"
+            for name in program.namelist():
+                with again.open(zipfile.ZipInfo(name), "w", force_zip64=wide) as record:
+                    record.write(program.read(name))
+        take_home(trial.config(), "--set", f"model.path={folder}/again.pt2", "--checkpoint", run, "--to", folder / "archive.pt2", "--overwrite")
+        state = torch.export.load(str(folder / "archive.pt2")).state_dict
+        whole = zipfile.ZipFile(folder / "archive.pt2").testzip() is None
+        failures += report(whole and all(torch.equal(state[name], wanted[name]) for name in wanted), f"into an archive {what}")
+    return failures
+
+
 def full_disk():
     """A file may have no more than 1 KiB."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -188,7 +213,7 @@ def main():
     with scratch() as name:
         folder = pathlib.Path(name)
         _, trial, run = trained(folder, lambda: DropMlp(0.0), vectors, labels, 1, checkpoint="every_steps = 1\nkeep = 0")
-        failures += check_forms(folder, trial, run) + check_mistakes(folder, trial, run) + check_failures(folder, run)
+        failures += check_forms(folder, trial, run) + check_archives(folder, trial, run) + check_mistakes(folder, trial, run) + check_failures(folder, run)
     return failures
 
 

@@ -74,11 +74,15 @@ Directory directory_of(Source& source) {
   constexpr std::uint64_t k_longest_comment = 65535;
   const std::uint64_t searched = std::min(source.bytes(), k_end_bytes + k_longest_comment);
   const std::string tail = source.read(source.bytes() - searched, searched);
+  const auto is_end = [&](std::size_t at) {
+    return at + k_end_bytes <= tail.size() && four(tail, at) == k_end &&
+           at + k_end_bytes + two(tail, at + 20) == tail.size();  // a comment may have the mark in it
+  };
   std::size_t at = tail.size();
   do {
     if (at == 0) throw std::runtime_error("the zip file has no end of its directory");
     --at;
-  } while (at + k_end_bytes > tail.size() || four(tail, at) != k_end);
+  } while (!is_end(at));
   const std::uint64_t end = source.bytes() - searched + at;
   if (end >= k_locator_bytes) {
     const std::string locator = source.read(end - k_locator_bytes, k_locator_bytes);
