@@ -40,6 +40,7 @@ void check_on_disk(const fs::path& file, const Checksum& written) {
 }
 
 struct TrainedProgram {
+  std::string folder;  // of the archive
   std::vector<ExportedTensor> places;
   std::vector<NamedTensor> weights;  // without gaps between those of a record
 };
@@ -48,7 +49,7 @@ TrainedProgram read_program(const std::string& file) {
   try {
     ExportedArchive archive = read_exported_archive(file);
     const ExportedState state(archive, file);
-    return {std::move(archive.tensors), state.state_dict()};
+    return {archive.folder, std::move(archive.tensors), state.state_dict()};
   } catch (const UserError&) {
     throw;
   } catch (const std::exception& error) {
@@ -73,7 +74,7 @@ std::int64_t take_weights(const fs::path& file, const std::string& program, cons
 }
 
 // A record is all of the memory that its tensors share.
-RecordBytes records_of(const TrainedProgram& trained, const std::string& folder) {
+RecordBytes records_of(const TrainedProgram& trained) {
   std::map<std::string, at::Tensor> by_name;
   for (const NamedTensor& one : trained.weights) by_name.emplace(one.name, one.tensor);
   RecordBytes records;
@@ -81,19 +82,18 @@ RecordBytes records_of(const TrainedProgram& trained, const std::string& folder)
     const auto found = by_name.find(place.name);
     if (found == by_name.end()) continue;
     const c10::Storage& memory = found->second.storage();
-    records[folder + place.record] = {static_cast<const std::byte*>(memory.data()), memory.nbytes()};
+    records[trained.folder + place.record] = {static_cast<const std::byte*>(memory.data()), memory.nbytes()};
   }
   return records;
 }
 
-// "model/", in which all records lie.
-std::string folder_of(const std::string& file) {
-  std::string folder;
-  static_cast<void>(read_zip(file, [&](const ZipRecord& record) {
-    if (folder.empty()) folder = record.name.substr(0, record.name.find('/') + 1);
-    return false;
-  }));
-  return folder;
+// What a zip library finds there is what was to be there.
+void check_records(const fs::path& file, const RecordBytes& records) {
+  for (const ZipRecord& record : read_zip(file.string(), [](const ZipRecord&) { return false; })) {
+    const auto replaced = records.find(record.name);
+    if (replaced != records.end() && record.checksum != checksum_of(replaced->second))
+      throw std::runtime_error("the record " + record.name + " was not written where it is read");
+  }
 }
 
 }  // namespace
@@ -114,11 +114,11 @@ ExportedWeights export_program(const fs::path& checkpoint, const std::string& pr
   ExportedWeights done;
   done.tensors = std::ssize(trained.weights);
   done.converted = take_weights(checkpoint / k_model_file, program, trained.weights);
-  const RecordBytes records = records_of(trained, folder_of(program));
+  const RecordBytes records = records_of(trained);
   write_atomically(target, [&](const fs::path& partial) {
     const Checksum written = copy_with_records(program, partial, records);
     check_on_disk(partial, written);
-    static_cast<void>(read_zip(partial.string(), [](const ZipRecord&) { return false; }));  // its checksums
+    check_records(partial, records);
     return written;
   });
   return done;
