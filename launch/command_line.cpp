@@ -12,8 +12,9 @@
 namespace onebatch::launch {
 namespace {
 
-const std::vector<std::string> k_commands = {"train", "probe", "plan", "verify", "eval", "bench", "info"};
-const std::vector<std::string> k_later_commands = {"doctor", "export"};
+const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",
+                                             "check", "export", "bench", "info"};
+const std::vector<std::string> k_later_commands = {"doctor"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 enum class Takes { a_configuration, options_alone };
@@ -64,6 +65,45 @@ void add_plan_file(CLI::App& command, Arguments& arguments) {
   command.add_option("--plan", arguments.plan_file, "follow this plan, as in a run's plan.json, instead of making one");
 }
 
+void add_check(CLI::App& app, Arguments& arguments) {
+  CLI::App* check = add_command(app, arguments, "check",
+                                "what an exported program (.pt2) takes, returns and holds, or what it computes",
+                                Takes::options_alone);
+  check->add_option("MODEL", arguments.program_file, "a file of torch.export.save")->required();
+  CLI::Option* inputs =
+      check->add_option("--inputs", arguments.inputs_file,
+                        "run it once on the tensors of this safetensors file, in the order of their names");
+  CLI::Option* save = check->add_option("--save", arguments.save_file,
+                                        "write outputs, gradients and buffers, in float64, to this safetensors file");
+  inputs->needs(save);
+  save->needs(inputs);
+  check->add_option("--phase", arguments.phase, "training or evaluation")
+      ->check(CLI::IsMember({"training", "evaluation"}))
+      ->capture_default_str()
+      ->needs(inputs);
+  check
+      ->add_flag("--loss", arguments.own_loss,
+                 "take the gradient of the first of its two outputs, its loss's sum; else of the sum of all squares")
+      ->needs(inputs);
+}
+
+void add_export(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      add_command(app, arguments, "export", "write a trained model under its names, for Python", Takes::options_alone);
+  command
+      ->add_option("RUN", arguments.source,
+                   "a run's folder, for its latest checkpoint, or a step-N folder, or CONFIG.toml with --checkpoint")
+      ->required();
+  command
+      ->add_option("--to", arguments.target_file,
+                   "NAME.safetensors for the weights alone, NAME.pt2 for the exported program that was trained")
+      ->required();
+  command->add_flag("--overwrite", arguments.overwrite, "replace that file where it is there");
+  command->add_option("--checkpoint", arguments.checkpoint, "with CONFIG.toml: a step-N folder or a run's folder");
+  command->add_option("--set", arguments.assignments, "with CONFIG.toml: section.key=value; may be repeated")
+      ->allow_extra_args(false);
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train =
       add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
@@ -83,6 +123,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration)
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();
+  add_check(app, arguments);
+  add_export(app, arguments);
   CLI::App* bench =
       add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", Takes::options_alone);
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));

@@ -9,7 +9,7 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  std::string command;  // "train", "probe", "plan", "verify", "eval", "bench", "info"
+  std::string command;  // "train", "probe", "plan", "verify", "eval", "check", "export", "bench", "info"
   std::string config_file;
   std::vector<std::string> assignments;  // --set
   std::string json_file;
@@ -32,8 +32,16 @@ struct Arguments {
   double latency = 10.0;          // µs
   double tolerance = 0.0;         // verify; 0 = the precision's own
   std::string gradient_file;      // verify
-  std::string checkpoint;         // eval
-  std::string benchmark;          // bench: "all-reduce"
+  std::string checkpoint;         // eval, export
+  std::string program_file;       // check: an exported program, and what follows
+  std::string inputs_file;        // to run it on; empty: it is looked at
+  std::string phase = "training";
+  std::string save_file;
+  bool own_loss = false;
+  std::string source;  // export: a folder of a run or of a checkpoint, or a configuration
+  std::string target_file;
+  bool overwrite = false;
+  std::string benchmark;  // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
   bool keys = false;     // info: print the configuration's keys
   std::string as_typed;  // all words, quoted for a shell

@@ -10,6 +10,7 @@
 #include "launch/host_commands.hpp"
 #include "launch/incident_file.hpp"
 #include "launch/log_file.hpp"
+#include "launch/lone_commands.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/report_texts.hpp"
 #include "launch/run_folder.hpp"
@@ -325,10 +326,7 @@ double timeout_seconds_of(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
   register_built_in_kinds();
-  if (arguments.keys) {
-    print_out(key_rows());
-    return code(ExitCode::done);
-  }
+  if (const std::optional<int> done = run_alone(arguments)) return *done;
   const bool saves = arguments.command == "train";
   comm::say_failures_by(print_error);
   if (!saves) stop_listening_for_signals();

@@ -1,6 +1,6 @@
 # Equality against PyTorch in Python, in one batch, on the same weights and the same samples.
 set(oracle_python "${PROJECT_SOURCE_DIR}/.deps/python/bin/python")
-foreach(oracle gradient_oracle batch_norm_oracle buffers_oracle weights_oracle precision_oracle training_oracle safetensors_oracle modes_oracle tensors_oracle keyed_layers_oracle script_memory_oracle example_test deceivers shapes_oracle watched_models_test layout_oracle small_batches_oracle loss_scale_oracle channels_last_oracle exported_oracle trained_weights_oracle)
+foreach(oracle gradient_oracle batch_norm_oracle buffers_oracle weights_oracle precision_oracle training_oracle safetensors_oracle modes_oracle tensors_oracle keyed_layers_oracle script_memory_oracle example_test deceivers shapes_oracle watched_models_test layout_oracle small_batches_oracle loss_scale_oracle channels_last_oracle exported_oracle check_oracle export_oracle trained_weights_oracle)
   add_test(NAME ${oracle} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/${oracle}.py $<TARGET_FILE:onebatch>
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${oracle} PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 LABELS oracle)

@@ -12,7 +12,7 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, sc
 
 
 def test_a_command_of_a_later_version_is_said_to_be_one(onebatch, scratch):
-    assert "not in this version" in onebatch.run(1, "export", scratch.config, code=2)
+    assert "not in this version" in onebatch.run(1, "doctor", scratch.config, code=2)
 
 
 @pytest.mark.parametrize("arguments", ((), ("train",)))

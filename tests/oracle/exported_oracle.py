@@ -40,6 +40,7 @@ parameters = "{parameters}"
 {loss}
 [checkpoint]
 resume = "never"
+{checkpoint}
 [probe]
 cache = false
 max_trials = 3
@@ -57,7 +58,7 @@ class Trial:
         save_file({**dict(zip(names, inputs)), "y": targets}, self.folder / "data.safetensors")
         if validation:
             save_file({**dict(zip(names, validation[0])), "y": validation[1]}, self.folder / "validation.safetensors")
-        self.settings = {"steps": 2, "batch": len(targets), "micro": 3, "inputs": json.dumps(names), "model": "", "compute": "float64", "parameters": "float64", "batch_norm": "", "loss": "",
+        self.settings = {"steps": 2, "batch": len(targets), "micro": 3, "inputs": json.dumps(names), "model": "", "compute": "float64", "parameters": "float64", "batch_norm": "", "loss": "", "checkpoint": "",
                          "more": "", "validation": f'[data.validation]\npath = "{self.folder}/validation.safetensors"' if validation else "", **settings}
 
     def config(self, **settings):

@@ -11,7 +11,7 @@
 namespace {
 
 std::unique_ptr<onebatch::Model> load(const std::string& file) {
-  if (file.ends_with(".pt2")) return onebatch::load_exported({file, "", std::nullopt, false, false});
+  if (file.ends_with(".pt2")) return onebatch::load_exported({.file = file});
   return onebatch::load_torchscript({file, false, false});
 }
 

@@ -290,6 +290,13 @@ void check_checkpoint(const fs::path& checkpoint) {
   }
 }
 
+std::string checksum_in_manifest(const fs::path& checkpoint, const std::string& name) {
+  const fs::path file = checkpoint / k_manifest;
+  const nlohmann::json manifest = JsonReader::parse(read_text(file), file.string());
+  const JsonReader files = JsonReader(manifest, file.string() + ":").field("files");
+  return files.field(name.c_str()).field("checksum").text();
+}
+
 std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoints) {
   FoundCheckpoint found;
   found.refused = lost_ones(checkpoints);

@@ -60,6 +60,9 @@ Added add_checkpoint(const std::filesystem::path& checkpoints, std::int64_t step
 /// Throws UserError naming the first file that is missing, torn or altered.
 void check_checkpoint(const std::filesystem::path& checkpoint);
 
+/// What the manifest says of a file, as to_text() writes it. Throws UserError.
+std::string checksum_in_manifest(const std::filesystem::path& checkpoint, const std::string& name);
+
 struct FoundCheckpoint {
   std::filesystem::path folder;
   std::int64_t step = 0;

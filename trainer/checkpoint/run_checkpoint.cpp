@@ -5,6 +5,7 @@
 #include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
 #include "trainer/checkpoint/checkpoint_contents.hpp"
+#include "trainer/checkpoint/named_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/generators.hpp"
 #include "trainer/io/durable_file.hpp"
@@ -41,17 +42,8 @@ fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, Ev
                            comm::Communicator& control) {
   std::string chosen;
   agree_on_rank_0(control, [&] {
-    if (!path.empty() && fs::exists(path / k_state_file)) {
-      check_checkpoint(path);
-      chosen = path.string();
-      return;
-    }
-    const fs::path folder =
-        path.empty() ? checkpoints : (fs::exists(path / "checkpoints") ? path / "checkpoints" : path);
-    const auto found = find_latest_checkpoint(folder);
-    if (!found && !path.empty())
-      throw UserError("no checkpoint at " + path.string() +
-                      ": give a step-N folder or the folder of a run that has saved one");
+    const auto found = path.empty() ? find_latest_checkpoint(checkpoints) : find_named_checkpoint(path);
+    if (!found && !path.empty()) throw UserError(no_checkpoint_at(path));
     if (!found) return;
     chosen = found->folder.string();
     if (!found->refused.empty()) say_refused(found->refused, chosen, events);

@@ -88,12 +88,23 @@ Checksum write_text(const std::filesystem::path& file, std::string_view text) {
   return out.commit();
 }
 
-Checksum write_text_atomically(const std::filesystem::path& file, std::string_view text) {
+Checksum write_atomically(const std::filesystem::path& file,
+                          const std::function<Checksum(const std::filesystem::path&)>& write) {
   const std::filesystem::path partial = file.string() + ".partial";
-  const Checksum checksum = write_text(partial, text);
-  std::filesystem::rename(partial, file);
-  sync_folder(file.has_parent_path() ? file.parent_path() : ".");
-  return checksum;
+  try {
+    const Checksum checksum = write(partial);
+    std::filesystem::rename(partial, file);
+    sync_folder(file.has_parent_path() ? file.parent_path() : ".");
+    return checksum;
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw;
+  }
+}
+
+Checksum write_text_atomically(const std::filesystem::path& file, std::string_view text) {
+  return write_atomically(file, [&](const std::filesystem::path& partial) { return write_text(partial, text); });
 }
 
 std::string read_text(const std::filesystem::path& file) {

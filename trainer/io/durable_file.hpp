@@ -4,6 +4,7 @@
 #include "trainer/io/checksum.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,10 @@ class DurableFile {
 void sync_folder(const std::filesystem::path& folder);
 /// `text` under `file`, synced. Returns its checksum. Throws std::system_error.
 Checksum write_text(const std::filesystem::path& file, std::string_view text);
+/// What `write` writes and syncs, whole or not at all: beside `file`, then renamed. Whatever it throws is passed on,
+/// and nothing has changed then. Returns its checksum.
+Checksum write_atomically(const std::filesystem::path& file,
+                          const std::function<Checksum(const std::filesystem::path& partial)>& write);
 /// `text` under `file`, whole or not at all: written beside it, synced, renamed. Returns its checksum. Throws
 /// std::system_error.
 Checksum write_text_atomically(const std::filesystem::path& file, std::string_view text);

@@ -35,7 +35,8 @@ class ExportedModel final : public Model {
  public:
   ExportedModel(ExportedArchive archive, const ExportedRequest& request)
       : file_(request.file),
-        returns_loss_(request.returns_loss),
+        inputs_called_(request.inputs_called +
+                       (request.returns == ProgramReturns::loss_and_weight ? ", the target last" : "")),
         state_(archive, file_),
         inputs_(JsonReader(archive.program, file_ + ": its program"), file_),
         outputs_(outputs_of(JsonReader(archive.program, file_ + ": its program"))) {
@@ -49,12 +50,12 @@ class ExportedModel final : public Model {
     note_batch_norm_tensors();
     check_whole();
     if (request.sample_shape) inputs_.check_sample(*request.sample_shape);
-    choose_outputs(request.output);
+    choose_outputs(request);
     set_phase(Phase::training);
   }
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
-    inputs_.check(inputs, returns_loss_ ? "data.inputs, and the target last" : "data.inputs");
+    inputs_.check(inputs, inputs_called_);
     const RandomnessScope scope(context);
     const std::vector<c10::IValue> returned = block_.run({inputs.begin(), inputs.end()});
     for (const BufferUpdate& update : outputs_.updates) {
@@ -147,23 +148,25 @@ class ExportedModel final : public Model {
                       "train before exporting it");
   }
 
-  void choose_outputs(const std::string& wanted) {
-    if (!returns_loss_) {
-      returned_ = {chosen_output(outputs_, wanted, file_)};
+  void choose_outputs(const ExportedRequest& request) {
+    if (request.returns == ProgramReturns::one_output) {
+      returned_ = {chosen_output(outputs_, request.output, file_)};
       return;
     }
     for (const ProgramOutput& output : outputs_.outputs) {
       if (output.is_tensor) returned_.push_back(output.index);
     }
-    if (!wanted.empty() || returned_.size() != 2)
+    if (returned_.empty()) throw UserError(file_ + ": the program returns no tensor");
+    if (request.returns == ProgramReturns::every_tensor) return;
+    if (!request.output.empty() || returned_.size() != 2)
       throw UserError(
           fmt::format("{}: the program returns {} tensor(s){}: for loss.kind = \"model\" its forward returns "
                       "two, the loss's sum and its weight, and model.output is left out",
-                      file_, returned_.size(), wanted.empty() ? "" : ", and model.output names one"));
+                      file_, returned_.size(), request.output.empty() ? "" : ", and model.output names one"));
   }
 
   std::string file_;
-  bool returns_loss_;
+  std::string inputs_called_;
   ExportedState state_;
   ProgramInputs inputs_;
   ProgramOutputs outputs_;
@@ -180,17 +183,17 @@ class ExportedModel final : public Model {
 }  // namespace
 
 std::unique_ptr<Model> load_exported(const ExportedRequest& request) {
+  const std::string called = request.file_called.empty() ? request.file : request.file_called;
   if (!std::filesystem::is_regular_file(request.file))
-    throw UserError("model.path = \"" + request.file + "\" is no file: write the path of a program saved by " +
-                    k_how_to_save);
+    throw UserError(called + " is no file: write the path of a program saved by " + k_how_to_save);
   try {
     return std::make_unique<ExportedModel>(read_exported_archive(request.file), request);
   } catch (const UserError&) {
     throw;
   } catch (const std::exception& error) {
     if (is_out_of_memory(error)) throw;
-    throw UserError("model.path = \"" + request.file + "\" cannot be read as a program of torch.export (" +
-                    first_line(error) + "): save it in Python by " + k_how_to_save + ", or copy it anew");
+    throw UserError(called + " cannot be read as a program of torch.export (" + first_line(error) +
+                    "): save it in Python by " + k_how_to_save + ", or copy it anew");
   }
 }
 
@@ -209,11 +212,13 @@ ModelKind exported_kind() {
           "path", std::string("is needed for model.kind = \"exported\": a file saved in Python by ") + k_how_to_save);
   };
   kind.make = [](const ModelRequest& request) {
-    return load_exported({.file = request.configuration.path,
-                          .output = k_output(request.configuration),
-                          .sample_shape = request.sample_shape,
-                          .freeze_batch_norm = request.freeze_batch_norm,
-                          .returns_loss = request.returns_loss});
+    return load_exported(
+        {.file = request.configuration.path,
+         .output = k_output(request.configuration),
+         .sample_shape = request.sample_shape,
+         .freeze_batch_norm = request.freeze_batch_norm,
+         .returns = request.returns_loss ? ProgramReturns::loss_and_weight : ProgramReturns::one_output,
+         .file_called = "model.path = \"" + request.configuration.path + "\""});
   };
   return kind;
 }

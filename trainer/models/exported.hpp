@@ -5,12 +5,18 @@
 
 namespace onebatch {
 
+/// What a forward gives back of all that a program returns.
+enum class ProgramReturns { one_output, loss_and_weight, every_tensor };
+
 struct ExportedRequest {
   std::string file;
-  std::string output;  // the one that is the model's; empty: a single one, "logits" or the first
-  std::optional<std::vector<std::int64_t>> sample_shape;  // of the data's first input, where it is known
+  std::string output = {};  // with one_output: its name or place; empty: a single one, "logits" or the first
+  std::optional<std::vector<std::int64_t>> sample_shape = {};  // of the data's first input, where it is known
   bool freeze_batch_norm = false;
-  bool returns_loss = false;  // two tensors, its loss's sum and weight
+  ProgramReturns returns = ProgramReturns::one_output;
+  // As messages call them; empty: the file's name.
+  std::string file_called = {};
+  std::string inputs_called = "data.inputs";
 };
 
 /// The program that a file of torch.export.save holds. Throws UserError where it cannot be trained, or does not fit the

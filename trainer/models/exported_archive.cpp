@@ -36,7 +36,7 @@ bool is_read(const std::string& name) {
 }
 
 // All records lie in one folder, which has the program's name.
-Records read_records(const std::string& file) {
+Records read_records(const std::string& file, std::string& folder) {
   auto all = read_zip(file, [](const ZipRecord& record) {
     if (!is_read(record.name)) return false;
     if (record.packed_bytes != record.bytes)
@@ -44,7 +44,7 @@ Records read_records(const std::string& file) {
     return true;
   });
   if (all.empty()) throw std::runtime_error("it is empty");
-  const std::string folder = all.front().name.substr(0, all.front().name.find('/') + 1);
+  folder = all.front().name.substr(0, all.front().name.find('/') + 1);
   Records records;
   for (ZipRecord& record : all) {
     if (folder.empty() || !record.name.starts_with(folder))
@@ -171,9 +171,9 @@ void read_tensors(const std::string& file, const std::string& folder, const char
 }  // namespace
 
 ExportedArchive read_exported_archive(const std::string& file) {
-  Records records = read_records(file);
-  check_format(records);
   ExportedArchive archive;
+  Records records = read_records(file, archive.folder);
+  check_format(records);
   static const std::set<std::string> k_for_people = {"metadata",
                                                      "strides",
                                                      "storage_offset",

@@ -25,6 +25,7 @@ struct ExportedTensor {
 
 struct ExportedArchive {
   nlohmann::json program;  // without what only people read
+  std::string folder;      // "model/": all records lie in it, and are called without it here
   std::vector<ExportedTensor> tensors;
   std::map<std::string, std::string> records;  // bytes of those that tensors lie in
 };

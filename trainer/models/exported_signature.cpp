@@ -13,19 +13,6 @@ namespace {
 
 constexpr std::int64_t k_unasked_least = 2;  // what torch.export writes where nothing was asked for
 
-ProgramSize size_in(const JsonReader& size) {
-  const auto [tag, value] = tagged(size);
-  if (tag == "as_int") return {value.integer(0, INT64_MAX), "", 1};
-  static const std::regex k_form(R"(^(?:Mul\(Integer\(([0-9]{1,9})\), )?Symbol\('(\w+)'[^()]*\)\)?$)");
-  const std::string text = value.field("expr_str").text();
-  constexpr std::size_t k_longest = 200;
-  std::smatch match;
-  if (text.size() > k_longest || !std::regex_match(text, match, k_form))
-    size.fail("is computed of other sizes (" + text.substr(0, k_longest) +
-              "), which is not known: give it a torch.export.Dim of its own");
-  return {0, match[2], match[1].matched ? std::max<std::int64_t>(std::stoll(match[1]), 1) : 1};
-}
-
 // The names that the forward's arguments have, where the program says them.
 std::vector<std::string> argument_names(const JsonReader& module) {
   std::vector<std::string> names;
@@ -93,7 +80,26 @@ std::string listed(const ProgramOutputs& outputs) {
   return text;
 }
 
+std::string listed(const std::vector<ProgramInput>& inputs) {
+  std::string text;
+  for (const ProgramInput& input : inputs) text += (text.empty() ? "" : ", ") + input.name;
+  return text;
+}
+
 }  // namespace
+
+ProgramSize size_in(const JsonReader& size) {
+  const auto [tag, value] = tagged(size);
+  if (tag == "as_int") return {value.integer(0, INT64_MAX), "", 1};
+  static const std::regex k_form(R"(^(?:Mul\(Integer\(([0-9]{1,9})\), )?Symbol\('(\w+)'[^()]*\)\)?$)");
+  const std::string text = value.field("expr_str").text();
+  constexpr std::size_t k_longest = 200;
+  std::smatch match;
+  if (text.size() > k_longest || !std::regex_match(text, match, k_form))
+    size.fail("is computed of other sizes (" + text.substr(0, k_longest) +
+              "), which is not known: give it a torch.export.Dim of its own");
+  return {0, match[2], match[1].matched ? std::max<std::int64_t>(std::stoll(match[1]), 1) : 1};
+}
 
 ProgramInputs::ProgramInputs(const JsonReader& program, std::string file) : file_(std::move(file)) {
   const JsonReader module = program.field("graph_module");
@@ -115,12 +121,16 @@ ProgramInputs::ProgramInputs(const JsonReader& program, std::string file) : file
   }
 }
 
-void ProgramInputs::check_sample(const std::vector<std::int64_t>& sample_shape) const {
+void ProgramInputs::check_batch() const {
   for (const ProgramInput& input : inputs_) {
     if (input.sizes.empty()) throw UserError(file_ + ": its input " + input.name + " is a number, and has no samples");
     if (input.sizes[0].symbol.empty())
       refuse(input, 0, fmt::format("was exported for {} samples at a time", input.sizes[0].fixed));
   }
+}
+
+void ProgramInputs::check_sample(const std::vector<std::int64_t>& sample_shape) const {
+  check_batch();
   const ProgramInput& first = inputs_.front();
   if (first.sizes.size() != sample_shape.size() + 1)
     throw UserError(
@@ -134,9 +144,9 @@ void ProgramInputs::check_sample(const std::vector<std::int64_t>& sample_shape) 
 void ProgramInputs::check(const std::vector<at::Tensor>& given, const std::string& described) const {
   if (given.size() != inputs_.size())
     throw UserError(
-        fmt::format("{}: the program takes {} tensor(s), but is given {} ({}): name the tensors that it "
-                    "takes in data.inputs, in its order",
-                    file_, inputs_.size(), given.size(), described));
+        fmt::format("{}: the program takes {} tensor(s) ({}), but is given {} ({}): name the tensors that it "
+                    "takes there, in its order",
+                    file_, inputs_.size(), listed(inputs_), given.size(), described));
   Bound bound;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const ProgramInput& input = inputs_[i];
@@ -148,7 +158,7 @@ void ProgramInputs::check(const std::vector<at::Tensor>& given, const std::strin
                       file_, input.name, input.sizes.size(), shape_text(tensor.sizes())));
     if (tensor.is_floating_point() != c10::isFloatingType(input.type))
       throw UserError(
-          fmt::format("{}: its input {} was exported as {}, and the data holds {}: export it with inputs as "
+          fmt::format("{}: its input {} was exported as {}, and is given {}: export it with inputs as "
                       "the data has them",
                       file_, input.name, c10::toString(input.type), c10::toString(tensor.scalar_type())));
     for (std::size_t d = 0; d < input.sizes.size(); ++d)

@@ -19,6 +19,9 @@ struct ProgramSize {
   std::int64_t factor = 1;
 };
 
+/// Throws UserError where it is computed of others in another way.
+ProgramSize size_in(const JsonReader& size);
+
 struct ProgramInput {
   std::string name;        // the forward's own
   std::string graph_name;  // the graph's
@@ -37,10 +40,12 @@ class ProgramInputs {
   ProgramInputs(const JsonReader& program, std::string file);
 
   [[nodiscard]] const std::vector<ProgramInput>& all() const { return inputs_; }
-  /// Before any data: that the batch is no fixed number, and the first input's sample is of this shape. Throws
-  /// UserError with the line of Python that mends it.
+  [[nodiscard]] const std::map<std::string, ProgramRange>& ranges() const { return ranges_; }
+  /// Before any data: that the batch is no fixed number. Throws UserError with the line of Python that mends it.
+  void check_batch() const;
+  /// And that the first input's sample is of this shape.
   void check_sample(const std::vector<std::int64_t>& sample_shape) const;
-  /// Of one forward. `described`: what they are, for the message.
+  /// Of one forward. `described`: where they are named, for the message.
   void check(const std::vector<at::Tensor>& given, const std::string& described) const;
 
  private:
