@@ -1,4 +1,4 @@
-onebatch_add_kinds(onebatch_trainer models ModelKind mlp resnet torchscript exported)
+onebatch_add_kinds(onebatch_trainer models ModelKind mlp resnet torchscript exported plugin)
 onebatch_add_kinds(onebatch_trainer models LossKind cross_entropy mse models_own_loss)
-target_sources(onebatch_pure PRIVATE models/checked_files.cpp models/exported_archive.cpp models/script_archive.cpp models/source_places.cpp)
+target_sources(onebatch_pure PRIVATE models/checked_files.cpp models/exported_archive.cpp models/plugin_file.cpp models/script_archive.cpp models/source_places.cpp)
 target_sources(onebatch_trainer PRIVATE models/exported_aliases.cpp models/exported_calls.cpp models/exported_compiler.cpp models/exported_names.cpp models/exported_operands.cpp models/exported_phase.cpp models/exported_regions.cpp models/exported_schema.cpp models/exported_signature.cpp models/exported_state.cpp models/exported_symbols.cpp models/keyed_randomness.cpp models/keyed_recurrent.cpp models/layout.cpp models/loss.cpp models/registry.cpp models/sample_dropout.cpp models/script_graph.cpp models/script_tensors.cpp models/single_values.cpp models/torchscript_state.cpp models/trainable_module.cpp models/weights_file.cpp)
