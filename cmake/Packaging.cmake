@@ -20,7 +20,7 @@ install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PR
 
 # The library: #include <onebatch/trainer.hpp>, and what that and the search for a batch size include of ours. The headers name each other by
 # their folders, as in the source.
-set(_left trainer/trainer.hpp trainer/kinds.hpp trainer/probe/find_batch_size.hpp)
+set(_left trainer/trainer.hpp trainer/kinds.hpp trainer/plugin.hpp trainer/probe/find_batch_size.hpp)
 set(_headers)
 while(_left)
   list(POP_FRONT _left _header)
@@ -36,18 +36,22 @@ foreach(_header IN LISTS _headers)
   get_filename_component(_folder "${_header}" DIRECTORY)
   install(FILES "${PROJECT_SOURCE_DIR}/${_header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch/${_folder}")
 endforeach()
-file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "#pragma once\n#include \"trainer/trainer.hpp\"\n")
-file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/kinds.hpp" "#pragma once\n#include \"trainer/kinds.hpp\"\n")
-file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/find_batch_size.hpp" "#pragma once\n#include \"trainer/probe/find_batch_size.hpp\"\n")
-install(FILES "${PROJECT_BINARY_DIR}/include/onebatch/trainer.hpp" "${PROJECT_BINARY_DIR}/include/onebatch/kinds.hpp" "${PROJECT_BINARY_DIR}/include/onebatch/find_batch_size.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch")
-foreach(_part comm pure trainer)
+foreach(_header trainer kinds plugin probe/find_batch_size)
+  get_filename_component(_name "${_header}" NAME)
+  file(WRITE "${PROJECT_BINARY_DIR}/include/onebatch/${_name}.hpp" "#pragma once\n#include \"trainer/${_header}.hpp\"\n")
+  install(FILES "${PROJECT_BINARY_DIR}/include/onebatch/${_name}.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onebatch")
+endforeach()
+# What a shared object needs that brings a model: headers, and LibTorch.
+add_library(onebatch_plugin INTERFACE)
+target_link_libraries(onebatch_plugin INTERFACE LibTorch::CPU)
+foreach(_part comm pure trainer plugin)
   target_include_directories(onebatch_${_part} INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
                              "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/onebatch>")
   target_compile_features(onebatch_${_part} INTERFACE cxx_std_20)
   set_target_properties(onebatch_${_part} PROPERTIES EXPORT_NAME ${_part})
 endforeach()
 set_target_properties(onebatch_settings PROPERTIES EXPORT_NAME settings)
-install(TARGETS onebatch_comm onebatch_pure onebatch_trainer onebatch_settings EXPORT onebatchTargets
+install(TARGETS onebatch_comm onebatch_pure onebatch_trainer onebatch_plugin onebatch_settings EXPORT onebatchTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 
 set(_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/onebatch")

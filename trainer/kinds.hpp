@@ -3,9 +3,13 @@
 #pragma once
 
 #include "trainer/data/dataset_kind.hpp"
+#include "trainer/data/samples_kind.hpp"
 #include "trainer/models/loss_kind.hpp"
 #include "trainer/models/model_kind.hpp"
+#include "trainer/models/module_kind.hpp"
+#include "trainer/models/own_loss.hpp"
 #include "trainer/models/trainable_module.hpp"
 #include "trainer/optim/optimizer_kind.hpp"
+#include "trainer/optim/own_optimizer.hpp"
 #include "trainer/optim/schedule_kind.hpp"
 #include "trainer/settings/key_types.hpp"

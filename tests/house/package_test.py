@@ -1,12 +1,13 @@
-"""Installs and packs the build, then uses both as a stranger would: a program of its own against the library, the archive's program from where it was unpacked."""
+"""Installs and packs the build, then uses both as a stranger would: programs of its own against the library, plugins of its own in the installed program, the
+archive's program from where it was unpacked."""
 import pathlib
 import subprocess
 
 import pytest
 
-from program import ROOT
+from program import ROOT, Program, settings
 
-DEADLINE_SECONDS = 240
+DEADLINE_SECONDS = 400
 
 
 def run(*command, **options):
@@ -28,13 +29,30 @@ def build(request):
 
 
 @pytest.fixture(scope="module")
-def example(cmake, build, tmp_path_factory):
-    """find_package(onebatch), #include <onebatch/trainer.hpp>: where the programs lie that are built so."""
-    prefix, built = (tmp_path_factory.mktemp(name) for name in ("prefix", "example"))
-    run(cmake, "--install", build, "--prefix", prefix)
-    run(cmake, "-G", "Ninja", "-S", ROOT / "examples/library", "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
-    run(cmake, "--build", built)
-    return built
+def prefix(cmake, build, tmp_path_factory):
+    """Where the package is installed."""
+    where = tmp_path_factory.mktemp("prefix")
+    run(cmake, "--install", build, "--prefix", where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def build_against(cmake, prefix, tmp_path_factory):
+    """Builds a folder that says find_package(onebatch); where its programs and shared objects lie then."""
+
+    def build_folder(folder):
+        built = tmp_path_factory.mktemp("built")
+        run(cmake, "-G", "Ninja", "-S", ROOT / folder, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+        run(cmake, "--build", built, "--parallel", "2")
+        return built
+
+    return build_folder
+
+
+@pytest.fixture(scope="module")
+def example(build_against):
+    """#include <onebatch/trainer.hpp>."""
+    return build_against("examples/library")
 
 
 def test_a_program_with_the_library_trains_and_writes_nothing_without_a_run_folder(example, tmp_path):
@@ -71,6 +89,135 @@ def test_a_kind_or_a_sink_of_ones_own_is_one_file_and_a_line_in_a_list():
     build_list = (own / "CMakeLists.txt").read_text().splitlines()
     for file in (*own.glob("kinds/*.cpp"), *own.glob("sinks/*.cpp")):
         assert sum(f"{file.parent.name}/{file.name}" in line for line in build_list) == 1
+
+
+def test_all_parts_of_ones_own_are_trained_in_40_lines_on_any_number_of_ranks(example, tmp_path):
+    assert len((ROOT / "examples/library/any_module.cpp").read_text().splitlines()) <= 40
+    losses = []
+    for ranks in (1, 2):
+        said = run("mpirun", "--oversubscribe", "--bind-to", "none", "-np", ranks, example / "any_module", cwd=tmp_path)
+        losses.append([float(line.split()[1]) for line in said.splitlines() if line.startswith("loss ")])
+    for of_run in losses:
+        assert len(of_run) == 20  # 5 epochs of 200 samples
+        assert of_run[-1] < 0.5 * of_run[0]
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=0.1)  # BatchNorm is local
+
+
+PLUGIN_RUN = """
+[run]
+epochs = 2
+output_dir = "{runs}"
+[batch]
+global_batch_size = 101
+micro_batch_size = 17
+[data]
+kind = "idx"
+path = "data/digits"
+[data.validation]
+[model]
+kind = "plugin"
+path = "{path}"
+[optimizer]
+lr = 0.01
+[batch_norm]
+mode = "exact"
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(prefix, tmp_path_factory):
+    return Program(prefix / "bin/onebatch", tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def gated(build_against):
+    """The plugin of the examples."""
+    return build_against("examples/plugin") / "libgated.so"
+
+
+@pytest.fixture(scope="module")
+def faulty(build_against):
+    return build_against("tests/house/faulty_plugin")
+
+
+@pytest.fixture
+def of_plugin(tmp_path):
+    """A configuration with the model of that file."""
+
+    def write(path):
+        config = tmp_path / "run.toml"
+        config.write_text(PLUGIN_RUN.format(runs=tmp_path / "runs", path=path))
+        return config
+
+    return write
+
+
+def test_a_plugin_is_trained(installed, gated, of_plugin):
+    said = installed.run(2, "train", of_plugin(gated), *settings('model.options="24"'))
+    assert said.count("libgated.so is a plugin: it is code, and runs with your rights") == 1
+    assert float(said.split("validation accuracy ")[1].split()[0]) > 80.0
+
+
+def test_a_plugins_gradient_is_the_large_batchs_in_every_mode(installed, gated, of_plugin):
+    """Exact BatchNorm takes the module apart, recomputation too; its dropout is drawn by sample."""
+    for mode in ((), ("batch_norm.frozen=true", "batch_norm.mode=local", "memory.recompute=2")):
+        assert "PASS" in installed.run(2, "verify", of_plugin(gated), *settings(*mode))
+
+
+def test_a_plugin_may_compute_the_loss_itself(installed, faulty, of_plugin):
+    choices = settings("loss.kind=model", "model.options=loss", "run.max_steps=2")
+    assert "PASS" in installed.run(2, "verify", of_plugin(faulty / "libfaulty.so"), *choices)
+
+
+def refusal(installed, config, *choices):
+    said = installed.run(1, "train", config, *settings(*choices), code=2)
+    return next(line for line in said.splitlines() if "model." in line), "the file was loaded" in said
+
+
+def stamped_otherwise(plugin, to, there, here):
+    """A copy that says that it was built for something else."""
+    raw = plugin.read_bytes()
+    stamp = raw.index(b"onebatch plugin stamp:")
+    to.write_bytes(raw[:stamp] + raw[stamp:].replace(here.encode() + b"\0", there.encode().ljust(len(here) + 1, b"\0"), 1))
+    return to
+
+
+def test_a_file_that_is_no_plugin_for_this_program_is_refused_and_not_loaded(installed, faulty, of_plugin, tmp_path):
+    plugin = faulty / "libfaulty.so"
+    (tmp_path / "text.so").write_text("no shared object at all, in more than the 64 bytes that an ELF header has\n")
+    (tmp_path / "cut.so").write_bytes(plugin.read_bytes()[: plugin.read_bytes().index(b"onebatch plugin stamp:") + 300])
+    version = run(installed.path, "--version").split()[-1]
+    libtorch = run(installed.path, "info").split("libtorch: ")[1].split()[0]
+    for path, words in (
+        (tmp_path / "missing.so", "is no file"),
+        (tmp_path / "text.so", "invalid ELF header"),
+        (tmp_path / "cut.so", "ends before its headers say"),
+        (faulty / "libno_plugin.so", "is no plugin, and was not loaded"),
+        (stamped_otherwise(plugin, tmp_path / "old.so", "0.0.1", version), f"was built for onebatch 0.0.1 (plugin interface 1), and this is onebatch {version}"),
+        (stamped_otherwise(plugin, tmp_path / "torch.so", "1.9.1", libtorch), f"was built with LibTorch 1.9.1, and this onebatch with {libtorch}"),
+        (stamped_otherwise(plugin, tmp_path / "abi.so", "libc++", "libstdc++"), "was built with libc++, and this onebatch with libstdc++"),
+        (faulty / "libno_factory.so", "has no factory"),
+        (faulty / "libunresolved.so", "undefined symbol: nowhere"),
+    ):
+        line, loaded = refusal(installed, of_plugin(path))
+        assert words in line
+        assert not loaded
+
+
+def test_what_a_plugin_gives_that_is_no_model_is_refused(installed, faulty, of_plugin):
+    config = of_plugin(faulty / "libfaulty.so")
+    for options, words in (
+        ("throws", "its factory throws: no width of 0"),
+        ("throws a number", "its factory throws: what is no std::exception"),
+        ("null", "returns no module, but a null pointer"),
+        ("nothing to train", "no parameter of the module requires a gradient"),
+        ("loss", "is given 1 tensor(s), and takes another number"),
+    ):
+        line, loaded = refusal(installed, config, f"model.options={options}")
+        assert words in line
+        assert loaded
+    assert "model.path: is needed" in refusal(installed, config, 'model.path=""')[0]
+    assert 'belongs to model.kind = "plugin"' in refusal(installed, config, "model.kind=torchscript", "model.options=x")[0]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset_kind.hpp"
+#include "trainer/data/label_search.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/io/safetensors.hpp"
 #include "trainer/io/tensor_file.hpp"
@@ -187,18 +188,11 @@ class SafetensorsDataset final : public Dataset {
   }
 
   void find_labels(std::optional<std::int64_t> ignored) {
-    target_->for_each_part(at::kLong, [&](std::int64_t first, const at::Tensor& part) {
-      const std::int64_t of_sample = part.numel() / part.size(0);
-      const auto* value = part.const_data_ptr<std::int64_t>();
-      for (std::int64_t i = 0; i < part.numel(); ++i) {
-        if (value[i] == ignored) continue;
-        const Label label{value[i], first + i / of_sample};
-        if (!labels_) labels_ = LabelRange{label, label};
-        if (label.value < labels_->least.value) labels_->least = label;
-        if (label.value > labels_->largest.value) labels_->largest = label;
-      }
-    });
-    num_classes_ = labels_ ? std::clamp<std::int64_t>(labels_->largest.value, 0, k_most_classes - 1) + 1 : 1;
+    LabelSearch search(ignored);
+    target_->for_each_part(at::kLong,
+                           [&](std::int64_t first, const at::Tensor& part) { search.look_through(first, part); });
+    labels_ = search.found();
+    num_classes_ = search.num_classes();
   }
 
   void check_weights() const {

@@ -1,4 +1,4 @@
-// The loss that a TorchScript model or an exported program computes itself: its forward returns the sum and its weight.
+// The loss that a model from Python or of a plugin computes itself: its forward returns the sum and its weight.
 #include "trainer/models/loss_kind.hpp"
 
 namespace onebatch {
@@ -14,10 +14,10 @@ LossKind models_own_loss_kind() {
       break;
     }
     const std::string& model = request.configuration.model.kind;
-    if (model != "torchscript" && model != "exported")
+    if (model == "mlp" || model == "resnet")
       request.complain("kind",
-                       "\"model\" belongs to model.kind = \"torchscript\" or \"exported\": its forward returns the "
-                       "loss's sum and its weight");
+                       "\"model\" belongs to model.kind = \"torchscript\", \"exported\" or \"plugin\": its forward "
+                       "returns the loss's sum and its weight");
   };
   return kind;
 }

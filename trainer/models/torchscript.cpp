@@ -243,7 +243,8 @@ ModelKind torchscript_kind() {
        "torchscript: a file saved in Python by `torch.jit.script(model).save(path)` or `torch.jit.trace`; its "
        "forward takes the data's inputs and returns the outputs, with the classes last (or second, as "
        "PyTorch's cross-entropy takes them). A module that was frozen for inference is refused. exported: a file saved "
-       "by `torch.export.save`, which holds no code; see [from Python](from_python.md)"},
+       "by `torch.export.save`, which holds no code; see [from Python](from_python.md). plugin: a shared object that "
+       "brings a C++ module; see [models as plugins](extending.md#a-model-as-a-plugin)"},
       &ModelConfiguration::path)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
     if (model.path.empty())

@@ -59,8 +59,8 @@ KeysOf<AugmentConfiguration> augment_keys() {
 KeysOf<ModelConfiguration> model_keys() {
   using M = ModelConfiguration;
   return {
-      kind_key<M>(
-          {"kind", k_both | Changes::run, "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`, `\"exported\"`", "needed"}),
+      kind_key<M>({"kind", k_both | Changes::run,
+                   "`\"mlp\"`, `\"resnet\"`, `\"torchscript\"`, `\"exported\"`, `\"plugin\"`", "needed"}),
       text_key({"weights", Changes::result,
                 "a file to start from, `.safetensors` or `.pt2`: every parameter and running statistic, under any name "
                 "of what is shared; see [trained weights](weights.md)"},

@@ -1,0 +1,137 @@
+// A session whose module, data, loss and optimizer are all a program's own, against LibTorch alone in one batch.
+#include "trainer/kinds.hpp"
+#include "trainer/trainer.hpp"
+
+#include "comm/ranks_main.hpp"
+#include "tests/unit/scratch_folder.hpp"
+#include "trainer/io/tensor_file.hpp"
+
+#include <ATen/ops/mse_loss.h>
+#include <gtest/gtest.h>
+#include <torch/data/datasets/base.h>
+#include <torch/nn/modules.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+namespace onebatch {
+namespace {
+
+using onebatch::testing::world;
+namespace nn = torch::nn;
+
+constexpr std::int64_t k_size = 23;
+constexpr std::int64_t k_steps = 6;
+constexpr std::uint64_t k_seed = 5;
+constexpr double k_lr = 0.05;
+
+class Waves : public torch::data::datasets::Dataset<Waves> {
+ public:
+  torch::data::Example<> get(std::size_t index) override {
+    const double at = static_cast<double>(index);
+    return {torch::arange(48, torch::kDouble).mul(0.3 + 0.05 * at).sin().view({3, 4, 4}),
+            torch::tensor({at / 20.0, std::sin(at)}, torch::kDouble)};
+  }
+  std::optional<std::size_t> size() const override { return k_size; }
+};
+
+nn::Sequential make_net() {
+  return nn::Sequential(nn::Conv2d(3, 4, 3), nn::BatchNorm2d(4), nn::Tanh(), nn::Flatten(), nn::Linear(16, 2));
+}
+
+at::Tensor fourth_powers(const at::Tensor& outputs, const at::Tensor& targets) {
+  return outputs.sub(targets).pow(4).sum();
+}
+
+void register_own_parts() {
+  register_kind(samples_kind("waves", [](const OpenRequest&) { return Waves(); }));
+  register_kind(module_kind("net", [](const ModelRequest&) { return make_net(); }));
+  register_kind(loss_kind("fourth", Targets::numbers,
+                          [](const LossTensors& of) { return fourth_powers(of.outputs, of.targets); }));
+  register_kind(optimizer_kind("heavy", {"velocity"}, [](UpdatedParameter& one, const UpdateRates& rates) {
+    one.parameter.sub_(one.state[0].mul_(0.9).add_(one.gradient), rates.lr);
+  }));
+}
+
+Configuration own_parts() {
+  Configuration c;
+  c.run.seed = k_seed;
+  c.run.max_steps = k_steps;
+  c.run.device = DeviceChoice::cpu;
+  c.batch.global_batch_size = k_size;  // so that the order of samples is no matter
+  c.batch.micro_batch_size = {4};
+  c.data.train.kind = "waves";
+  c.model.kind = "net";
+  c.loss.kind = "fourth";
+  c.optimizer.kind = "heavy";
+  c.optimizer.lr = k_lr;
+  c.precision.compute = c.precision.parameters = Precision::float64;
+  c.batch_norm.mode = BatchNormMode::exact;
+  return c;
+}
+
+struct Trained {
+  nn::Sequential net{nullptr};
+  std::vector<double> losses;
+};
+
+Trained train_with_libtorch_alone() {
+  at::manual_seed(k_seed);
+  Trained plain{make_net(), {}};
+  plain.net->to(torch::kDouble);
+  const nn::Sequential& net = plain.net;
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> targets;
+  for (std::size_t i = 0; i < k_size; ++i) {
+    const auto example = Waves().get(i);
+    inputs.push_back(example.data);
+    targets.push_back(example.target);
+  }
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(k_lr).momentum(0.9));
+  for (std::int64_t step = 0; step < k_steps; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor loss =
+        fourth_powers(plain.net->forward(torch::stack(inputs)), torch::stack(targets)).div(double(k_size));
+    loss.backward();
+    optimizer.step();
+    plain.losses.push_back(loss.item<double>());
+  }
+  return plain;
+}
+
+std::vector<NamedTensor> state_of_module(const nn::Module& module) {
+  std::vector<NamedTensor> all = named_tensors(module.named_parameters());
+  for (NamedTensor& one : named_tensors(module.named_buffers())) all.push_back(std::move(one));
+  return all;
+}
+
+TEST(OwnPartsTest, are_trained_as_libtorch_alone_trains_them_in_one_batch) {
+  const testing::ScratchFolder folder;
+  register_own_parts();
+  std::vector<double> losses;
+  {
+    Session session(own_parts(), world(),
+                    {on<event::StepDone>([&](const event::StepDone& done) { losses.push_back(done.record.loss); })},
+                    {.run_dir = folder.path()});
+    session.train();
+  }
+  if (world().rank() != 0) return;
+  const Trained plain = train_with_libtorch_alone();
+  ASSERT_EQ(losses.size(), plain.losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], plain.losses[i], 1e-12 * plain.losses[i]);
+  EXPECT_LT(losses.back(), 0.8 * losses.front());
+  const nn::Sequential ours = make_net();
+  ours.ptr()->to(torch::kDouble);
+  load_tensors(folder / "checkpoints/step-6/model.safetensors", state_of_module(*ours), Extra::refused);
+  const auto expected = state_of_module(*plain.net);
+  const auto found = state_of_module(*ours);
+  ASSERT_EQ(found.size(), 9U);  // two of each of three layers, three statistics
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const at::Tensor wanted = expected[i].tensor.to(at::kDouble);
+    EXPECT_LE(found[i].tensor.to(at::kDouble).sub(wanted).norm().item<double>(), 1e-12 * wanted.norm().item<double>())
+        << found[i].name;
+  }
+}
+
+}  // namespace
+}  // namespace onebatch
