@@ -225,7 +225,8 @@ TEST(ConfigLoaderTest, contradictions_are_named) {
   EXPECT_THAT(mistakes_of(k_good, {"optimizer.kind=sgd", "optimizer.betas=[0.9,0.99]"}), HasSubstr("belongs to"));
   EXPECT_THAT(mistakes_of(k_good, {"model.depth=20"}), HasSubstr("belongs to model.kind = \"resnet\""));
   EXPECT_THAT(mistakes_of(k_good, {"model.kind=torchscript"}), HasSubstr("model.path: is needed"));
-  EXPECT_THAT(mistakes_of(k_good, {"model.path=x.pt"}), HasSubstr("belongs to model.kind = \"exported\""));
+  EXPECT_THAT(mistakes_of(k_good, {"model.path=x.pt"}),
+              HasSubstr("belongs to model.kind = \"exported\" or \"plugin\" or \"torchscript\""));
   EXPECT_THAT(mistakes_of(k_good, {"schedule.kind=step"}), HasSubstr("schedule.step_size"));
   EXPECT_THAT(mistakes_of(k_good, {"precision.compute=float64"}), HasSubstr("must be the same"));
 }

@@ -156,7 +156,8 @@ void check_trainable(const CallableModule& made, const std::string& named) {
 }  // namespace
 
 std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm) {
-  return std::make_unique<ModuleModel>(module, forward_of(module), freeze_batch_norm);
+  Forward forward = forward_of(module);
+  return std::make_unique<ModuleModel>(std::move(module), std::move(forward), freeze_batch_norm);
 }
 
 std::unique_ptr<Model> wrap_module(CallableModule made, const ModelRequest& request, const std::string& named) {
