@@ -3,7 +3,6 @@ import copy
 import pathlib
 import subprocess
 import tempfile
-import warnings
 
 import torch
 from torch.utils import _pytree
@@ -22,6 +21,10 @@ RANDOM = {"dropout": "p", "bernoulli": "p", "rand": "", "normal_functional": "",
 
 class CheckFailed(Exception):
     """A file that does not compute what the model does."""
+
+
+class CannotCheck(Exception):
+    """There is no program that could."""
 
 
 def argument(node, name):
@@ -98,6 +101,8 @@ def run_file(file, inputs, phase, folder):
     write_tensors(given, {f"{i:03d}": tensor for i, tensor in enumerate(inputs)})
     command = [program.find(), "check", str(file), "--inputs", str(given), "--phase", phase, "--save", str(result)]
     done = subprocess.run(command, capture_output=True, text=True, env=program.environment())
+    if "no command \"check\"" in done.stderr:
+        raise CannotCheck(f"{program.find()} is of a version without the command check")
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().replace(str(file), "the exported file")
         raise CheckFailed(f"the model was exported, but onebatch does not run it (nothing was written; check=False writes it all the same):\n{said}")
@@ -139,10 +144,9 @@ def compare_once(other, file, inputs, phase, own, folder):
 
 
 def compare(model, forward_for, examples, shapes, exported, file):
-    """Raises CheckFailed where the file does not compute what the model does."""
+    """Raises CheckFailed where the file does not compute what the model does, and CannotCheck where there is no program to tell."""
     if program.find() is None:
-        warnings.warn("the exported file was not checked against the model: onebatch is not in PATH (name it by the variable ONEBATCH)", stacklevel=3)
-        return
+        raise CannotCheck("onebatch is not in PATH (name it by the variable ONEBATCH)")
     own = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     other = copy.deepcopy(model).double().cpu()
     other.forward = forward_for(other)

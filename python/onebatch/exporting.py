@@ -114,7 +114,7 @@ def traced(model, examples, shapes):
         except Exception as error:  # torch.export has many kinds
             narrower = refined(shapes, error) if attempt < 2 else None
             if narrower is None:
-                raise in_plain_words(error) from error
+                raise in_plain_words(error, model) from error
             shapes = narrower
 
 
@@ -167,5 +167,8 @@ def export(model, example_inputs, path, dynamic=None, loss=None, targets=None, c
         with replacing(path) as partial:
             torch.export.save(program, str(partial))
             if check:
-                checking.compare(model, forward_for, examples, shapes, program, partial)
+                try:
+                    checking.compare(model, forward_for, examples, shapes, program, partial)
+                except checking.CannotCheck as reason:
+                    warnings.warn(f"the exported file was not checked against the model: {reason}", stacklevel=2)
     return path

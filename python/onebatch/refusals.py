@@ -9,6 +9,7 @@ OURS = pathlib.Path(__file__).resolve().parent
 THEIRS = pathlib.Path(torch.__file__).resolve().parent
 FIXED = ("the model takes a size that is to vary as a fixed number: write x.shape[0] (or x.size(1), …) where its code has a number, -1 in view() "
          "and reshape(), and tensors' operations instead of a loop over samples")  # fmt: skip
+RECURRENT = ("PyTorch exports a recurrent layer for one length: leave that size out of `dynamic`, and pad all samples to one length")
 VALUES = ("the forward decides by the numbers in a tensor (if x.sum() > 0, .item(), a loop over them): write torch.where(), or masks, instead")
 SHAPES = "the model does not take inputs of these shapes: give examples as the data are, [samples, ...]"
 # What torch.export says; what we say.
@@ -59,10 +60,12 @@ def first_lines(error):
     return " ".join(line.partition("For more information")[0].strip() for line in lines[:2])[:400] or type(error).__name__
 
 
-def in_plain_words(error):
+def in_plain_words(error, model):
     """What torch.export has thrown, as ours."""
     text = f"{type(error).__name__}: {error}"
     advice = next((advice for words, advice in ADVICE if words in text), "look for what is not plain PyTorch in its forward")
+    if advice is FIXED and any(isinstance(module, nn.RNNBase) for module in model.modules()) and "batch = " not in text:
+        advice = RECURRENT
     return ExportError(f"the model cannot be exported: {advice}\n(torch.export{place_of(error)}: {first_lines(error)})")
 
 

@@ -130,19 +130,30 @@ def test_without_a_program_it_is_said_that_nothing_was_checked(tmp_path, monkeyp
 
 
 class Words(nn.Module):
-    """A length that varies up to 9, a recurrent layer, two outputs."""
+    """A length that varies up to 9, two inputs, two outputs."""
 
     def __init__(self):
         super().__init__()
-        self.words, self.positions, self.rnn, self.head = nn.Embedding(7, 6), nn.Parameter(torch.randn(9, 6)), nn.GRU(6, 5, batch_first=True), nn.Linear(5, 7)
+        self.words, self.positions, self.head = nn.Embedding(7, 6), nn.Parameter(torch.randn(9, 6)), nn.Linear(6, 7)
+        self.layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
 
     def forward(self, words, shift):
-        hidden = self.rnn(self.words(words) + self.positions[:words.shape[1]])[0]
+        hidden = self.layer(self.words(words) + self.positions[:words.shape[1]])
         return self.head(hidden) + shift.unsqueeze(2), hidden.mean(1)
 
 
 def has_check(program):
     return "--phase" in subprocess.run([program, "check", "--help"], capture_output=True, text=True).stdout
+
+
+def test_a_program_without_the_command_is_said_to_be_too_old(tmp_path, monkeypatch):
+    old = tmp_path / "onebatch"
+    old.write_text("#!/bin/sh\necho 'onebatch: no command \"check\"' >&2\nexit 2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("ONEBATCH", str(old))
+    with pytest.warns(UserWarning, match="was not checked against the model: .*onebatch is of a version without the command check"):
+        package.export(nn.Linear(6, 4), torch.randn(4, 6), tmp_path / "model.pt2")
+    assert (tmp_path / "model.pt2").is_file()
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["as it is", "another weight"])

@@ -265,6 +265,7 @@ X, LABELS = torch.randn(4, 6), torch.zeros(4, dtype=torch.long)
 REFUSED = {
     "a fixed batch": (forward(lambda self, x: F.linear(x.view(4, 6), self.weight)), X, {}, "write x.shape[0] … -1 in view()"),
     "a loop over samples": (forward(loops), X, {}, "instead of a loop over samples"),
+    "a recurrent layer of any length": (nn.GRU(6, 3, batch_first=True), torch.randn(4, 5, 6), {"dynamic": {"input": {1: "n"}}}, "for one length: leave that size out"),
     "some batches": (forward(even), X, {}, "takes some of the sizes alone … % 2) == 0"),
     "what depends on values": (forward(decides), X, {}, "decides by the numbers in a tensor … write torch.where() … exporting_test.py … if x.sum() > 0"),
     "cond": (forward(lambda self, x: torch.cond(x.sum() > 0, lambda y: y * 1, lambda y: y * 2, (F.linear(x, self.weight),))), X, {}, "write torch.where() for torch.cond"),
