@@ -1,6 +1,8 @@
 """An exported file against the model that it was made of: the program's own C++ code runs it."""
 import copy
+import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -131,9 +133,22 @@ def difference(found, wanted):
     return worst, where
 
 
+def scratch(model):
+    """Where results lie for a moment: in memory, where there is room for gradients and the like in float64."""
+    needed = 4 * 8 * sum(parameter.numel() for parameter in model.parameters())
+    memory = pathlib.Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > needed
+    return tempfile.TemporaryDirectory(prefix="onebatch-check-", dir=memory if roomy else None)
+
+
 def compare_once(other, file, inputs, phase, own, folder):
     """In float64, on one batch."""
-    wanted = run_eagerly(other, inputs, own)
+    try:
+        wanted = run_eagerly(other, inputs, own)
+    except (RuntimeError, ValueError, IndexError, AssertionError, TypeError) as error:
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
+        raise CheckFailed(f"the model itself fails in {phase}, in float64, where it is given {shapes}, made of the examples: {type(error).__name__}: {error}\n"
+                          "(check=False writes the file all the same)") from error  # fmt: skip
     for name, tensor in wanted.items():
         if not tensor.isfinite().all():
             raise CheckFailed(f"the model itself gives no finite numbers in {name}, for samples like the examples: give others, as the data are")
@@ -150,7 +165,7 @@ def compare(model, forward_for, examples, shapes, exported, file):
     own = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     other = copy.deepcopy(model).double().cpu()
     other.forward = forward_for(other)
-    with tempfile.TemporaryDirectory(prefix="onebatch-check-") as folder:
+    with scratch(model) as folder:
         for batch in BATCHES:
             sizes = other_sizes(shapes, batch)
             inputs = [of_size(tensor.cpu(), sizes, names) for tensor, names in zip(examples.values(), shapes)]

@@ -9,6 +9,7 @@ import warnings
 import torch
 from torch import nn
 from torch.export.dynamic_shapes import refine_dynamic_shapes_from_suggested_fixes
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
 
 from . import checking, inputs as taken
 from .files import replacing
@@ -103,19 +104,38 @@ def quietly():
         logging.disable(before)
 
 
+def once(model, examples, shapes):
+    with quietly():
+        return torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
+
+
 def traced(model, examples, shapes):
     """The program, and the sizes that it takes."""
     for attempt in range(3):
         try:
-            with quietly():
-                return torch.export.export(model, examples, dynamic_shapes=shapes, strict=False), shapes
+            return once(model, examples, shapes), shapes
         except ExportError:
             raise
         except Exception as error:  # torch.export has many kinds
             narrower = refined(shapes, error) if attempt < 2 else None
             if narrower is None:
-                raise in_plain_words(error, model) from error
+                return traced_freely(model, examples, shapes, in_plain_words(error, model)), shapes
             shapes = narrower
+
+
+def traced_freely(model, examples, shapes, refusal):
+    """Where PyTorch does not see that what it has found out of a length holds for all (as min(8 n, 16 n) = 8 n): without that being proven. The check
+    tries other ones."""
+    if all(list(own) == [0] for own in shapes):
+        raise refusal
+    try:
+        program = once(model, examples, tuple({place: torch.export.Dim.AUTO if place else dim for place, dim in own.items()} for own in shapes))
+    except Exception:
+        raise refusal from None
+    taken_sizes = [node.meta["val"].shape for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    if any(is_concrete_int(sizes[place]) for sizes, own in zip(taken_sizes, shapes) for place in own):
+        raise refusal
+    return program
 
 
 def say_narrower(asked, found):

@@ -111,6 +111,18 @@ def test_a_model_that_gives_no_numbers_is_not_the_files_fault(tmp_path, monkeypa
         exported(tmp_path, monkeypatch, model)
 
 
+def test_a_model_that_does_not_take_other_lengths_is_not_the_files_fault(tmp_path, monkeypatch):
+    class Even(nn.Linear):
+        def forward(self, x):
+            if not torch.compiler.is_exporting() and x.shape[1] % 2:
+                raise ValueError("an odd length")
+            return super().forward(x)
+
+    monkeypatch.setenv("ONEBATCH", "onebatch")
+    with pytest.raises(package.CheckFailed, match=r"the model itself fails in evaluation, .* \[3, 5, 6\], .*ValueError: an odd length"):
+        package.export(Even(6, 4), torch.randn(4, 4, 6), tmp_path / "model.pt2", dynamic={"x": {1: "length"}})
+
+
 @pytest.mark.parametrize("layer, drawn", [(nn.LSTM(6, 4, 2), False), (nn.LSTM(6, 4, 2, dropout=0.1), True), (nn.Dropout(0.0), False), (nn.Dropout(0.1), True),
                                           (nn.RReLU(), True), (nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0), False),
                                           (nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1), True)], ids=str)  # fmt: skip

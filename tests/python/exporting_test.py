@@ -86,6 +86,20 @@ class HuggingFace(Sentences):
         return super().forward(input_ids, attention_mask)
 
 
+class Grouped(nn.Module):
+    """Heads that are repeated, as in Llama: of their lengths PyTorch finds min(8 n, 16 n) = 8 n out, and cannot prove it."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.heads = nn.Embedding(WORDS, 6), nn.Linear(6, 16, bias=False)
+
+    def forward(self, input_ids):
+        samples, length = input_ids.shape
+        heads = self.heads(self.words(input_ids)).view(samples, length, 2, 8).transpose(1, 2)
+        repeated = heads[:, :, None].expand(samples, 2, 2, length, 8).reshape(samples, 4, length, 8)
+        return (repeated @ repeated.transpose(2, 3) @ repeated).sum(1)
+
+
 def words(samples, length):
     return torch.randint(0, WORDS, (samples, length))
 
@@ -130,6 +144,7 @@ def error_of(found, expected):
 TRAINED = {
     "a Hugging Face output": (HuggingFace, ["input_ids", "attention_mask"], {"input_ids": {1: "length"}, "attention_mask": {1: "length"}}),
     "a dataclass": (lambda: Sentences(Output), ["input_ids"], {"input_ids": {1: "length"}}),
+    "heads that are repeated": (Grouped, ["input_ids"], {"input_ids": {1: "length"}}),
     "a dictionary": (lambda: Sentences(lambda logits, hidden: {"name": "x", "hidden": hidden, "logits": logits}), ["input_ids"], {"input_ids": {-1: "length"}}),
 }
 
