@@ -18,6 +18,10 @@ endif()
 find_package(Threads REQUIRED)
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI 3.1 REQUIRED COMPONENTS CXX)          # Open MPI 4.1 or 5
+# Its C interface alone is used: Open MPI 5 has no libmpi_cxx, and a program that was linked with it would not start there.
+get_target_property(_mpi_libraries MPI::MPI_CXX INTERFACE_LINK_LIBRARIES)
+list(FILTER _mpi_libraries EXCLUDE REGEX "mpi_cxx")
+set_target_properties(MPI::MPI_CXX PROPERTIES INTERFACE_LINK_LIBRARIES "${_mpi_libraries}")
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x

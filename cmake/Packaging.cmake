@@ -4,6 +4,7 @@
 # set LD_LIBRARY_PATH to that LibTorch's lib/ folders.
 include(CMakePackageConfigHelpers)
 
+include(Wheel)
 set(_private_libraries "${CMAKE_INSTALL_LIBDIR}/onebatch")
 set(_carried "^libfmt\\.so" "^libtomlplusplus\\.so" "^libzip\\.so")
 set(_rpath "$ORIGIN/../${_private_libraries}")
@@ -12,11 +13,13 @@ if(ONEBATCH_CUDA)
 else()
   list(APPEND _carried "^libtorch_cpu\\.so" "^libc10\\.so" "^libgomp" "^libcudart\\.so" "^libcupti\\.so")
 endif()
-set_target_properties(onebatch PROPERTIES INSTALL_RPATH "${_rpath}")
+# The wheel's are in it, too: they are put in its place where the wheel is packed, which may only make it shorter.
+set_target_properties(onebatch PROPERTIES INSTALL_RPATH "${_rpath};${ONEBATCH_WHEEL_RPATH}")
 install(TARGETS onebatch RUNTIME_DEPENDENCY_SET onebatch_needs RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS onebatch_stacks RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PRE_EXCLUDE_REGEXES ".*"
         LIBRARY DESTINATION "${_private_libraries}")
+onebatch_install_for_wheel()
 
 # The library: #include <onebatch/trainer.hpp>, and what that and the search for a batch size include of ours. The headers name each other by
 # their folders, as in the source.

@@ -28,7 +28,8 @@ def pytest_configure(config):
 
 def pytest_sessionfinish(session, exitstatus):
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
-    if exitstatus == 0 and stats.get("skipped") and not stats.get("passed"):
+    nothing_tried = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if nothing_tried and stats.get("skipped") and not stats.get("passed"):
         session.exitstatus = SKIPPED
 
 

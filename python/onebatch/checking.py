@@ -1,0 +1,177 @@
+"""An exported file against the model that it was made of: the program's own C++ code runs it."""
+import copy
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import torch
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import program
+from .files import read_tensors, write_tensors
+from .inputs import BATCH
+
+BATCHES = (3, 5)
+LIMIT = 1e-9  # relative L2, float64
+# Draw from generators of their own in C++, keyed by sample; with the argument that switches them off at 0.
+RANDOM = {"dropout": "p", "bernoulli": "p", "rand": "", "normal_functional": "", "multinomial": "", "rrelu": "", "poisson": "", "exponential": "",
+          "scaled_dot_product_attention": "dropout_p", "lstm": "dropout", "gru": "dropout", "rnn": "dropout"}  # fmt: skip
+
+
+class CheckFailed(Exception):
+    """A file that does not compute what the model does."""
+
+
+class CannotCheck(Exception):
+    """There is no program that could."""
+
+
+def argument(node, name):
+    """Of a call, by the operator's own name for it; None where it is left out."""
+    if name in node.kwargs:
+        return node.kwargs[name]
+    place = next((i for i, own in enumerate(node.target._schema.arguments) if own.name == name), len(node.args))
+    return node.args[place] if place < len(node.args) else None
+
+
+def draws(exported):
+    """Whether a forward in training is another each time."""
+    for node in exported.graph.nodes:
+        if node.op != "call_function" or not hasattr(node.target, "_schema"):
+            continue
+        called = node.target._schema.name.split("::")[-1]
+        for word, switch in RANDOM.items():
+            if word in called and (not switch or argument(node, switch) != 0) and not (switch == "dropout_p" and not argument(node, switch)):
+                return True
+    return False
+
+
+def of_size(tensor, sizes, names):
+    """An example of other sizes, of the same kind of values: rows and columns of it, repeated."""
+    for place, dim in names.items():
+        size = sizes.get(dim.__name__, tensor.shape[place])
+        tensor = tensor.index_select(place, torch.arange(size) % tensor.shape[place])
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def other_sizes(shapes, batch):
+    """Of each name. Those that are made of another (twice a number) stay as they are."""
+    sizes = {}
+    for dim in (dim for own in shapes for dim in own.values()):
+        if isinstance(dim, torch.export.Dim):
+            sizes[dim.__name__] = min(max(batch if dim.__name__ == BATCH else 2 + batch, dim.min), dim.max)
+    return sizes
+
+
+class InFloat64(TorchDispatchMode):
+    """Types that the forward's code names where they are the parameters' are float64: so onebatch takes an exported program's."""
+
+    def __init__(self, own):
+        super().__init__()
+        self.own = own
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        args, kwargs = _pytree.tree_map_only(torch.dtype, lambda dtype: torch.float64 if dtype == self.own else dtype, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def run_eagerly(model, inputs, own):
+    """{name: tensor} of outputs, gradients and buffers."""
+    model.zero_grad(set_to_none=True)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if before == own else before)
+    try:
+        with InFloat64(own):
+            outputs = [output for output in _pytree.tree_leaves(model(*inputs)) if isinstance(output, torch.Tensor)]
+            trained = [output for output in outputs if output.is_floating_point() and output.requires_grad]
+            if not trained:
+                raise CheckFailed("no output of the model depends on a parameter that requires a gradient: there is nothing to train")
+            sum((output.double()**2).sum() for output in trained).backward()
+    finally:
+        torch.set_default_dtype(before)
+    saved = model.state_dict()
+    found = {f"output.{i}": output.detach() for i, output in enumerate(outputs) if output.is_floating_point()}
+    found |= {f"gradient.{name}": parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return found | {f"buffer.{name}": buffer for name, buffer in model.named_buffers() if buffer.is_floating_point() and name in saved}
+
+
+def run_file(file, inputs, phase, folder):
+    given, result = folder / "inputs.safetensors", folder / "result.safetensors"
+    write_tensors(given, {f"{i:03d}": tensor for i, tensor in enumerate(inputs)})
+    command = [program.find(), "check", str(file), "--inputs", str(given), "--phase", phase, "--save", str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, env=program.environment())
+    if "no command \"check\"" in done.stderr:
+        raise CannotCheck(f"{program.find()} is of a version without the command check")
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().replace(str(file), "the exported file")
+        raise CheckFailed(f"the model was exported, but onebatch does not run it (nothing was written; check=False writes it all the same):\n{said}")
+    return read_tensors(result)
+
+
+def difference(found, wanted):
+    """The largest relative L2 over the kinds of results, and where; infinite where something is no number, or is missing."""
+    worst, where = 0.0, ""
+    for kind in ("output", "gradient", "buffer"):
+        names = [name for name in wanted if name.startswith(kind + ".")]
+        scale = sum(float(wanted[name].double().square().sum()) for name in names)
+        for name in names:
+            if name not in found:
+                found_here = torch.zeros_like(wanted[name])  # a gradient of zeros may be none
+            elif found[name].shape != wanted[name].shape:
+                return float("inf"), name
+            else:
+                found_here = found[name]
+            off = float((found_here.double() - wanted[name].double()).square().sum())
+            relative = (off / scale)**0.5 if scale > 0 else off**0.5
+            if not relative < float("inf"):
+                return float("inf"), name
+            if relative > worst:
+                worst, where = relative, name
+    return worst, where
+
+
+def scratch(model):
+    """Where results lie for a moment: in memory, where there is room for gradients and the like in float64."""
+    needed = 4 * 8 * sum(parameter.numel() for parameter in model.parameters())
+    memory = pathlib.Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > needed
+    return tempfile.TemporaryDirectory(prefix="onebatch-check-", dir=memory if roomy else None)
+
+
+def compare_once(other, file, inputs, phase, own, folder):
+    """In float64, on one batch."""
+    try:
+        wanted = run_eagerly(other, inputs, own)
+    except (RuntimeError, ValueError, IndexError, AssertionError, TypeError) as error:
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
+        raise CheckFailed(f"the model itself fails in {phase}, in float64, where it is given {shapes}, made of the examples: {type(error).__name__}: {error}\n"
+                          "(check=False writes the file all the same)") from error  # fmt: skip
+    for name, tensor in wanted.items():
+        if not tensor.isfinite().all():
+            raise CheckFailed(f"the model itself gives no finite numbers in {name}, for samples like the examples: give others, as the data are")
+    worst, where = difference(run_file(file, inputs, phase, folder), wanted)
+    if not worst <= LIMIT:
+        raise CheckFailed(f"the exported file does not compute what the model does: in {phase}, for {len(inputs[0])} samples, {where} is {worst:.1e} off "
+                          f"(relative L2, float64; up to {LIMIT:.0e} may be). Nothing was written; check=False writes it all the same")  # fmt: skip
+
+
+def compare(model, forward_for, examples, shapes, exported, file):
+    """Raises CheckFailed where the file does not compute what the model does, and CannotCheck where there is no program to tell."""
+    if program.find() is None:
+        raise CannotCheck("onebatch is not in PATH (name it by the variable ONEBATCH)")
+    own = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    other = copy.deepcopy(model).double().cpu()
+    other.forward = forward_for(other)
+    with scratch(model) as folder:
+        for batch in BATCHES:
+            sizes = other_sizes(shapes, batch)
+            inputs = [of_size(tensor.cpu(), sizes, names) for tensor, names in zip(examples.values(), shapes)]
+            for phase in ("evaluation", "training"):
+                if phase == "training" and draws(exported):
+                    continue
+                other.load_state_dict(model.state_dict())
+                other.train(phase == "training")
+                compare_once(other, file, inputs, phase, own, pathlib.Path(folder))

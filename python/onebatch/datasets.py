@@ -1,0 +1,189 @@
+"""Data for the trainer: one safetensors file, a tensor for each column, whose first dimension counts samples."""
+import contextlib
+import itertools
+import shutil
+import sys
+import time
+
+import torch
+
+from .files import TensorFile, replacing, unlike
+from .samples import as_tensor, columns_of, in_pieces, in_turn
+
+PIECE_BYTES = 16 << 20
+MOST_IN_A_PIECE = 4096  # samples
+
+
+class Progress:
+    """A line on standard error that counts; `samples` is None where nobody knows how many there are."""
+
+    def __init__(self, path, samples, shown):
+        self.path, self.of, self.shown, self.said, self.done = path, f" of {samples}" if samples else "", shown, time.monotonic(), 0
+
+    def add(self, samples):
+        self.done += samples
+        if self.shown and time.monotonic() - self.said >= 0.5:
+            self.say("")
+
+    def say(self, end):
+        self.said = time.monotonic()
+        print(f"\r{self.path}: {self.done}{self.of} samples", end=end, file=sys.stderr, flush=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        if self.shown:
+            self.say("\n")
+
+
+def stacked(name, tensors, first, begin):
+    """Rows of a column: all are to be as the first one."""
+    for i, tensor in enumerate(tensors):
+        if tensor.dtype != first.dtype or tensor.shape != first.shape:
+            raise ValueError(unlike(name, begin + i, tensor.dtype, tensor.shape, first.dtype, first.shape))
+    return torch.stack(tensors)
+
+
+class Reader:
+    """The samples of a data set as tensors of several rows, {name: tensor}, a piece at a time."""
+
+    def __init__(self, dataset, names):
+        self.samples = len(dataset) if by_number(dataset) else None
+        if self.samples == 0:
+            raise ValueError("the data set has no samples")
+        # The first one says how many make a piece. It is asked for once: another time it may be another, by augmentation or from a stream.
+        if self.samples is None:
+            stream = iter(dataset)
+            head = next(stream, self)
+            if head is self:
+                raise ValueError("the data set has no samples")
+        else:
+            head = dataset[0]
+        self.first = columns_of(head, names)
+        self.names = list(self.first)
+        size = max(1, min(MOST_IN_A_PIECE, PIECE_BYTES // max(1, sum(tensor.nbytes for tensor in self.first.values()))))
+        self.rest = in_turn(itertools.chain([head], stream), size) if self.samples is None else in_pieces(dataset, size)
+
+    def pieces(self):
+        begin = 0
+        for piece in self.rest:
+            rows = [self.first if begin + i == 0 else columns_of(sample, self.names) for i, sample in enumerate(piece)]
+            yield begin, {name: stacked(name, [row[name] for row in rows], self.first[name], begin) for name in self.names}
+            begin += len(rows)
+
+
+def by_number(dataset):
+    return not isinstance(dataset, torch.utils.data.IterableDataset) and hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+
+
+def write_known(path, reader, progress):
+    """A data set of known length goes to its place at once."""
+    columns = {name: (tensor.dtype, (reader.samples, *tensor.shape)) for name, tensor in reader.first.items()}
+    with TensorFile(path, columns) as file:
+        for begin, piece in reader.pieces():
+            for name, rows in piece.items():
+                file.write(name, begin, rows)
+            progress.add(len(rows))
+
+
+def write_stream(path, reader, progress):
+    """One of unknown length: a file for each column beside it, which are joined in the end."""
+    parts = {name: path.with_name(f"{path.name}.column-{i}") for i, name in enumerate(reader.names)}
+    samples = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            files = {}
+            for name, part in parts.items():
+                files[name] = stack.enter_context(TensorFile(part, {name: (reader.first[name].dtype, (0, *reader.first[name].shape))}))
+            for begin, piece in reader.pieces():
+                for name, rows in piece.items():
+                    files[name].write(name, begin, rows)
+                samples = begin + len(rows)
+                progress.add(len(rows))
+            begins = {name: file.begin for name, file in files.items()}
+        join(path, reader.first, samples, parts, begins)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
+def join(path, first, samples, parts, begins):
+    with TensorFile(path, {name: (tensor.dtype, (samples, *tensor.shape)) for name, tensor in first.items()}) as file:
+        for name, part in parts.items():
+            with open(part, "rb") as column:
+                column.seek(begins[name])
+                file.file.seek(file.begin + file.places[name])
+                shutil.copyfileobj(column, file.file, 1 << 20)
+            part.unlink()
+
+
+def write_samples(path, dataset, names, shown):
+    reader = Reader(dataset, names)
+    with replacing(path) as partial, Progress(path, reader.samples, shown) as progress:
+        (write_stream if reader.samples is None else write_known)(partial, reader, progress)
+
+
+def lengths_of(arrays):
+    counts = {}
+    for name, array in arrays.items():
+        if not by_number(array) or getattr(array, "shape", None) == ():
+            raise TypeError(f"{name} is {type(array).__name__}: give a tensor or an array of [samples, ...]; what gives samples one after "
+                            "another is a data set, as in save_dataset(path, samples)")  # fmt: skip
+        counts[name] = len(array)
+    if len(set(counts.values())) != 1:
+        raise ValueError("columns have unlike numbers of samples: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    return next(iter(counts.values()))
+
+
+def write_arrays(path, arrays, shown):
+    samples = lengths_of(arrays)
+    if samples == 0:
+        raise ValueError("there are no samples")
+    firsts = {name: as_tensor(name, array[:1]) for name, array in arrays.items()}
+    columns = {name: (first.dtype, (samples, *first.shape[1:])) for name, first in firsts.items()}
+    piece = max(1, PIECE_BYTES // max(1, sum(first.nbytes for first in firsts.values())))
+    with replacing(path) as partial, TensorFile(partial, columns) as file, Progress(path, samples, shown) as progress:
+        for begin in range(0, samples, piece):
+            end = min(begin + piece, samples)
+            for name, array in arrays.items():
+                file.write(name, begin, as_tensor(name, array[begin:end]))
+            progress.add(end - begin)
+
+
+def check_dataset(dataset):
+    """What looks like a data set and is none."""
+    if isinstance(dataset, torch.utils.data.DataLoader):
+        raise TypeError("a DataLoader gives batches: give its data set, as in save_dataset(path, loader.dataset)")
+    if type(dataset).__name__ in ("DatasetDict", "IterableDatasetDict"):
+        raise TypeError(f"there are several data sets here: give one of them, as in save_dataset(path, data[{next(iter(dataset))!r}])")
+    if isinstance(dataset, tuple):
+        raise TypeError("a tuple is no data set: name its parts, as in save_dataset(path, x=images, y=labels)")
+    if not by_number(dataset) and not hasattr(dataset, "__iter__"):
+        raise TypeError(f"{type(dataset).__name__} is no data set: it has neither samples by number and a length, nor gives one after another")
+
+
+def save_dataset(path, dataset=None, *, names=None, progress=None, **arrays):
+    """Writes data for data.kind = "safetensors", in pieces: they need not fit in memory.
+
+    Either arrays by name, or a dictionary of them (tensors, NumPy arrays, memory-mapped ones too), [samples, ...] each; or a `dataset`: a
+    PyTorch Dataset, a Hugging Face one, a list or a generator, whose samples are tuples (named "x" and "y", or by `names`) or dictionaries
+    (all columns, or those of `names`). Where nobody knows how many there are, columns lie beside the file until all are written, which takes
+    as much room again. `progress`: whether it is shown on standard error; None: where that is a terminal.
+
+    The file is there once it is whole. Raises ValueError or TypeError, which name the column and say what to do.
+    """
+    shown = sys.stderr.isatty() if progress is None else progress
+    if (dataset is None) == (not arrays):
+        raise ValueError("give a data set, or arrays by name as in save_dataset(path, x=images, y=labels)")
+    if isinstance(names, str):
+        raise ValueError(f"names are several, as in names=({names!r},)")
+    if type(dataset) is dict:
+        dataset, arrays = None, {name: dataset[name] for name in names or dataset}
+    elif names is not None and dataset is None:
+        raise ValueError("names are a data set's: arrays have theirs, as in x=images")
+    if dataset is None:
+        write_arrays(path, arrays, shown)
+    else:
+        check_dataset(dataset)
+        write_samples(path, dataset, names, shown)

@@ -1,0 +1,98 @@
+"""Models by name, of the libraries that people take them from, or of a file of one's own: each with example inputs and what varies in them."""
+import importlib
+import importlib.util
+import pathlib
+import sys
+
+import torch
+
+from .refusals import ExportError
+
+SAMPLES = 4
+LENGTH = 16
+TASKS = {"sequence-classification": "AutoModelForSequenceClassification", "token-classification": "AutoModelForTokenClassification",
+         "causal-lm": "AutoModelForCausalLM", "masked-lm": "AutoModelForMaskedLM", "image-classification": "AutoModelForImageClassification"}  # fmt: skip
+
+
+def library(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ExportError(f"{name} cannot be imported here ({error}): pip install {name.partition('.')[0]}") from None
+
+
+def made(what, make):
+    """What a library says of a name that it does not know, or of weights that it cannot get."""
+    try:
+        return make()
+    except Exception as error:
+        raise ExportError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def images(shape):
+    return (torch.randn(SAMPLES, *shape),)
+
+
+def from_torchvision(name, given):
+    models = library("torchvision.models")
+    if given.pretrained and given.classes:
+        raise ExportError("torchvision's weights have classes of their own: leave out --classes or --pretrained, or write my_module.py:build, which "
+                          "puts a layer of your own in the place of the last one")  # fmt: skip
+    classes = {"num_classes": given.classes} if given.classes else {}
+    model = made(f"torchvision makes no {name}", lambda: models.get_model(name, weights="DEFAULT" if given.pretrained else None, **classes))
+    return model, images(given.shape or [3, 224, 224]), {}
+
+
+def from_timm(name, given):
+    timm = library("timm")
+    classes = {"num_classes": given.classes} if given.classes else {}
+    model = made(f"timm makes no {name}", lambda: timm.create_model(name, pretrained=given.pretrained, **classes))
+    return model, images(given.shape or list(model.default_cfg["input_size"])), {}
+
+
+def from_transformers(name, given):
+    transformers = library("transformers")
+    auto = getattr(transformers, TASKS[given.task])
+    classes = {"num_labels": given.classes} if given.classes else {}
+
+    def make():
+        if given.pretrained:
+            return auto.from_pretrained(name, **classes)
+        return auto.from_config(transformers.AutoConfig.from_pretrained(name, **classes))
+
+    model = made(f"transformers makes no {name}", make)
+    if given.task == "image-classification":
+        side = model.config.image_size
+        return model, {"pixel_values": torch.randn(SAMPLES, *(given.shape or [model.config.num_channels, side, side]))}, {}
+    tokens = torch.randint(0, model.config.vocab_size, (SAMPLES, LENGTH))
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    return model, inputs, {name: {1: "length"} for name in inputs}
+
+
+def from_file(source):
+    file, _, function = source.rpartition(":")
+    if not pathlib.Path(file).is_file():
+        raise ExportError(f"{file} is no file: write my_module.py:build, where build() returns a model and example inputs")
+    spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
+    if spec is None:
+        raise ExportError(f"{file} is no file of Python: its name is to end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, function, None)):
+        raise ExportError(f"{file} has no function {function}()")
+    returned = getattr(module, function)()
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+        raise ExportError(f"{source} returns {type(returned).__name__}: return model, example_inputs, or model, example_inputs, dynamic")
+    return returned if len(returned) == 3 else (*returned, {})
+
+
+LIBRARIES = {"torchvision": from_torchvision, "timm": from_timm, "transformers": from_transformers}
+
+
+def from_source(source, given):
+    """The model, example inputs, and what varies."""
+    kind, _, name = source.partition(":")
+    if not name:
+        raise ExportError(f"{source} is no source: write torchvision:NAME, timm:NAME, transformers:NAME or FILE.py:FUNCTION")
+    return LIBRARIES[kind](name, given) if kind in LIBRARIES else from_file(source)

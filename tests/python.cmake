@@ -1,0 +1,6 @@
+# The package for Python, against PyTorch and the program.
+foreach(part datasets checkpoints exporting checking)
+  onebatch_add_pytest(python_${part} python/${part}_test.py LABELS python TIMEOUT 200 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
+endforeach()
+# In a bare environment: python/pack.sh packs this build.
+onebatch_add_pytest(python_wheel python/wheel_test.py LABELS python package TIMEOUT 180 PROCESSORS 2 ARGUMENTS --build "${PROJECT_BINARY_DIR}")

@@ -1,0 +1,170 @@
+"""load_checkpoint(): what a real run has saved, as PyTorch takes it; runs that still go on, and what is broken."""
+import json
+import shutil
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+load_file = pytest.importorskip("safetensors.torch").load_file
+save_file = pytest.importorskip("safetensors.torch").save_file
+
+import onebatch as package  # noqa: E402
+from onebatch import checkpoints  # noqa: E402
+from program import Scratch  # noqa: E402
+
+CONFIG = """
+[run]
+max_steps = 6
+output_dir = "{runs}"
+name = "run"
+[batch]
+global_batch_size = 8
+micro_batch_size = 4
+[data]
+kind = "safetensors"
+path = "{folder}/train.safetensors"
+[model]
+kind = "exported"
+path = "{folder}/model.pt2"
+[optimizer]
+kind = "sgd"
+lr = 0.1
+[checkpoint]
+every_steps = 2
+keep = 3
+"""
+
+
+class Tied(torch.nn.Module):
+    """One weight under two names, running statistics, and a buffer that is not saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.norm, self.head = torch.nn.Embedding(7, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 7, bias=False)
+        self.head.weight = self.words.weight
+        self.register_buffer("scale", torch.tensor(0.5), persistent=False)
+
+    def forward(self, words):
+        return self.head(self.norm(self.words(words).mean(1)) * self.scale)
+
+
+@pytest.fixture(scope="module")
+def trained(onebatch, tmp_path_factory):
+    """The model as it was, and the run's folder."""
+    folder = tmp_path_factory.mktemp("trained")
+    torch.manual_seed(1)
+    model, words = Tied(), torch.randint(0, 7, (40, 3))
+    package.export(model, words[:4], folder / "model.pt2", check=False)
+    package.save_dataset(folder / "train.safetensors", x=words, y=words[:, 0])
+    scratch = Scratch(folder, CONFIG.replace("{folder}", str(folder)))
+    onebatch.run(1, "train", scratch.config)
+    return model, scratch.runs / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy that may be broken."""
+    shutil.copytree(trained[1], tmp_path / "run", symlinks=True)
+    return tmp_path / "run"
+
+
+def same(found, file):
+    expected = load_file(file)
+    return set(found) == set(expected) and all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_runs_newest_checkpoint_loads_strictly(trained):
+    model, run = trained
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    loaded = Tied()
+    loaded.load_state_dict(package.load_checkpoint(run), strict=True)
+    assert same(package.load_checkpoint(str(run)), run / "checkpoints/step-6/model.safetensors")
+    assert not torch.equal(loaded.words.weight, before["words.weight"])
+    assert loaded.head.weight is loaded.words.weight
+    assert loaded.norm.num_batches_tracked > before["norm.num_batches_tracked"]
+
+
+@pytest.mark.parametrize("of", ["checkpoints/step-2", "checkpoints/latest", "checkpoints/step-4/model.safetensors"])
+def test_one_checkpoint_may_be_named(trained, of):
+    run = trained[1]
+    file = run / of / "model.safetensors" if not of.endswith(".safetensors") else run / of
+    assert same(package.load_checkpoint(run / of), file)
+
+
+def test_tensors_do_not_share_memory_and_may_be_changed(trained):
+    found = package.load_checkpoint(trained[1])
+    kept = found["norm.weight"].clone()
+    for name, tensor in found.items():
+        if name != "norm.weight":
+            tensor.zero_()
+    assert torch.equal(found["norm.weight"], kept)
+
+
+def test_one_that_is_being_written_is_no_checkpoint(run):
+    shutil.copytree(run / "checkpoints/step-6", run / "checkpoints/.step-8.partial")
+    assert same(package.load_checkpoint(run), run / "checkpoints/step-6/model.safetensors")
+
+
+def test_the_one_that_was_saved_when_a_run_was_killed_is_taken_though_latest_is_older(run):
+    link = run / "checkpoints/latest"
+    link.unlink()
+    link.symlink_to("step-2")
+    assert same(package.load_checkpoint(run), run / "checkpoints/step-6/model.safetensors")
+
+
+@pytest.mark.parametrize("broken", ["cut", "no manifest", "no model", "altered header"])
+def test_a_broken_one_is_named_and_the_one_before_it_taken(run, broken):
+    newest = run / "checkpoints/step-6"
+    file = newest / "model.safetensors"
+    content = file.read_bytes()
+    {"cut": lambda: file.write_bytes(content[:-1]), "no manifest": (newest / "manifest.json").unlink, "no model": file.unlink,
+     "altered header": lambda: file.write_bytes(content[:8] + b"x" + content[9:])}[broken]()
+    with pytest.warns(UserWarning, match="step-6.*step-4 is taken instead"):
+        assert same(package.load_checkpoint(run), run / "checkpoints/step-4/model.safetensors")
+    with pytest.raises((ValueError, FileNotFoundError)):
+        package.load_checkpoint(newest)
+
+
+def test_a_run_that_goes_on_takes_one_away_while_it_is_read(run, monkeypatch):
+    """As many are kept as are needed for one."""
+    newest, read = run / "checkpoints/step-6", checkpoints.read_tensors
+
+    def meanwhile(path):
+        monkeypatch.setattr(checkpoints, "read_tensors", read)
+        shutil.copytree(newest, run / "checkpoints/step-8")
+        for step in (2, 4, 6):
+            shutil.rmtree(run / f"checkpoints/step-{step}")
+        return read(path)
+
+    monkeypatch.setattr(checkpoints, "read_tensors", meanwhile)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same(package.load_checkpoint(run), run / "checkpoints/step-8/model.safetensors")
+
+
+def test_where_none_is_whole_each_is_named(run):
+    for step in (2, 4, 6):
+        (run / f"checkpoints/step-{step}/manifest.json").unlink()
+    with pytest.raises(ValueError, match="no whole checkpoint: .*step-6.*step-4.*step-2"):
+        package.load_checkpoint(run)
+
+
+def test_a_run_without_a_checkpoint_is_told_from_what_is_no_run(run, tmp_path):
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(FileNotFoundError, match="has no checkpoint yet"):
+        package.load_checkpoint(run)
+    for none in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError, match="give runs/NAME"):
+            package.load_checkpoint(none)
+
+
+def test_every_type_of_the_format_is_read(run):
+    types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+             torch.uint16, torch.uint32)  # fmt: skip
+    file, manifest = run / "checkpoints/step-6/model.safetensors", run / "checkpoints/step-6/manifest.json"
+    save_file({str(dtype): torch.tensor([[0, 1, 1]]).to(dtype) for dtype in types} | {"none": torch.zeros(0, 3), "one": torch.tensor(2.5)}, file)
+    written = json.loads(manifest.read_text())
+    written["files"]["model.safetensors"]["bytes"] = file.stat().st_size
+    manifest.write_text(json.dumps(written))
+    assert same(package.load_checkpoint(run), file)
