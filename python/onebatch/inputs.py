@@ -16,13 +16,15 @@ def tensors_of(named):
 
 
 def unpacked(outputs):
-    """Of what a Hugging Face model returns, the logits; of a dataclass or a dictionary its tensors by name; anything else as it is."""
+    """Of what a Hugging Face model returns, the logits; of a dataclass, a named tuple or a dictionary its tensors by name; anything else as it is."""
     if hasattr(outputs, "to_tuple") and hasattr(outputs, "keys"):
         tensors = tensors_of(outputs)
         found = tensors.get("logits", next((tensor for name, tensor in tensors.items() if name != "loss"), None))
         if found is None:
             raise ExportError(f"the model returns {type(outputs).__name__} without a tensor but its loss: give no labels to the model, and a loss by loss=")
         return found
+    if isinstance(outputs, tuple) and hasattr(outputs, "_asdict"):
+        return tensors_of(outputs._asdict())
     if dataclasses.is_dataclass(outputs):
         return tensors_of({field.name: getattr(outputs, field.name) for field in dataclasses.fields(outputs)})
     return tensors_of(outputs) if isinstance(outputs, dict) else outputs

@@ -154,6 +154,18 @@ class Words(nn.Module):
         return self.head(hidden) + shift.unsqueeze(2), hidden.mean(1)
 
 
+class Auxiliary(nn.Module):
+    """A second head in training alone, as Inception's."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.auxiliary = nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(5, 4)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.body(x))
+        return (self.head(hidden), self.auxiliary(hidden)) if self.training else self.head(hidden)
+
+
 def has_check(program):
     return "--phase" in subprocess.run([program, "check", "--help"], capture_output=True, text=True).stdout
 
@@ -183,4 +195,5 @@ def test_the_program_computes_what_the_model_does(onebatch, broken, tmp_path, mo
             package.export(net, torch.randn(4, 6), tmp_path / "net.pt2")
         return
     package.export(net, torch.randn(4, 6), tmp_path / "net.pt2")
+    package.export(Auxiliary(), torch.randn(4, 6), tmp_path / "auxiliary.pt2")
     package.export(words, (torch.randint(0, 7, (2, 4)), torch.randn(2, 4)), tmp_path / "words.pt2", dynamic={"words": {1: "length"}, "shift": {1: "length"}})

@@ -121,7 +121,7 @@ def eagerly(model, inputs, target, loss):
     for _ in range(2):
         optimizer.zero_grad()
         output = model(*inputs)
-        output = output.logits if isinstance(output, Output) else output["logits"] if isinstance(output, dict) else output
+        output = output.logits if hasattr(output, "logits") else output["logits"] if isinstance(output, dict) else output
         total, weight = loss(output, target)
         (total / weight).backward()
         optimizer.step()
@@ -144,6 +144,7 @@ def error_of(found, expected):
 TRAINED = {
     "a Hugging Face output": (HuggingFace, ["input_ids", "attention_mask"], {"input_ids": {1: "length"}, "attention_mask": {1: "length"}}),
     "a dataclass": (lambda: Sentences(Output), ["input_ids"], {"input_ids": {1: "length"}}),
+    "a named tuple": (lambda: Sentences(collections.namedtuple("Outputs", ["logits", "hidden"])), ["input_ids"], {"input_ids": {1: "length"}}),
     "heads that are repeated": (Grouped, ["input_ids"], {"input_ids": {1: "length"}}),
     "a dictionary": (lambda: Sentences(lambda logits, hidden: {"name": "x", "hidden": hidden, "logits": logits}), ["input_ids"], {"input_ids": {-1: "length"}}),
 }
