@@ -219,7 +219,8 @@ def check_new_layers():
         trial = Trial(folder, tokens(SAMPLES)[0], labels(SAMPLES))
         found = {}
         for ranks, kind, file, seed in ((1, "exported", "model.pt2", 4), (2, "torchscript", "model.pt", 4), (1, "exported", "model.pt2", 5)):
-            trial.train(ranks, kind=kind, path=file, seed=seed, model='reinitialize = ["*"]', lr=0.0, steps=1, micro=SAMPLES // ranks, name=f"{kind}{seed}")
+            trial.train(ranks, kind=kind, path=file, seed=seed, model='reinitialize = ["*"]', lr=0.0, steps=1, micro=SAMPLES // ranks, name=f"{kind}{seed}",
+                        arguments=["--set", "batch.gradient_accumulation_steps=1"])  # one batch counted, on each rank
             found[kind, seed] = trial.weights
         ours, script, other = found["exported", 4], found["torchscript", 4], found["exported", 5]
         statistics = [name for name in ours if "running" in name or "tracked" in name]  # the step has changed these
