@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Models of others, exported by onebatch.export and run from C++ by `onebatch check` on batches other than the exported one, in float64, against eager PyTorch: outputs, gradients,
+buffers after a forward.
+
+zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE]
+
+By hand: it needs torchvision, timm and transformers. Dropouts are switched off, for their masks are keyed by sample here and not in PyTorch.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT = 1e-12
+SECONDS = 900
+EXPORTED, TRIED = 4, (3, 6)  # samples
+OFF = ("drop_prob", "dropout", "attn_dropout", "attention_dropout", "activation_dropout", "layerdrop", "drop_path_rate", "embed_dropout", "resid_dropout", "hidden_dropout_prob")
+
+
+def without_dropout(model):
+    from torch import nn
+    for part in model.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) or type(part).__name__ == "StochasticDepth":
+            part.p = 0.0
+        for name in OFF:
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)
+        if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
+            part.dropout = 0.0
+    return model
+
+
+class InFloat64:
+    """What a model's code makes in float32 beside its weights is float64, as a program's is when the run is."""
+
+    def __enter__(self):
+        import torch
+        self.kept = torch.float32, torch.Tensor.float, torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+
+    def __exit__(self, *_):
+        import torch
+        torch.float32, torch.Tensor.float = self.kept[:2]
+        torch.set_default_dtype(self.kept[2])
+
+
+def logits_of(outputs):
+    """The tensors that a program returns of what the model does, in order."""
+    import torch
+    if hasattr(outputs, "to_tuple"):
+        return [outputs.logits if "logits" in outputs else outputs.to_tuple()[0]]
+    return [output for output in (outputs if isinstance(outputs, (tuple, list)) else [outputs]) if isinstance(output, torch.Tensor)]
+
+
+def eagerly(model, given):
+    model.zero_grad(set_to_none=True)
+    with InFloat64():
+        outputs = logits_of(model(**given) if isinstance(given, dict) else model(*given))
+        sum((output**2).sum() for output in outputs).backward()
+    found = {f"output.{i}": output.detach() for i, output in enumerate(outputs)}
+    found |= {f"gradient.{name}": parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return found | {f"buffer.{name}": model.state_dict()[name].double().clone() for name, _ in model.named_buffers() if name in model.state_dict()}
+
+
+def by_program(program, file, given, folder, phase):
+    from safetensors.torch import load_file, save_file
+    save_file({f"{i:03d}": tensor.contiguous() for i, tensor in enumerate(given)}, folder / "inputs.safetensors")
+    done = subprocess.run([program, "check", file, "--inputs", folder / "inputs.safetensors", "--phase", phase, "--save", folder / "result.safetensors"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise NotTaken((done.stderr or done.stdout).strip())
+    return load_file(folder / "result.safetensors")
+
+
+class NotTaken(Exception):
+    pass
+
+
+def difference(found, wanted):
+    """The largest relative L2, of all outputs, all gradients, all buffers."""
+    errors = {}
+    for kind in ("output", "gradient", "buffer"):
+        names = [name for name in wanted if name.startswith(kind) and (name in found or wanted[name].any())]
+        if missing := [name for name in names if name not in found]:
+            return float("inf"), f"{missing[0]} is missing"
+        error, norm = (sum(float(tensor.double().square().sum()) for tensor in tensors) for tensors in ([found[name] - wanted[name] for name in names], [wanted[name] for name in names]))
+        errors[kind] = (error / norm) ** 0.5 if norm else error**0.5
+    worst = max(errors, key=lambda kind: float("inf") if errors[kind] != errors[kind] else errors[kind])
+    return errors[worst], worst
+
+
+def difference_of(program, model, given, file, folder, phase):
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.train(phase == "training")
+    doubled = [tensor.double() if tensor.is_floating_point() else tensor for tensor in (given.values() if isinstance(given, dict) else given)]
+    found = by_program(program, file, doubled, folder, phase)
+    wanted = eagerly(model, dict(zip(given, doubled)) if isinstance(given, dict) else doubled)
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(state[name])
+    outputs, expected = ([name for name in results if name.startswith("output")] for results in (found, wanted))
+    if len(outputs) > len(expected):  # heads that are there in training alone have a part in the program's gradients
+        wanted = {name: wanted[name] for name in expected}
+    return difference(found, wanted)
+
+
+def one(program, family, name):
+    """In a process of its own. A row: what differs most and by how much, or why it is not taken."""
+    import torch
+
+    import onebatch
+    from zoo_models import MODELS
+    torch.manual_seed(11)
+    torch.set_num_threads(1)
+    make, data, dynamic = MODELS[family][name]
+    model = without_dropout(make()).float()
+    for parameter in model.parameters():
+        if not parameter.any():  # an initialisation of zeros hides what lies before it
+            torch.nn.init.normal_(parameter, std=0.02)
+    with tempfile.TemporaryDirectory(prefix="onebatch-zoo-") as folder:
+        file = pathlib.Path(folder) / "model.pt2"
+        try:
+            onebatch.export(model, data(EXPORTED), file, dynamic=dynamic, check=False)
+        except onebatch.ExportError as error:
+            return {"why": str(error)}
+        model = model.double()
+        worst, where = 0.0, ""
+        for samples in TRIED:
+            for phase in ("training", "evaluation"):
+                try:
+                    found = difference_of(program, model, data(samples), file, pathlib.Path(folder), phase)
+                except NotTaken as error:
+                    return {"why": f"{samples} samples, {phase}: {error}"}
+                if not found[0] <= worst:
+                    worst, where = found[0], f"{phase}, {found[1]}"
+        return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "worst": worst, "where": where}
+
+
+def row(program, family, name):
+    path = os.pathsep.join([str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = dict(os.environ, PYTHONPATH=path, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+    try:
+        done = subprocess.run([sys.executable, __file__, str(program), "--one", family, name], env=environment, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"why": f"not done after {SECONDS} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else {"why": f"ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}"}
+
+
+def told(family, name, result):
+    if "why" in result:
+        return f"| {family} | {name} | | not taken: {' '.join(result['why'].split())[:400]} |"
+    return f"| {family} | {name} | {result['parameters'] / 1e6:.1f} M | {result['worst']:.1e}{'' if result['worst'] <= LIMIT else ' in ' + result['where']} |"
+
+
+def main():
+    from zoo_models import MODELS
+    options = argparse.ArgumentParser()
+    options.add_argument("program", type=pathlib.Path)
+    options.add_argument("--family", choices=MODELS, action="append")
+    options.add_argument("--only", action="append")
+    options.add_argument("--jobs", type=int, default=2)
+    options.add_argument("--table", type=pathlib.Path)
+    options.add_argument("--one", nargs=2)
+    given = options.parse_args()
+    if given.one:
+        print(json.dumps(one(given.program, *given.one)))
+        return 0
+    program = given.program.resolve()
+    wanted = [(family, name) for family in given.family or MODELS for name in MODELS[family] if not given.only or name in given.only]
+    rows, failed = ["| from | model | parameters | relative L2, float64 |", "| --- | --- | --- | --- |"], 0
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        for (family, name), result in zip(wanted, pool.map(lambda one: row(program, *one), wanted)):
+            rows.append(told(family, name, result))
+            failed += not result.get("worst", 1.0) <= LIMIT
+            print(rows[-1], flush=True)
+    if given.table:
+        given.table.write_text("\n".join(rows) + "\n")
+    print(f"{len(wanted) - failed} of {len(wanted)} models are trained as eager PyTorch trains them (relative L2 of outputs, gradients and buffers at most {LIMIT:.0e})")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
