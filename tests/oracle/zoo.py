@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 1e-12
 SECONDS = 900
 EXPORTED, TRIED = 4, (3, 6)  # samples
-OFF = ("drop_prob", "dropout", "attn_dropout", "attention_dropout", "activation_dropout", "layerdrop", "drop_path_rate", "embed_dropout", "resid_dropout", "hidden_dropout_prob")
+OFF = ("drop_prob", "dropout", "attn_dropout", "attention_dropout", "activation_dropout", "layerdrop", "drop_path_rate", "drop_rate", "embed_dropout", "resid_dropout", "hidden_dropout_prob")
 
 
 def without_dropout(model):

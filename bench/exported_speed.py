@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""A step of an exported program, of the same model as TorchScript, and of eager PyTorch in Python (AdamW, fused): one rank, one thread, in turn. And how long a large program takes to load.
+
+exported_speed.py [--program build/onebatch] [--rounds 5] [--seconds 6] [--only NAME] [--load]
+
+A figure is the median over the rounds of the other side's time over ours: above 1 the exported program is quicker. BERT needs transformers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+try:
+    import torch
+    from safetensors.torch import save_file
+    from torch import nn
+    from torch.nn import functional as F
+
+    from null_gpu_steps import Gpt, mlp, resnet18
+except ImportError:
+    print("no PyTorch in this Python: left out; .deps/python/bin/python has it after ./dev test with ONEBATCH_CUDA=1")
+    sys.exit(0)
+
+CONFIG = """
+[run]
+max_steps = {steps}
+output_dir = "{folder}/runs"
+[batch]
+global_batch_size = {batch}
+micro_batch_size = {batch}
+replan = "never"
+[data]
+kind = "safetensors"
+path = "{folder}/data.safetensors"
+inputs = ["x"]
+target = "y"
+[model]
+kind = "{kind}"
+path = "{folder}/model.{ending}"
+[optimizer]
+kind = "adamw"
+lr = 0.001
+[probe]
+steps_per_trial = 1
+cache = false
+[verify]
+at_start = false
+[checkpoint]
+every_minutes = 0
+"""
+
+
+class Bert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        import transformers
+        sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 128}
+        self.bert = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=10))
+
+    def forward(self, x):
+        return self.bert(input_ids=x).logits
+
+
+# name: model, batch, inputs, labels
+MODELS = {
+    "mlp": (mlp, 256, lambda n: torch.randn(n, 784), lambda n: torch.randint(0, 10, (n,))),
+    "gpt": (lambda: Gpt(width=128), 4, lambda n: torch.randint(0, 512, (n, 128)), lambda n: torch.randint(0, 512, (n, 128))),
+    "bert": (Bert, 8, lambda n: torch.randint(0, 1000, (n, 64)), lambda n: torch.randint(0, 10, (n,))),
+    "resnet18": (resnet18, 16, lambda n: torch.randn(n, 3, 32, 32), lambda n: torch.randint(0, 10, (n,))),
+}
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+
+def export(model, x, file):
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    torch.export.save(torch.export.export(model.train(), (x,), dynamic_shapes=({0: batch},), strict=False), str(file))
+
+
+def eager(name, seconds):
+    """In a process of its own: the median time of a step."""
+    torch.set_num_threads(1)
+    make, batch, inputs, labels = MODELS[name]
+    model, x, y = make().train(), inputs(8 * batch), labels(8 * batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, fused=True)
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 5:
+        begin = time.perf_counter()
+        rows = torch.randperm(8 * batch)[:batch]
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[rows]).flatten(0, -2), y[rows].flatten())
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[len(times) // 5 :])
+
+
+def of_eager(name, seconds):
+    done = subprocess.run([sys.executable, __file__, "--eager", name, "--seconds", str(seconds)], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def of_program(program, folder, name, kind, steps):
+    config, run = folder / "c.toml", f"r{time.monotonic_ns()}"
+    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt"))
+    done = subprocess.run([program, "train", config, "--quiet", "--set", f'run.name="{run}"'], env=ENVIRONMENT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stdout + done.stderr)
+    rows = [json.loads(line) for line in (folder / "runs" / run / "metrics.jsonl").read_text().splitlines()]
+    return statistics.median(row["step_seconds"] for row in rows[len(rows) // 5 :])
+
+
+def middle(ratios):
+    return f"{statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))})"
+
+
+def compare(program, name, rounds, seconds):
+    make, batch, inputs, labels = MODELS[name]
+    with tempfile.TemporaryDirectory(prefix="onebatch-exported-") as scratch:
+        folder = pathlib.Path(scratch)
+        torch.manual_seed(1)
+        model = make()
+        save_file({"x": inputs(8 * batch), "y": labels(8 * batch)}, folder / "data.safetensors")
+        export(model, inputs(4), folder / "model.pt2")
+        traced = torch.jit.trace(model.train(), (inputs(4),), check_trace=False) if name == "bert" else torch.jit.script(model)
+        traced.save(str(folder / "model.pt"))
+        steps = max(10, int(seconds / of_program(program, folder, name, "exported", 10)))
+        over_script, over_eager = [], []
+        for _ in range(rounds):
+            ours, script = (of_program(program, folder, name, kind, steps) for kind in ("exported", "torchscript"))
+            theirs = of_eager(name, seconds)
+            over_script.append(script / ours)
+            over_eager.append(theirs / ours)
+    print(f"{name} at {batch}: over TorchScript {middle(over_script)}, over eager {middle(over_eager)}; the last step {ours * 1e3:.2f} ms", flush=True)
+
+
+def load(program):
+    """124 M parameters: the time and memory that `onebatch check` takes to read the file and to say what is in it."""
+    with tempfile.TemporaryDirectory(prefix="onebatch-exported-") as scratch:
+        file = pathlib.Path(scratch) / "large.pt2"
+        model = Gpt(width=768, layers=12, heads=12, words=50257)
+        export(model, torch.randint(0, 512, (2, 128)), file)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        begin = time.perf_counter()
+        process = subprocess.Popen([program, "check", file], env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+        _, code, usage = os.wait4(process.pid, 0)
+        print(f"{parameters / 1e6:.0f} M parameters, a file of {file.stat().st_size / 1e6:.0f} MB: {time.perf_counter() - begin:.2f} s, at most {usage.ru_maxrss / 1e3:.0f} MB of memory, code {code}")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--program", type=pathlib.Path, default=ROOT / "build/onebatch")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--seconds", type=float, default=6.0)
+    options.add_argument("--only", choices=MODELS)
+    options.add_argument("--load", action="store_true")
+    options.add_argument("--eager", choices=MODELS, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.eager:
+        print(eager(given.eager, given.seconds))
+        return
+    if given.load:
+        load(given.program.resolve())
+        return
+    for name in [given.only] if given.only else MODELS:
+        try:
+            compare(given.program.resolve(), name, given.rounds, given.seconds)
+        except ImportError:
+            print(f"{name}: transformers is not here: left out")
+
+
+if __name__ == "__main__":
+    main()
