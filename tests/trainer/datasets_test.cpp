@@ -244,11 +244,11 @@ at::Tensor shifted(const at::Tensor& image, std::int64_t down, std::int64_t righ
   return mirrored ? made.flip(2) : made;
 }
 
-TEST(AugmentTest, shifts_and_mirrors_each_sample_by_seed_step_and_index) {
+TEST(AugmentTest, shifts_and_mirrors_each_sample_by_seed_epoch_and_index) {
   const AugmentConfiguration configuration{.crop_padding = 1, .horizontal_flip = true};
   const std::vector<std::int64_t> samples = first(60);
   const at::Tensor images = at::rand({60, 2, 3, 4}, at::kDouble);
-  const at::Tensor made = augmented(images, configuration, 5, 7, samples);
+  const at::Tensor made = augmented(images, configuration, {5, 7}, samples);
   std::set<int> seen;
   for (std::int64_t i = 0; i < images.size(0); ++i) {
     int found = -1;
@@ -257,14 +257,14 @@ TEST(AugmentTest, shifts_and_mirrors_each_sample_by_seed_step_and_index) {
     }
     ASSERT_GE(found, 0) << "sample " << i << " is none of its eighteen forms";
     seen.insert(found);
-    EXPECT_TRUE(augmented(images.narrow(0, i, 1), configuration, 5, 7,
+    EXPECT_TRUE(augmented(images.narrow(0, i, 1), configuration, {5, 7},
                           std::span(samples).subspan(static_cast<std::size_t>(i), 1))[0]
                     .equal(made[i]));
   }
   EXPECT_GE(seen.size(), 15U);
-  EXPECT_FALSE(augmented(images, configuration, 5, 8, samples).equal(made)) << "another step";
-  EXPECT_FALSE(augmented(images, configuration, 6, 7, samples).equal(made)) << "another seed";
-  EXPECT_TRUE(augmented(images, {}, 5, 7, samples).is_same(images));
+  EXPECT_FALSE(augmented(images, configuration, {5, 8}, samples).equal(made)) << "another epoch";
+  EXPECT_FALSE(augmented(images, configuration, {6, 7}, samples).equal(made)) << "another seed";
+  EXPECT_TRUE(augmented(images, {}, {5, 7}, samples).is_same(images));
 }
 
 TEST(AugmentTest, is_for_images) {

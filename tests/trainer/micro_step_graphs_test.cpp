@@ -145,7 +145,7 @@ class Trainee {
       samples_.resize(static_cast<std::size_t>(size));
       std::iota(samples_.begin(), samples_.end(), next_);
       next_ = (next_ + size) % 50;
-      const Batch batch = replica.load(*data_, samples_, 0).batch;
+      const Batch batch = replica.load(*data_, samples_).batch;
       replica.gradients.begin_backward();
       at::Tensor key;
       if (graphs)

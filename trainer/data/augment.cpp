@@ -16,13 +16,13 @@ bool asked_for(const AugmentConfiguration& configuration) {
   return configuration.crop_padding > 0 || configuration.horizontal_flip;
 }
 
-struct Draw {
+struct Shift {
   std::int64_t down = 0;  // pixels; negative: up
   std::int64_t right = 0;
   bool mirrored = false;
 };
 
-Draw draw(const AugmentConfiguration& configuration, std::uint64_t key) {
+Shift shift_of(const AugmentConfiguration& configuration, std::uint64_t key) {
   const std::int64_t padding = configuration.crop_padding;
   const auto shift = [&](std::uint64_t bits) {
     return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(2 * padding + 1)) - padding;
@@ -33,7 +33,7 @@ Draw draw(const AugmentConfiguration& configuration, std::uint64_t key) {
 
 // One channel: what comes from outside stays as it is.
 template <typename T>
-void copy_channel(const T* from, T* to, std::int64_t height, std::int64_t width, const Draw& by) {
+void copy_channel(const T* from, T* to, std::int64_t height, std::int64_t width, const Shift& by) {
   const std::int64_t first = std::max<std::int64_t>(0, by.right);
   const std::int64_t last = std::min(width, width + by.right);
   for (std::int64_t row = std::max<std::int64_t>(0, by.down); row < std::min(height, height + by.down); ++row) {
@@ -47,7 +47,7 @@ void copy_channel(const T* from, T* to, std::int64_t height, std::int64_t width,
 }  // namespace
 
 void check_augmentation(const AugmentConfiguration& configuration, const Dataset& data) {
-  if (!asked_for(configuration)) return;
+  if (!asked_for(configuration) || data.changes_samples()) return;
   const auto shape = data.sample_shape();
   const bool images = shape.size() == 3 && data.gather({}, at::kFloat).inputs.front().is_floating_point();
   if (!images) throw UserError("data.augment is for images [C, H, W] of floating-point numbers: leave it out");
@@ -56,24 +56,40 @@ void check_augmentation(const AugmentConfiguration& configuration, const Dataset
                                 configuration.crop_padding, std::min(shape[1], shape[2])));
 }
 
-at::Tensor augmented(const at::Tensor& images, const AugmentConfiguration& configuration, std::uint64_t seed,
-                     std::int64_t step, std::span<const std::int64_t> samples) {
+at::Tensor augmented(const at::Tensor& images, const AugmentConfiguration& configuration, const Draw& draw,
+                     std::span<const std::int64_t> samples) {
   if (!asked_for(configuration)) return images;
   const at::Tensor source = images.contiguous();
   const at::Tensor made = at::zeros_like(source);
   const std::int64_t channels = source.size(1);
   const std::int64_t pixels = source.size(2) * source.size(3);
-  const std::uint64_t key = mix_bits(mix_bits(seed ^ 0x6175676d656e74ULL) + static_cast<std::uint64_t>(step));
+  const std::uint64_t key =
+      mix_bits(mix_bits(draw.seed ^ 0x6175676d656e74ULL) + static_cast<std::uint64_t>(draw.epoch));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "augmented", [&] {
     const auto* from = source.const_data_ptr<scalar_t>();
     auto* to = made.mutable_data_ptr<scalar_t>();
     for (const std::int64_t sample : samples) {
-      const Draw by = draw(configuration, mix_bits(key ^ static_cast<std::uint64_t>(sample)));
+      const Shift by = shift_of(configuration, mix_bits(key ^ static_cast<std::uint64_t>(sample)));
       for (std::int64_t channel = 0; channel < channels; ++channel, from += pixels, to += pixels)
         copy_channel(from, to, source.size(2), source.size(3), by);
     }
   });
   return made;
+}
+
+Batch TrainingData::gather(std::span<const std::int64_t> indices, at::ScalarType type) const {
+  return read(indices, type).to_numbers(type);
+}
+
+Batch TrainingData::gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const {
+  return lengths().empty() ? gather(indices, type) : data_.gather_cut(indices, type, length);
+}
+
+Batch TrainingData::read(std::span<const std::int64_t> indices, at::ScalarType type) const {
+  if (data_.changes_samples()) return data_.read_changed(indices, type, draw_);
+  Batch batch = data_.read(indices, type);
+  batch.inputs.front() = augmented(batch.inputs.front(), augment_, draw_, indices);
+  return batch;
 }
 
 }  // namespace onebatch

@@ -5,6 +5,8 @@
 #include "trainer/data/count_samples.hpp"
 #include "trainer/data/dataset_kind.hpp"
 
+#include <ATen/ops/tensor.h>
+
 namespace onebatch {
 
 std::vector<at::Tensor> Batch::tensors() const {
@@ -23,8 +25,28 @@ Batch Batch::on(c10::Device device) const {
   return moved;
 }
 
+Batch Batch::to_numbers(at::ScalarType type) const {
+  if (!pixels) return *this;
+  Batch made = *this;
+  made.pixels.reset();
+  at::Tensor& images = made.inputs.front();
+  // In float32 and not in the 16 bits that may be asked for.
+  const at::ScalarType computed = filled_as(type);
+  const auto by_channel = [&](const std::vector<double>& of) {
+    return upload(at::tensor(of, at::kDouble).to(computed).view({1, -1, 1, 1}), images.device());
+  };
+  images = images.to(computed).div_(255.0).sub_(by_channel(pixels->mean)).div_(by_channel(pixels->deviation)).to(type);
+  return made;
+}
+
 Batch Dataset::gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t /*length*/) const {
   return gather(indices, type);
+}
+
+std::optional<std::int64_t> Dataset::class_of(std::int64_t sample) const {
+  const at::Tensor target = gather({&sample, 1}, at::kFloat).targets;
+  if (!target.defined() || target.scalar_type() != at::kLong || target.numel() != 1) return std::nullopt;
+  return target.item<std::int64_t>();
 }
 
 std::string Dataset::name_of(std::size_t /*tensor*/) const {
@@ -38,8 +60,8 @@ std::vector<std::int64_t> Dataset::costliest(std::int64_t count) const {
 }
 
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
-                                      std::optional<std::int64_t> ignored) {
-  return chosen_kind<DatasetKind>(configuration).open(configuration, {split, seed, ignored});
+                                      std::optional<std::int64_t> ignored, const AugmentConfiguration& augment) {
+  return chosen_kind<DatasetKind>(configuration).open(configuration, {split, seed, ignored, augment});
 }
 
 std::optional<std::int64_t> count_samples(const DatasetConfiguration& data) {

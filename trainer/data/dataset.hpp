@@ -14,15 +14,31 @@ namespace onebatch {
 
 constexpr std::int64_t k_most_classes = std::int64_t{1} << 31;
 
+/// What the pixels of 8-bit images [N, channels, H, W] stand for: (pixel / 255 - mean) / deviation, by channel.
+struct PixelScale {
+  std::vector<double> mean;
+  std::vector<double> deviation;
+};
+
 /// A batch of N samples.
 struct Batch {
   std::vector<at::Tensor> inputs;  // [N, ...] each, as the model takes them
   at::Tensor targets;              // [N, ...] class indices (int64) or numbers; undefined where the data has none
   at::Tensor weights;              // of the targets' shape, what each counts; undefined: 1
+  std::optional<PixelScale> pixels = {};  // of the first input, where it is still uint8: to_numbers()
 
   /// All that are there: inputs, targets, weights.
   [[nodiscard]] std::vector<at::Tensor> tensors() const;
   [[nodiscard]] Batch on(c10::Device device) const;
+  /// Pixels become numbers of `type`, where the batch lies; nothing else is changed.
+  [[nodiscard]] Batch to_numbers(at::ScalarType type) const;
+};
+
+/// What random changes of training samples are drawn from, together with a sample's index: any plan, any number of
+/// workers and a resumed run draw the same.
+struct Draw {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
 };
 
 /// A class index, and the first sample that holds it.
@@ -50,9 +66,22 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t num_classes() const = 0;
   /// Of the class indices that count; none where there are none.
   [[nodiscard]] virtual std::optional<LabelRange> labels() const { return std::nullopt; }
+  /// Of a sample that has one class index; none of one that has more, or none. The default gathers it.
+  [[nodiscard]] virtual std::optional<std::int64_t> class_of(std::int64_t sample) const;
   /// The samples at `indices`, in that order, on the CPU; whatever is no integer of type `type`. The values depend on
   /// the index alone.
   [[nodiscard]] virtual Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const = 0;
+  /// gather(), but images may come in 8 bits, with Batch::pixels.
+  [[nodiscard]] virtual Batch read(std::span<const std::int64_t> indices, at::ScalarType type) const {
+    return gather(indices, type);
+  }
+  /// Whether read_changed() is more than read(): the data set crops, flips and colours by itself.
+  [[nodiscard]] virtual bool changes_samples() const { return false; }
+  /// read(), with the random changes of training.
+  [[nodiscard]] virtual Batch read_changed(std::span<const std::int64_t> indices, at::ScalarType type,
+                                           const Draw& /*draw*/) const {
+    return read(indices, type);
+  }
   /// Of each sample, where they are sequences that are padded to the longest; else empty.
   [[nodiscard]] virtual std::span<const std::int64_t> lengths() const { return {}; }
   /// gather(), but sequences are cut to `length` instead of to the longest among them.
@@ -70,6 +99,7 @@ enum class Split { train, validation };
 /// `ignored`: the label that counts for nothing, and is no class. Throws UserError that names the file, what is wrong
 /// with it and what was expected.
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
-                                      std::optional<std::int64_t> ignored = std::nullopt);
+                                      std::optional<std::int64_t> ignored = std::nullopt,
+                                      const AugmentConfiguration& augment = {});
 
 }  // namespace onebatch

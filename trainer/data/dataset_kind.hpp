@@ -15,6 +15,7 @@ struct OpenRequest {
   Split split;
   std::uint64_t seed;
   std::optional<std::int64_t> ignored;  // the label that counts for nothing, and is no class
+  AugmentConfiguration augment = {};    // of the training split, for data sets that change samples by themselves
 };
 
 struct DatasetKind : Kind<DatasetConfiguration> {

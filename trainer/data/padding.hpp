@@ -18,6 +18,7 @@ class PaddedTo final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return data_.sample_shape(); }
   std::int64_t num_classes() const override { return data_.num_classes(); }
   std::optional<LabelRange> labels() const override { return data_.labels(); }
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override { return data_.class_of(sample); }
   std::span<const std::int64_t> lengths() const override { return data_.lengths(); }
   std::string name_of(std::size_t tensor) const override { return data_.name_of(tensor); }
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
@@ -25,6 +26,13 @@ class PaddedTo final : public Dataset {
   }
   Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override {
     return data_.gather_cut(indices, type, length);
+  }
+  Batch read(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    return lengths().empty() ? data_.read(indices, type) : gather(indices, type);
+  }
+  bool changes_samples() const override { return data_.changes_samples(); }
+  Batch read_changed(std::span<const std::int64_t> indices, at::ScalarType type, const Draw& draw) const override {
+    return lengths().empty() ? data_.read_changed(indices, type, draw) : gather(indices, type);
   }
   std::vector<std::int64_t> costliest(std::int64_t count) const override { return data_.costliest(count); }
 

@@ -21,7 +21,7 @@ std::string called_from(const std::string& kernel, Replica& replica, const Datas
                         std::span<const std::int64_t> samples) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
-  const Batch batch = replica.load(data, samples, 0).batch;
+  const Batch batch = replica.load(data, samples).batch;
   Examiner examiner(*replica.model, batch.tensors());
   std::string found;
   std::size_t length = 0;

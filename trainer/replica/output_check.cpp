@@ -22,7 +22,7 @@ void check_label(const Dataset& data, const Label& label, std::int64_t num_class
 }
 
 SeenShapes seen(Replica& replica, const Dataset& data, const Pair& samples) {
-  const Batch batch = replica.load(data, samples, 0).batch;
+  const Batch batch = replica.load(data, samples).batch;
   const Replica::Forward made = replica.forward(batch, {replica.seed, 0, samples});
   if (!made.outputs.defined() || !batch.targets.defined()) return {};
   return {made.outputs.sizes().vec(), batch.targets.sizes().vec()};

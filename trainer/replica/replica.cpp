@@ -2,7 +2,6 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
-#include "trainer/data/augment.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
@@ -77,18 +76,16 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
   if (has_to_settle(loss, data)) check_outputs(*this, data);
 }
 
-Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples,
-                              std::optional<std::int64_t> step) const {
+Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples) const {
   if (control != nullptr) control->note_progress();
-  Batch batch = data.gather(samples, loss_type);
+  Batch batch = data.read(samples, loss_type);
   if (!batch.targets.defined() && !loss.is_the_models())
     throw UserError("the data has no targets: name them in data.target, or write loss.kind = \"model\"");
   const double weight = loss.is_the_models() ? 0.0 : loss.weight(batch.targets, batch.weights);
-  if (step) batch.inputs.front() = augmented(batch.inputs.front(), augment, seed, *step, samples);
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type);
   }
-  Batch there = batch.on(device.device());
+  Batch there = batch.on(device.device()).to_numbers(type);
   if (channels_last) {
     for (at::Tensor& input : there.inputs) input = images_in_channels_last(input);
   }

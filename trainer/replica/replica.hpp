@@ -33,13 +33,12 @@ struct Replica {
   /// where that is null. `examined`: what was seen of it; null: its BatchNorms are those that it names.
   Replica(const Configuration& configuration, const Dataset& data, ComputeDevice& compute_device,
           std::unique_ptr<Model> ready_model, std::byte* gradient_storage, const Examination* examined = nullptr);
-  /// A micro-batch on the device, augmented where it is to be trained with in `step` (none: as it is), and its weight,
-  /// which is 0 where the model tells it.
+  /// A micro-batch on the device, and its weight, which is 0 where the model tells it.
   struct Loaded {
     Batch batch;
     double weight = 0.0;
   };
-  Loaded load(const Dataset& data, std::span<const std::int64_t> samples, std::optional<std::int64_t> step) const;
+  Loaded load(const Dataset& data, std::span<const std::int64_t> samples) const;
 
   struct Forward {
     at::Tensor loss;     // the sum, a scalar on the graph

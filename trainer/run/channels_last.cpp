@@ -113,7 +113,7 @@ class Rehearsal {
           },
           forward);
     };
-    const Batch batch = replica.load(parts_.data, samples_, 0).batch;
+    const Batch batch = replica.load(parts_.data, samples_).batch;
     const ForwardContext context = {replica.seed, 0, samples_};
     Replica::Forward made;
     watch([&] { made = replica.forward(batch, context); });

@@ -58,9 +58,9 @@ TrainResult TrainingLoop::run() {
   });
   if (step_ < total_steps_) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
-    check_at_start(
-        {{c, parts_.data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
-        SampleOrder(*order_).next(), step_);
+    const TrainingData data = training_data(order_->position().epoch);
+    check_at_start({{c, data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
+                   SampleOrder(*order_).next(), step_);
   }
   training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
                          parts_.graphs);
@@ -82,6 +82,10 @@ TrainResult TrainingLoop::run() {
   return result();
 }
 
+TrainingData TrainingLoop::training_data(std::int64_t epoch) const {
+  return {parts_.data, parts_.replica.augment, {parts_.configuration.run.seed, epoch}};
+}
+
 void TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
   std::vector<std::int64_t> batch = order_->next();
@@ -91,7 +95,7 @@ void TrainingLoop::run_step() {
   if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
-  const StepTotals totals = run_until_it_fits(batch, lr);
+  const StepTotals totals = run_until_it_fits(batch, before.epoch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (totals.has_news) say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
@@ -136,11 +140,12 @@ void TrainingLoop::run_step() {
 
 // Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step
 // again. In both cases under a new plan from here on.
-StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batch, double lr) {
+StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr) {
   const auto* stop = parts_.options.stop_requested;
   for (int attempt = 1;; ++attempt) {
     const StepTotals totals =
         training_step_->run({.global_batch = batch,
+                             .epoch = epoch,
                              .plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())),
                              .lr = lr,
                              .step = step_ + fault_point("step", step_),
@@ -190,7 +195,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
   const Plan& plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
   const int rank = parts_.control.rank();
   const std::string where =
-      first_not_finite(parts_.replica, parts_.data, slice_of_rank(batch, plan, rank),
+      first_not_finite(parts_.replica, training_data(before.epoch), slice_of_rank(batch, plan, rank),
                        plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
   const Configuration& c = parts_.configuration;
   order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, before);

@@ -4,6 +4,7 @@
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/checkpoint/run_saver.hpp"
 #include "trainer/checkpoint/survivor_save.hpp"
+#include "trainer/data/augment.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/run/session.hpp"
 
@@ -40,7 +41,9 @@ class TrainingLoop {
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
   void run_step();
-  StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, double lr);
+  // The samples as an epoch trains with them.
+  [[nodiscard]] TrainingData training_data(std::int64_t epoch) const;
+  StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr);
   void after_step(bool last);
   void note_out_of_memory(const StepTotals& totals);
   void note_new_plan(event::Replanned::Cause cause);

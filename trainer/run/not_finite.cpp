@@ -66,7 +66,7 @@ std::string in_forward(Replica& replica, const Dataset& data, std::span<const st
                        std::int64_t step) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
-  const Batch batch = replica.load(data, samples, step).batch;
+  const Batch batch = replica.load(data, samples).batch;
   Watch one(*replica.model);
   watch_calls([&](const c10::OperatorHandle& op, torch::jit::Stack* stack) { one.call(op, stack); },
               [&] {
@@ -89,9 +89,8 @@ enum class Sought { nan, infinity };
 
 // In what the model and its loss are given. An infinity may be meant, as in a mask; a NaN makes others of all that it
 // meets.
-std::string in_data(const Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-                    std::int64_t step, Sought sought) {
-  const auto given = replica.load(data, samples, step).batch.tensors();
+std::string in_data(const Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, Sought sought) {
+  const auto given = replica.load(data, samples).batch.tensors();
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!given[i].is_floating_point()) continue;
     const auto flagged = first_flagged(sought == Sought::nan ? given[i].isnan() : given[i].isinf());
@@ -112,11 +111,11 @@ std::string on_this_rank(Replica& replica, const Dataset& data, std::span<const 
   }
   for (const auto part : micro_batches_of(samples, micro_batches)) {
     if (part.empty()) continue;
-    const std::string missing = in_data(replica, data, part, step, Sought::nan);
+    const std::string missing = in_data(replica, data, part, Sought::nan);
     if (!missing.empty()) return missing;
     const std::string found = in_forward(replica, data, part, step);
     if (found.empty()) continue;
-    const std::string infinite = in_data(replica, data, part, step, Sought::infinity);
+    const std::string infinite = in_data(replica, data, part, Sought::infinity);
     return "the first is made by " + found + (infinite.empty() ? "" : "; " + infinite);
   }
   return {};

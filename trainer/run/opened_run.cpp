@@ -107,7 +107,7 @@ void OpenedRun::open_data() {
   const std::uint64_t seed = configuration_.run.seed;
   std::optional<std::int64_t> ignored;
   if (targets_of(configuration_.loss) == Targets::classes) ignored = configuration_.loss.ignore_index;
-  data = open_dataset(configuration_.data.train, Split::train, seed, ignored);
+  data = open_dataset(configuration_.data.train, Split::train, seed, ignored, configuration_.data.augment);
   check_targets(configuration_.loss, *data, num_outputs(configuration_, *data), "data");
   check_batch(configuration_, *data);
   check_augmentation(configuration_.data.augment, *data);

@@ -3,6 +3,7 @@
 #include "comm/long_work.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/data/augment.hpp"
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/memory_budget.hpp"
@@ -23,6 +24,7 @@ namespace {
 
 constexpr double k_host_share = 0.7;             // of what the host has to spare, for the reference
 constexpr int k_most_attempts = 40;              // of a step that overflows float16
+constexpr std::int64_t k_epoch = 0;              // whose random changes of samples are drawn
 constexpr std::int64_t k_least_validation = 64;  // samples, or as many as a batch has
 
 // The first samples of a data set.
@@ -37,6 +39,9 @@ class Beginning final : public Dataset {
   }
   Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override {
     return whole_.gather_cut(indices, type, length);
+  }
+  Batch read(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    return whole_.read(indices, type);
   }
   std::span<const std::int64_t> lengths() const override {
     const auto all = whole_.lengths();
@@ -66,7 +71,8 @@ class Verification {
   Verification(const VerifyParts& parts, const VerifyOptions& options)
       : parts_(parts),
         options_(options),
-        reference_{parts.configuration, parts.data, parts.replica, parts.runner.apart() != nullptr},
+        data_(parts.data, parts.replica.augment, {parts.configuration.run.seed, k_epoch}),
+        reference_{parts.configuration, data_, parts.replica, parts.runner.apart() != nullptr},
         step_(parts.runner, parts.data, parts.reducer, parts.control, clipping_of(parts.configuration.optimizer),
               parts.graphs) {}
 
@@ -141,10 +147,12 @@ class Verification {
 
   // A step that overflows float16 is done again under the next loss scale, as the run's next one would be.
   StepTotals run(TrainedBatch& batch) {
-    const StepRequest request{
-        .global_batch = batch.samples, .plan = batch.plan, .lr = batch.lr, .step = batch.step, .on_gradient = [&] {
-          batch.gradient = gradient_now();
-        }};
+    const StepRequest request{.global_batch = batch.samples,
+                              .epoch = k_epoch,
+                              .plan = batch.plan,
+                              .lr = batch.lr,
+                              .step = batch.step,
+                              .on_gradient = [&] { batch.gradient = gradient_now(); }};
     for (int attempt = 1;; ++attempt) {
       const StepTotals totals = step_.run(request);
       if (totals.discarded)
@@ -202,6 +210,7 @@ class Verification {
 
   VerifyParts parts_;
   VerifyOptions options_;
+  TrainingData data_;
   ReferenceParts reference_;
   TrainingStep step_;
   std::optional<Judge> judge_;  // rank 0's

@@ -51,7 +51,7 @@ KeysOf<AugmentConfiguration> augment_keys() {
                        "training images [C, H, W]: each is shifted by up to so many pixels, with zeros coming in"},
                       0, 1 << 16, &A::crop_padding),
           boolean_key({"horizontal_flip", k_both,
-                       "half of the training images are mirrored. What is drawn depends on seed, step and sample "
+                       "half of the training images are mirrored. What is drawn depends on seed, epoch and sample "
                        "alone: the same images on any plan"},
                       &A::horizontal_flip)};
 }

@@ -142,7 +142,7 @@ class Accumulator {
   Replica::Loaded load(Indices samples) const {
     const Span span(replica_.timeline, "load", "data");
     fault_point("loader", step_);
-    return replica_.load(data_, samples, step_);
+    return replica_.load(data_, samples);
   }
 
   Replica& replica_;

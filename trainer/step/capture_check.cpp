@@ -65,7 +65,7 @@ struct Outcome {
 
 Outcome ordinary(Replica& replica, const Dataset& data, const SampleList& samples, std::int64_t step) {
   replica.gradients.begin_step();
-  const auto [batch, weight] = replica.load(data, samples, step);
+  const auto [batch, weight] = replica.load(data, samples);
   const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
   made.loss.backward();
   return {made.loss.item<double>(), made.weight.defined() ? made.weight.item<double>() : weight,

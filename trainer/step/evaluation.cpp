@@ -18,7 +18,7 @@ struct Sums {
 };
 
 void add_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
-  const auto [batch, weight] = replica.load(data, samples, std::nullopt);
+  const auto [batch, weight] = replica.load(data, samples);
   const Replica::Forward made = replica.forward(batch, {replica.seed, 0, samples});
   sums.loss += made.loss.item<double>();
   sums.weight += made.weight.defined() ? made.weight.item<double>() : weight;

@@ -64,13 +64,13 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
 }
 
 void GraphStep::watch(Replica& replica, const Dataset& data, Indices samples, std::int64_t step) {
-  graph_of(replica, replica.load(data, samples, step).batch, samples, step);
+  graph_of(replica, replica.load(data, samples).batch, samples, step);
 }
 
 MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, LocalSums& sums) {
   fault_point("loader", step);
   const Span span(replica.timeline, "load", "data");
-  const auto [batch, weight] = replica.load(data, samples, step);
+  const auto [batch, weight] = replica.load(data, samples);
   sums.weight += weight;
   const Shelf empty{place_, replica.device.device()};
   MicroBatch micro_batch{{replica.seed, step, samples}, &graph_of(replica, batch, samples, step), empty, empty, {}};

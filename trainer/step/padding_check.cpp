@@ -24,7 +24,7 @@ struct Made {
 Made made_of(Replica& replica, const Dataset& data, std::int64_t sample) {
   const std::span<const std::int64_t> samples(&sample, 1);
   replica.gradients.begin_step();
-  const auto [batch, weight] = replica.load(data, samples, 0);
+  const auto [batch, weight] = replica.load(data, samples);
   const Replica::Forward forward = replica.forward(batch, {replica.seed, 0, samples});
   forward.loss.backward();
   return {forward.loss.item<double>(), forward.weight.defined() ? forward.weight.item<double>() : weight,

@@ -5,6 +5,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/transfer.hpp"
+#include "trainer/data/augment.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/step/micro_step_graphs.hpp"
@@ -117,7 +118,8 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
   try {
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
-    mine.sums = accumulate_gradient(runner_, data_, slice_of_rank(request.global_batch, request.plan, control_.rank()),
+    const TrainingData data(data_, replica_.augment, {replica_.seed, request.epoch});
+    mine.sums = accumulate_gradient(runner_, data, slice_of_rank(request.global_batch, request.plan, control_.rank()),
                                     share.micro_batches, request.step,
                                     {.before_last = [this] { reducer_.begin_last_backward(); },
                                      .split_on_out_of_memory = true,

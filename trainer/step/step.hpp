@@ -35,6 +35,7 @@ struct StepTotals {
 
 struct StepRequest {
   std::span<const std::int64_t> global_batch;  // sample indices in order
+  std::int64_t epoch = 0;                      // whose random changes of samples are drawn
   const Plan& plan;                            // of exactly that many samples
   double lr = 0.0;
   std::int64_t step = 0;

@@ -1,7 +1,6 @@
 #include "trainer/verify/reference.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/device/autocast.hpp"
 #include "trainer/io/named_tensors.hpp"
@@ -59,15 +58,13 @@ void ReferenceModel::take_parameters(const Weights& weights) {
   set_weights(model_->parameters(), parts_.replica.model->parameters(), weights);
 }
 
-ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& samples,
-                                            std::optional<std::int64_t> step) const {
+ReferenceModel::Inputs ReferenceModel::load(const Dataset& data, const Group& samples) const {
   const bool as_one = longest_ > 0 && parts_.replica.padding == Padding::global_batch;
   Batch batch = as_one ? data.gather_cut(samples, loss_type_, longest_) : data.gather(samples, loss_type_);
-  if (step)
-    batch.inputs.front() = augmented(batch.inputs.front(), parts_.replica.augment, parts_.replica.seed, *step, samples);
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type_);
   }
+  batch = batch.to_numbers(type_);
   Batch there = batch.on(in_.device);
   if (!in_.type && parts_.replica.channels_last) {
     for (at::Tensor& input : there.inputs) input = images_in_channels_last(input);
@@ -96,7 +93,7 @@ double ReferenceModel::weight_of(const std::vector<at::Tensor>& returned, const 
 }
 
 BatchSums ReferenceModel::add(const Group& samples, std::int64_t step, std::size_t expected) {
-  const Inputs inputs = load(parts_.data, samples, step);
+  const Inputs inputs = load(parts_.data, samples);
   const auto returned = run(inputs, samples, step);
   const at::Tensor loss = loss_of(returned, inputs.batch);
   // A mean of the samples' losses, as one writes it by hand; the true weight corrects it at the end.
@@ -141,7 +138,7 @@ BatchSums ReferenceModel::evaluate(const Dataset& data, const Group& samples, st
   const at::NoGradGuard no_grad;
   model_->set_phase(Phase::evaluation);
   longest_ = longest_of(data);
-  const Inputs inputs = load(data, samples, std::nullopt);
+  const Inputs inputs = load(data, samples);
   longest_ = 0;
   const auto returned = run(inputs, samples, step);
   model_->set_phase(Phase::training);
@@ -156,7 +153,7 @@ BatchSums ReferenceModel::evaluate(const Dataset& data, const Group& samples, st
 
 std::vector<at::Tensor> ReferenceModel::forward(const Group& samples, std::int64_t step) {
   const at::NoGradGuard no_grad;
-  return run(load(parts_.data, samples, step), samples, step);
+  return run(load(parts_.data, samples), samples, step);
 }
 
 }  // namespace onebatch

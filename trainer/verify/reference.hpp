@@ -72,7 +72,7 @@ class ReferenceModel {
     std::vector<at::Tensor> tensors;
     Batch batch;
   };
-  [[nodiscard]] Inputs load(const Dataset& data, const Group& samples, std::optional<std::int64_t> step) const;
+  [[nodiscard]] Inputs load(const Dataset& data, const Group& samples) const;
   std::vector<at::Tensor> run(const Inputs& inputs, const Group& samples, std::int64_t step);
   [[nodiscard]] at::Tensor loss_of(const std::vector<at::Tensor>& returned, const Batch& batch) const;
   [[nodiscard]] double weight_of(const std::vector<at::Tensor>& returned, const Batch& batch) const;
