@@ -127,6 +127,15 @@ def test_it_needs_nothing_of_the_build(installed, request):
     assert str(pathlib.Path(request.config.getoption("--build")).resolve()) not in libraries
 
 
+def test_notices_go_with_the_libraries_that_it_brings(installed):
+    folder = packages_of(installed[0]) / "onebatch"
+    notices = {path.name: path.read_text() for path in (folder / "licenses").iterdir()}
+    stems = {re.match(r"lib[a-z]+", library.name)[0] for library in (folder / "lib").glob("*.so*")}
+    assert stems and all(any(name.startswith(stem) for name in notices) for stem in stems)
+    assert {"libcli11-dev", "nlohmann-json3-dev", "libfmt-dev"} <= set(notices), "these are compiled in"
+    assert all("opyright" in text for text in notices.values())
+
+
 def test_pytorch_may_lie_elsewhere(installed, tmp_path):
     """As the user's packages, beside the system's: here the package lies alone, and Python finds PyTorch by its path."""
     environment, variables = installed
