@@ -13,7 +13,7 @@ namespace onebatch::launch {
 namespace {
 
 const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",
-                                             "check", "export", "bench", "info"};
+                                             "check", "export", "bench", "info",   "launch"};
 const std::vector<std::string> k_later_commands = {"doctor"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
@@ -134,12 +134,30 @@ void add_commands(CLI::App& app, Arguments& arguments) {
                  "print every key of a configuration instead, with its default and what it means");
 }
 
-std::string quoted_for_shell(const std::string& word) {
-  const char* harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/=+@%";
-  if (!word.empty() && word.find_first_not_of(harmless) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return text + "'";
+void add_launch(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand("launch", "start a command on several ranks: a rank for each GPU, or -np N");
+  command->add_option("--np", arguments.ranks, "how many ranks, here; -np as for mpirun")->check(CLI::Range(1, 65536));
+  command->add_option("--hosts", arguments.hosts, "where, and how many on each, as in a:2,b:4");
+  command->add_flag("--show", arguments.only_show, "print the mpirun line, and do not run it");
+  command->add_flag("--quiet", arguments.quiet, "do not print it");
+  command->prefix_command();
+  command->callback([&arguments, command] {
+    arguments.command = "launch";
+    arguments.launched = command->remaining();
+  });
+}
+
+// CLI11 has no options of one dash and two letters, as mpirun has.
+std::vector<std::string> with_np_spelt_out(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words.front() != "launch") return words;
+  const auto command = std::find_if(words.begin() + 1, words.end(), [](const std::string& word) {
+    return std::find(k_commands.begin(), k_commands.end(), word) != k_commands.end();
+  });
+  for (auto word = words.begin(); word != command; ++word) {
+    if (*word == "-np" || *word == "-n") *word = "--np";
+  }
+  return words;
 }
 
 std::string as_typed(int argc, const char* const* argv) {
@@ -166,7 +184,27 @@ std::optional<ParsedArguments> explain_command(int argc, const char* const* argv
                          code};
 }
 
+// What is to be launched is looked at here, once, and not by each rank.
+std::optional<ParsedArguments> explain_launched(const Arguments& arguments) {
+  const int code = static_cast<int>(ExitCode::user_error);
+  if (arguments.launched.empty() || arguments.launched.front() == "launch")
+    return ParsedArguments{std::nullopt, "onebatch: launch what? Write onebatch launch -np 2 train CONFIG\n", code};
+  std::vector<const char*> words = {"onebatch"};
+  for (const std::string& word : arguments.launched) words.push_back(word.c_str());
+  ParsedArguments parsed = parse_arguments(static_cast<int>(words.size()), words.data());
+  if (parsed.arguments) return std::nullopt;
+  return parsed;
+}
+
 }  // namespace
+
+std::string quoted_for_shell(const std::string& word) {
+  const char* harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/=+@%";
+  if (!word.empty() && word.find_first_not_of(harmless) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return text + "'";
+}
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
   if (auto explained = explain_command(argc, argv)) return *explained;
@@ -176,16 +214,22 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   app.set_version_flag("--version", std::string("onebatch ") + k_version);
   app.require_subcommand(1);
   app.footer(
-      "Several ranks: mpirun -np 3 --bind-to none onebatch train CONFIG\nExit codes: 0 done, 1 failed, 2 user's "
+      "Several ranks: onebatch launch -np 3 train CONFIG\nExit codes: 0 done, 1 failed, 2 user's "
       "mistake, 3 does not fit, 4 another rank failed, 5 verification failed, 75 stopped after saving");
   add_commands(app, arguments);
+  add_launch(app, arguments);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = with_np_spelt_out(argc, argv);
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
     const bool asked = error.get_exit_code() == 0;
     app.exit(error, out, out);
     return {std::nullopt, out.str(), asked ? 0 : static_cast<int>(ExitCode::user_error)};
+  }
+  if (arguments.command == "launch") {
+    if (auto mistake = explain_launched(arguments)) return *mistake;
   }
   arguments.as_typed = as_typed(argc, argv);
   return {arguments, "", 0};

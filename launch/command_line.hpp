@@ -9,7 +9,7 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  std::string command;  // "train", "probe", "plan", "verify", "eval", "check", "export", "bench", "info"
+  std::string command;  // "train", "probe", "plan", "verify", "eval", "check", "export", "bench", "info", "launch"
   std::string config_file;
   std::vector<std::string> assignments;  // --set
   std::string json_file;
@@ -43,8 +43,12 @@ struct Arguments {
   bool overwrite = false;
   std::string benchmark;  // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
-  bool keys = false;     // info: print the configuration's keys
-  std::string as_typed;  // all words, quoted for a shell
+  std::optional<int> ranks;           // launch: none: as many as there are devices
+  std::string hosts;                  // launch
+  bool only_show = false;             // launch
+  std::vector<std::string> launched;  // launch: the command and what follows it
+  bool keys = false;                  // info: print the configuration's keys
+  std::string as_typed;               // all words, quoted for a shell
 };
 
 struct ParsedArguments {
@@ -54,5 +58,8 @@ struct ParsedArguments {
 };
 
 ParsedArguments parse_arguments(int argc, const char* const* argv);
+
+/// A word as a shell takes it.
+std::string quoted_for_shell(const std::string& word);
 
 }  // namespace onebatch::launch

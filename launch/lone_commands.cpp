@@ -3,6 +3,7 @@
 #include "comm/launcher.hpp"
 #include "launch/check_command.hpp"
 #include "launch/export_command.hpp"
+#include "launch/launch_command.hpp"
 #include "launch/log_file.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
@@ -34,6 +35,17 @@ void work_and_write(const Work& work, const Arguments& arguments) {
   if (!arguments.json_file.empty()) write_text_atomically(arguments.json_file, document + "\n");
 }
 
+int launch_ranks(const Arguments& arguments) {
+  try {
+    if (comm::read_launcher().size > 1)
+      throw UserError("launch starts the ranks itself: write it without mpirun or srun");
+    return launch(arguments);
+  } catch (const std::exception& error) {
+    print_error(fmt::format("onebatch: {}\n", words_of(error)));
+    return static_cast<int>(exit_code_of(error));
+  }
+}
+
 }  // namespace
 
 std::optional<int> run_alone(const Arguments& arguments) {
@@ -41,6 +53,7 @@ std::optional<int> run_alone(const Arguments& arguments) {
     print_out(key_rows());
     return static_cast<int>(ExitCode::done);
   }
+  if (arguments.command == "launch") return launch_ranks(arguments);
   const Work work = work_of(arguments);
   if (work == nullptr) return std::nullopt;
   stop_listening_for_signals();

@@ -1,6 +1,7 @@
 #include "launch/signals.hpp"
 
 #include "comm/incident.hpp"
+#include "launch/launched_ranks.hpp"
 
 #include <csignal>
 #include <cstdint>
@@ -39,12 +40,17 @@ extern "C" void onebatch_note_signal(int number) {
 // environment.
 void listen_from_the_start(int /*argc*/, char** /*argv*/, char** environment) {
   bool one_of_several = false;
+  const char* launch_folder = nullptr;
   for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
     for (const char* name : {"OMPI_COMM_WORLD_SIZE=", "PMI_SIZE="})
       one_of_several = one_of_several || std::strncmp(*entry, name, std::strlen(name)) == 0;
+    const std::size_t length = std::strlen(k_launch_folder);
+    if (std::strncmp(*entry, k_launch_folder, length) == 0 && (*entry)[length] == '=')
+      launch_folder = *entry + length + 1;
   }
   listen_for_stop_signals(one_of_several ? SignalScope::ranks : SignalScope::alone);
   comm::note_requests();
+  if (tell_launcher(launch_folder)) onebatch_note_signal(SIGUSR1);
 }
 
 __attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = listen_from_the_start;

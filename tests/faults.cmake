@@ -23,6 +23,8 @@ add_test(NAME faults.forged_checkpoints COMMAND ${Python3_EXECUTABLE} ${CMAKE_CU
 set_tests_properties(faults.forged_checkpoints PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS faults)
 add_test(NAME faults.simultaneous_starts COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/simultaneous_starts.py $<TARGET_FILE:onebatch> $<TARGET_FILE:file_operation_faults> --minutes 0.5)
 set_tests_properties(faults.simultaneous_starts PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS faults)
+add_test(NAME faults.interrupts COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/interrupts.py $<TARGET_FILE:onebatch> --minutes 0.5)
+set_tests_properties(faults.interrupts PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.survivors COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/survivors_test.py $<TARGET_FILE:onebatch> --cases 12 --minutes 0.75 --jobs 2)
 set_tests_properties(faults.survivors PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.strict COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/strict_test.py $<TARGET_FILE:faulty_onebatch>)

