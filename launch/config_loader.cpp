@@ -128,10 +128,13 @@ class Loader {
     const std::string where = source == Source::command_line ? "--set " + path : place(begin);
     const unsigned line = source == Source::command_line ? 0 : begin.line;
     if (path == "data.workers" || path == "data.validation.workers") return workers(path, node, where, line);
-    std::vector<std::string> known = sections();
+    std::vector<std::string> known;
     for (const Key& key : keys_) known.push_back(key.path);
-    const auto meant = nearest(path, known);
-    complain(where, path + ": no such key" + (meant ? "; did you mean " + *meant + "?" : ""), line);
+    const auto meant = meant_keys(path, known, sections());
+    complain(where,
+             fmt::format("{}: no such key{}", path,
+                         meant.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(meant, " or "))),
+             line);
   }
 
   // Earlier versions had this key, and 0 was all that it could be.
@@ -166,6 +169,9 @@ class Loader {
   }
 
   void complain(std::string where, std::string message, unsigned line) {
+    // "--set optimizer.lr" names the key already.
+    const std::string key = where.starts_with("--set ") ? fmt::format("{}: ", where.substr(6)) : "";
+    if (!key.empty() && message.starts_with(key)) message.erase(0, key.size());
     loaded_.mistakes.push_back({std::move(where), std::move(message), line});
   }
 

@@ -1,6 +1,7 @@
 #include "launch/nearest.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace onebatch::launch {
@@ -33,6 +34,41 @@ std::optional<std::string> nearest(const std::string& word, const std::vector<st
     }
   }
   return best;
+}
+
+namespace {
+
+std::string last_part(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+std::vector<std::string> keys_that_end_in(const std::string& name, const std::vector<std::string>& keys) {
+  std::vector<std::string> found;
+  std::ranges::copy_if(keys, std::back_inserter(found), [&](const std::string& key) { return last_part(key) == name; });
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> meant_keys(const std::string& path, const std::vector<std::string>& keys,
+                                    const std::vector<std::string>& sections) {
+  constexpr std::size_t k_most = 3;
+  std::vector<std::string> same = keys_that_end_in(last_part(path), keys);
+  std::ranges::stable_sort(same, {}, [&](const std::string& key) { return edit_distance(path, key); });
+  // "modle.kind": one of the many kinds is much nearer than the others.
+  if (!same.empty() && (same.size() == 1 || edit_distance(path, same[0]) + 1 < edit_distance(path, same[1])))
+    return {same.front()};
+  if (!same.empty()) return {same.begin(), same.begin() + static_cast<std::ptrdiff_t>(std::min(k_most, same.size()))};
+  std::vector<std::string> known = sections;
+  known.insert(known.end(), keys.begin(), keys.end());
+  if (const auto meant = nearest(path, known)) return {*meant};
+  std::vector<std::string> names;
+  std::ranges::transform(keys, std::back_inserter(names), last_part);
+  if (const auto name = nearest(last_part(path), names)) {
+    same = keys_that_end_in(*name, keys);
+    return {same.begin(), same.begin() + static_cast<std::ptrdiff_t>(std::min(k_most, same.size()))};
+  }
+  return {};
 }
 
 }  // namespace onebatch::launch
