@@ -25,7 +25,7 @@ from random_faults import Failed, command_of, environment_of, processes_of, send
 
 TIMEOUT = 2.0  # comm.timeout_seconds
 ALLOWED = 5.0  # beyond it
-STEPS = {"mlp": 300, "resnet": 40}
+STEPS = {"mlp": 300, "frozen mlp": 300, "resnet": 40}
 # Nothing is saved but by those that are left, and at the end.
 CONFIG = """
 [run]
@@ -57,7 +57,8 @@ timeout_seconds = {timeout}
 [simulate]
 devices = [{devices}]
 """
-MODELS = {"mlp": ("[16]", 'kind = "mlp"\nhidden = [256, 128]'), "resnet": ("[3, 8, 8]", 'kind = "resnet"\ndepth = 8\nstem = "cifar"')}
+MLP = 'kind = "mlp"\nhidden = [256, 128]'
+MODELS = {"mlp": ("[16]", MLP), "frozen mlp": ("[16]", MLP + '\nfreeze = ["layer0.*"]'), "resnet": ("[3, 8, 8]", 'kind = "resnet"\ndepth = 8\nstem = "cifar"')}
 # A folder in which nothing can be kept: MPI carries all, and ranks are to each other as if on hosts of their own.
 NO_SHARED_MEMORY = {"OMPI_MCA_osc_sm_backing_store": "/proc"}
 SAID = re.compile(r"saved step (\d+) by rank (\d) after the loss of rank (\d)|(not saved|nothing to save) after (.*)")
@@ -69,7 +70,7 @@ class Case:
         self.number = number
         self.ranks = rng.randint(2, 4)
         self.guilty = rng.randrange(self.ranks)
-        self.model, self.batch_norm = rng.choice([("mlp", "local"), ("resnet", "exact"), ("resnet", "sync"), ("resnet", "local")])
+        self.model, self.batch_norm = rng.choice([("mlp", "local"), ("frozen mlp", "local"), ("resnet", "exact"), ("resnet", "sync"), ("resnet", "local")])
         self.shared = rng.random() < 0.7
         self.kind = rng.choices(["KILL", "STOP", "SEGV", "ABRT"], [6, 2, 1, 1])[0]
         self.after = rng.uniform(0.0, 0.8)  # of the run's steps

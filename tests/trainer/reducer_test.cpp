@@ -153,15 +153,15 @@ Configuration small_configuration() {
   return c;
 }
 
-TEST(ReplicaCheckTest, one_flipped_bit_on_one_rank_is_found_named_and_mended) {
-  const Configuration c = small_configuration();
+// In the parameter of this index.
+void find_and_mend_one_flipped_bit(const Configuration& c, std::size_t index) {
   const auto data = open_dataset(c.data.train, Split::train, 1);
   const auto device = cpu_device();
   Replica replica(c, *data, *device);
   EXPECT_EQ(mend_replicas(replica, control()), std::nullopt);
   const auto before = digest_of(replica.model->parameters());
   const int guilty = control().size() - 1;
-  const NamedTensor parameter = replica.model->parameters()[2];
+  const NamedTensor parameter = replica.model->parameters()[index];
   if (control().rank() == guilty) static_cast<std::uint32_t*>(parameter.tensor.mutable_data_ptr())[17] ^= 1U;
   const auto found = mend_replicas(replica, control());
   if (control().size() == 1) {
@@ -173,6 +173,16 @@ TEST(ReplicaCheckTest, one_flipped_bit_on_one_rank_is_found_named_and_mended) {
   EXPECT_EQ(found->parameter, parameter.name);
   EXPECT_EQ(digest_of(replica.model->parameters()), before);
   EXPECT_EQ(mend_replicas(replica, control()), std::nullopt);
+}
+
+TEST(ReplicaCheckTest, one_flipped_bit_on_one_rank_is_found_named_and_mended) {
+  find_and_mend_one_flipped_bit(small_configuration(), 2);
+}
+
+TEST(ReplicaCheckTest, frozen_parameters_are_compared_and_mended_too) {
+  Configuration c = small_configuration();
+  c.model.freeze = {"layer1.*"};
+  find_and_mend_one_flipped_bit(c, 2);
 }
 
 TEST(AgreementTest, a_failure_of_one_rank_is_everyones_with_its_words) {

@@ -70,7 +70,7 @@ TEST(ConfigLoaderTest, the_command_line_wins_over_the_files_other_way_to_say_it)
 TEST(ConfigLoaderTest, workers_of_earlier_versions_may_be_none) {
   const LoadedConfig loaded = load_config(k_good, "x.toml", {"data.workers=0", "data.validation.workers=0"});
   EXPECT_THAT(mistakes_text(loaded.mistakes), IsEmpty());
-  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("--set data.workers: data.workers: there are no workers"));
+  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("--set data.workers: there are no workers"));
   EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("data.validation.workers"));
   EXPECT_THAT(resolved_config(loaded), Not(HasSubstr("workers")));
 }
