@@ -10,7 +10,7 @@ TRAIN_FIELDS = {"steps", "consumed_samples", "train_loss", "validation_loss", "v
                 "checkpoints_saved", "checkpoint_waits", "checkpoint_seconds"}
 METRIC_FIELDS = {"step", "epoch", "consumed_samples", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "exposed_comm_seconds", "samples_per_second",
                  "memory_peak_bytes"}
-RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "metrics.jsonl", "samples.jsonl", "result.json", "checkpoints/step-18/model.safetensors",
+RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "result.json", "checkpoints/step-18/model.safetensors",
              "checkpoints/latest/state.json")
 
 
@@ -40,6 +40,13 @@ def test_trains_document_has_its_fields(trained):
 @pytest.mark.parametrize("name", RUN_FILES)
 def test_the_runs_folder_has(trained, name):
     assert (trained.folder / name).exists()
+
+
+def test_validations_have_a_line_for_each_epoch(trained):
+    lines = read_json_lines(trained.folder / "validation.jsonl")
+    assert [(line["step"], line["epoch"], line["samples"]) for line in lines] == [(6, 1, 297), (12, 2, 297), (18, 3, 297)]
+    assert lines[-1]["loss"] == pytest.approx(trained.result["validation_loss"], rel=1e-12)
+    assert lines[-1]["accuracy"] == pytest.approx(trained.result["validation_accuracy"], rel=1e-12)
 
 
 def test_metrics_have_a_line_for_each_step(trained):

@@ -66,6 +66,21 @@ TEST(StepWriterTest, a_listener_begins_where_training_does) {
   EXPECT_EQ(read_bytes(folder / "s.jsonl"), "{\"step\":2,\"indices\":[4,9]}\n");
 }
 
+TEST(StepWriterTest, validations_stand_once_each) {
+  const ScratchFolder folder;
+  const auto file = folder / "v.jsonl";
+  write_bytes(file, "{\"step\":2}\n{\"step\":4}\n{\"step\":6}\n{\"st");
+  const Listener listener = write_validations(file);
+  listener(event::TrainingBegins{4, 9});
+  EXPECT_EQ(steps_in(read_bytes(file)), (std::vector<std::int64_t>{2, 4}));
+  listener(event::Validated{2, {.loss = 0.5, .accuracy = 0.25, .samples = 8}});
+  listener(event::StepDone{record_of(5), {}});
+  listener(event::Validated{3, {.loss = 0.25, .samples = 8}});
+  EXPECT_EQ(read_bytes(file),
+            "{\"step\":2}\n{\"step\":4,\"epoch\":2,\"samples\":8,\"loss\":0.5,\"accuracy\":0.25}\n"
+            "{\"step\":5,\"epoch\":3,\"samples\":8,\"loss\":0.25}\n");
+}
+
 TEST(StepWriterTest, no_path_writes_nothing) {
   StepWriter writer("", "", 0);
   writer.write(record_of(1));

@@ -216,6 +216,12 @@ std::string to_json_line(const StepRecord& record) {
   return dump(line, -1);
 }
 
+std::string validation_json_line(std::int64_t step, std::int64_t epoch, const EvaluationResult& result) {
+  Json line = {{"step", step}, {"epoch", epoch}, {"samples", result.samples}, {"loss", number(result.loss)}};
+  if (result.accuracy) line["accuracy"] = number(*result.accuracy);
+  return dump(line, -1);
+}
+
 std::string samples_json_line(std::int64_t step, const std::vector<std::int64_t>& indices) {
   return dump({{"step", step}, {"indices", indices}}, -1);
 }

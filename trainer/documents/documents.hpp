@@ -18,6 +18,8 @@ std::string to_json(const TrainResult& result);
 std::string to_json(const EvaluationResult& result);
 /// One line, without a newline: a line of metrics.jsonl.
 std::string to_json_line(const StepRecord& record);
+/// One line of validation.jsonl.
+std::string validation_json_line(std::int64_t step, std::int64_t epoch, const EvaluationResult& result);
 /// One line of samples.jsonl: {"step", "indices"}.
 std::string samples_json_line(std::int64_t step, const std::vector<std::int64_t>& indices);
 

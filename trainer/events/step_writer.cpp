@@ -71,6 +71,36 @@ void StepWriter::write_samples(std::int64_t step, const std::vector<std::int64_t
   if (!samples_path_.empty()) write_line(samples_, samples_path_, samples_json_line(step, indices));
 }
 
+namespace {
+
+class ValidationWriter {
+ public:
+  explicit ValidationWriter(fs::path file) : file_(std::move(file)) {}
+
+  void operator()(const Event& event) {
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) {
+      step_ = begins->first_step;
+      cut_back(file_, step_);
+    }
+    if (const auto* done = std::get_if<event::StepDone>(&event)) step_ = done->record.step;
+    if (const auto* validated = std::get_if<event::Validated>(&event)) {
+      cut_back(file_, step_ - 1);  // a complete run that is started again validates again
+      std::ofstream out(file_, std::ios::app);
+      write_line(out, file_, validation_json_line(step_, validated->epoch, validated->result));
+    }
+  }
+
+ private:
+  fs::path file_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace
+
+Listener write_validations(const fs::path& file) {
+  return ValidationWriter(file);
+}
+
 Listener write_steps(const fs::path& metrics_file, const fs::path& samples_file) {
   return [=, writer = std::make_shared<std::optional<StepWriter>>()](const Event& event) {
     if (const auto* begins = std::get_if<event::TrainingBegins>(&event))

@@ -1,5 +1,5 @@
-// metrics.jsonl and samples.jsonl: a line per step, appended and flushed, cut back when a run resumes from an earlier
-// step.
+// metrics.jsonl and samples.jsonl, a line per step, and validation.jsonl, a line per validation: appended and flushed,
+// cut back when a run resumes from an earlier step.
 #pragma once
 
 #include "trainer/events/event_stream.hpp"
@@ -30,5 +30,7 @@ class StepWriter {
 
 /// Opens these files where training begins, and has a line for each step in them.
 Listener write_steps(const std::filesystem::path& metrics_file, const std::filesystem::path& samples_file);
+/// The same, with a line for each validation. There is no file before the first.
+Listener write_validations(const std::filesystem::path& file);
 
 }  // namespace onebatch

@@ -88,8 +88,9 @@ struct Session::State {
   void write_steps_where_kept() {
     const auto& dir = options.run_dir;
     const LogConfiguration& log = configuration.log;
-    if (!dir.empty())
-      events.listen(write_steps(log.jsonl ? dir / "metrics.jsonl" : "", log.samples ? dir / "samples.jsonl" : ""));
+    if (dir.empty()) return;
+    events.listen(write_steps(log.jsonl ? dir / "metrics.jsonl" : "", log.samples ? dir / "samples.jsonl" : ""));
+    if (log.jsonl) events.listen(write_validations(dir / "validation.jsonl"));
   }
 
   // What ranks sum.
