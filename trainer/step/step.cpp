@@ -162,7 +162,7 @@ StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
               .save_due = request.save_due,
               .failed = mine.failure != nullptr,
               .discard = mine.discard,
-              .has_news = (graphs_ != nullptr && graphs_->has_news()) || has_host_draws_to_tell(),
+              .has_news = (graphs_ != nullptr && graphs_->has_news()) || has_host_draws_to_tell() || data_.has_complaints(),
               .out_of_memory_events = mine.sums.out_of_memory_events,
               .failed_size = mine.sums.failed_size,
               .step = request.step,
