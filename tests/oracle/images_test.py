@@ -117,7 +117,7 @@ def files(tmp_path_factory):
     """Some hundred files of all kinds and many sizes, with misleading names."""
     folder = tmp_path_factory.mktemp("images")
     made = []
-    for number in range(15):
+    for number in range(16):
         rng = np.random.default_rng(number)
         for kind, write in writers(rng).items():
             image = picture(rng, int(rng.integers(1, 90)), int(rng.integers(1, 90)))
@@ -198,7 +198,7 @@ def test_scaled_parts_are_pils_drafts(tool, tmp_path, denominator):
         if denominator < 8:
             wanted = (wanted[0] - 8, wanted[1] - 8)
         size, ours = image.size, tool.ask("part", file, 0, 0, image.height, image.width, *wanted)
-        image.draft("RGB", (math.ceil(size[0] / denominator), math.ceil(size[1] / denominator)))
+        image.draft("RGB", (size[0] // denominator, size[1] // denominator))
         assert image.size == (math.ceil(size[0] / denominator), math.ceil(size[1] / denominator))
         box = (0, 0, size[0] / denominator, size[1] / denominator)
         theirs = image.resize((wanted[1], wanted[0]), Image.Resampling.BILINEAR, box=box)
