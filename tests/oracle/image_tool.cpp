@@ -48,9 +48,12 @@ Image middle(const Fields& f) {
 Image changed(const Fields& f) {
   Image image = decode_image(bytes_of(f.at(1)));
   const double by = std::stod(f.at(3));
-  static const std::map<std::string, std::function<void(Image&, double)>> all = {
-      {"brightness", adjust_brightness}, {"contrast", adjust_contrast}, {"saturation", adjust_saturation},
-      {"sharpness", adjust_sharpness},   {"hue", adjust_hue},           {"mirror", [](Image& i, double) { mirror(i); }}};
+  static const std::map<std::string, std::function<void(Image&, double)>> all = {{"brightness", adjust_brightness},
+                                                                                 {"contrast", adjust_contrast},
+                                                                                 {"saturation", adjust_saturation},
+                                                                                 {"sharpness", adjust_sharpness},
+                                                                                 {"hue", adjust_hue},
+                                                                                 {"mirror", [](Image& i, double) { mirror(i); }}};
   all.at(f.at(2))(image, by);
   return image;
 }
@@ -87,8 +90,8 @@ Image mixes(const Fields& f) {
   words.precision(17);
   for (std::int64_t sample = 0; sample < whole(f, 2); ++sample) {
     const Mix mix = draw_mix(augment, {1, 0, sample}, whole(f, 2), {whole(f, 3), whole(f, 4)});
-    words << mix.partner << ' ' << mix.share << ' ' << mix.box.top << ' ' << mix.box.left << ' ' << mix.box.height << ' '
-          << mix.box.width << '\n';
+    words << mix.partner << ' ' << mix.share << ' ' << mix.box.top << ' ' << mix.box.left << ' ' << mix.box.height
+          << ' ' << mix.box.width << '\n';
   }
   return with_words(words.str());
 }
