@@ -1,5 +1,5 @@
-// Images a second that a data set of image files gives, read by so many threads: image_bench FOLDER HEIGHT WIDTH THREADS
-// SECONDS. Each reads micro-batches of 32 with random resized crops and flips. See bench/images.py.
+// Images a second that a data set of image files gives, read by so many threads: image_bench FOLDER HEIGHT WIDTH
+// THREADS SECONDS. Each reads micro-batches of 32 with random resized crops and flips. See bench/images.py.
 #include "trainer/data/dataset_kind.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,8 @@ void read_until(const Dataset& data, Clock::time_point end, std::atomic<std::int
     std::vector<std::int64_t> samples(k_batch);
     const std::int64_t first = next.fetch_add(k_batch);
     for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = (first + static_cast<std::int64_t>(i)) % data.size();
-    if (data.read_changed(samples, at::kFloat, {1, first / data.size()}).inputs.front().size(0) != k_batch) std::abort();
+    if (data.read_changed(samples, at::kFloat, {1, first / data.size()}).inputs.front().size(0) != k_batch)
+      std::abort();
     read += k_batch;
   }
 }
@@ -33,8 +34,7 @@ double images_a_second(const Dataset& data, int threads, double seconds) {
   const auto begin = Clock::now();
   const auto end = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::vector<std::jthread> readers;
-  for (int i = 0; i < threads; ++i)
-    readers.emplace_back([&] { read_until(data, end, next, read); });
+  for (int i = 0; i < threads; ++i) readers.emplace_back([&] { read_until(data, end, next, read); });
   readers.clear();
   return static_cast<double>(read) / std::chrono::duration<double>(Clock::now() - begin).count();
 }
