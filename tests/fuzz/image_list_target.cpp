@@ -15,7 +15,7 @@ void run(std::string_view input) {
     check(!list->paths.empty() && list->paths.size() == list->labels.size(), "each image has a label");
     for (const std::int64_t label : list->labels)
       check(label >= 0 && (list->classes.empty() || label < std::ssize(list->classes)), "each label is a class");
-    list->digest();
+    check(!to_text(list->digest()).empty(), "each list has a checksum");
   }
 }
 

@@ -15,13 +15,14 @@
 namespace onebatch {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ScratchFolder;
 using Indices = std::vector<std::int64_t>;
 
 // The fuzz targets' inputs as a folder: of each format those that can be read, and one that is cut off.
-class ImageDatasetTest : public testing::Test {
+class ImageDatasetTest : public ::testing::Test {
  protected:
   ImageDatasetTest() {
     for (const char* name : {"jpeg/baseline", "jpeg/cmyk", "jpeg/grey", "jpeg/turned", "png/palette_2", "png/rgb",
@@ -122,7 +123,7 @@ TEST_F(ImageDatasetTest, a_mixed_sample_is_made_of_what_both_would_have_been) {
     const Batch batch = data->read_changed(Indices{sample}, at::kDouble, {1, 0});
     const Mix mix = draw_mix(augment, {1, 0, sample}, data->size(), {9, 11});
     const at::Tensor expected =
-        plain[sample].to(at::kDouble).mul(mix.share) + plain[mix.partner].to(at::kDouble).mul(1.0 - mix.share);
+        plain[sample].to(at::kDouble).mul(mix.share).add(plain[mix.partner].to(at::kDouble).mul(1.0 - mix.share));
     EXPECT_LE(batch.inputs[0][0].to(at::kDouble).sub(expected).abs().max().item<double>(), 0.5 + 1e-9);
     EXPECT_EQ(batch.targets[0][0].item<std::int64_t>(), data->class_of(sample));
     EXPECT_EQ(batch.targets[0][1].item<std::int64_t>(), data->class_of(mix.partner));
