@@ -279,7 +279,7 @@ def test_folders_are_listed_as_torchvision_lists_them(tool, tmp_path):
 def test_lists_are_read(tool, tmp_path):
     (tmp_path / "a.csv").write_text('label,path\r\ndog,"x, 1.jpg"\r\n"a ""cat""",y.jpg\n\nfox,z.jpg')
     assert tool.words("list", tmp_path / "a.csv") == '1 x, 1.jpg\n0 y.jpg\n2 z.jpg\n'
-    (tmp_path / "b.csv").write_text("path,label\nx.jpg,10\ny.jpg,2\n")
+    (tmp_path / "b.csv").write_text("\ufeffpath,label\nx.jpg,10\ny.jpg,2\n")
     assert tool.words("list", tmp_path / "b.csv") == "10 x.jpg\n2 y.jpg\n"
     (tmp_path / "c.jsonl").write_text("\n".join(json.dumps({"path": p, "label": l}) for p, l in (("ü.jpg", "z"), ("y.jpg", "b"))) + "\n")
     assert tool.words("list", tmp_path / "c.jsonl") == "1 ü.jpg\n0 y.jpg\n"

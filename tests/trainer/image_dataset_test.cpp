@@ -29,12 +29,12 @@ class ImageDatasetTest : public ::testing::Test {
                              "png/turned", "webp/lossless", "webp/lossy"})
       add(name);
     data_.kind = "image_folder";
-    data_.path = folder_.path().string();
+    data_.path = (folder_ / "images").string();
     data_.image_size = {9, 11};
   }
 
   void add(const std::string& name) const {
-    const auto to = folder_.path() / (name + ".jpg");
+    const auto to = folder_ / "images" / (name + ".jpg");
     std::filesystem::create_directories(to.parent_path());
     std::filesystem::copy_file(std::filesystem::path(ONEBATCH_FUZZ_CORPUS) / name, to);
   }
@@ -154,11 +154,10 @@ TEST_F(ImageDatasetTest, a_broken_file_stops_or_weighs_nothing_and_is_named_once
 }
 
 TEST_F(ImageDatasetTest, validation_takes_the_training_datas_classes) {
-  const ScratchFolder other;
-  std::filesystem::create_directories(other.path() / "webp");
-  std::filesystem::copy_file(std::filesystem::path(ONEBATCH_FUZZ_CORPUS) / "webp/lossy", other.path() / "webp/1.jpg");
+  std::filesystem::create_directories(folder_ / "other/webp");
+  std::filesystem::copy_file(std::filesystem::path(ONEBATCH_FUZZ_CORPUS) / "webp/lossy", folder_ / "other/webp/1.jpg");
   DatasetConfiguration validation = data_;
-  validation.path = other.path().string();
+  validation.path = (folder_ / "other").string();
   const auto open_with = [&](const std::vector<std::string>& classes) {
     return open_dataset(validation, {Split::validation, 1, {}, {}, classes});
   };

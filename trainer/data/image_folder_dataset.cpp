@@ -229,6 +229,14 @@ void check_form(const DatasetConfiguration& data, const CheckRequest& request) {
                                            data.image_size[1], std::max(data.image_size[0], data.image_size[1])));
 }
 
+void check_crop_padding(const DatasetConfiguration& data, const CheckRequest& request) {
+  const std::int64_t padding = request.configuration.data.augment.crop_padding;
+  const std::int64_t pixels = data.image_size.empty() ? 0 : *std::ranges::min_element(data.image_size);
+  if (pixels > 0 && padding >= pixels)
+    request.complain("augment.crop_padding",
+                     fmt::format("is {}: write less than the images' {} pixels", padding, pixels));
+}
+
 void check_image_folder(const DatasetConfiguration& data, const CheckRequest& request) {
   const auto& validation = request.configuration.data.validation;
   if (data.path.empty())
@@ -245,6 +253,7 @@ void check_image_folder(const DatasetConfiguration& data, const CheckRequest& re
   }
   check_form(data, request);
   const Configuration& all = request.configuration;
+  if (&data == &all.data.train) check_crop_padding(data, request);
   if (is_mixing(all.data.augment) && &data == &all.data.train && all.loss.kind != "cross_entropy")
     request.complain("augment.mixup_alpha", "and cutmix_alpha need loss.kind = \"cross_entropy\", which mixes labels");
 }

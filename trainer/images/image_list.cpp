@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <span>
+#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -96,11 +97,12 @@ struct ListedImage {
   std::string label;
 };
 
+// Without the mark that some programs put before UTF-8.
 std::string whole_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
+  if (!in) throw UserError(file.string() + " cannot be read");
   std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in.good() && !in.eof()) throw UserError(file.string() + " cannot be read");
-  return text;
+  return text.starts_with("\xef\xbb\xbf") ? text.substr(3) : text;
 }
 
 // RFC 4180: commas, quotes around what has some, "" for one inside.
@@ -186,7 +188,7 @@ std::vector<ListedImage> rows_of_csv(const fs::path& file) {
 }
 
 std::vector<ListedImage> rows_of_json_lines(const fs::path& file) {
-  std::ifstream in(file);
+  std::istringstream in(whole_file(file));
   std::vector<ListedImage> rows;
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
