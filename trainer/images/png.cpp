@@ -85,6 +85,20 @@ bool read_rows(Reader& reader, std::uint8_t* pixels, std::int64_t height, std::i
   return true;
 }
 
+// Whether every chunk is there that says how long it is: libpng would allocate some of them before it looks. A chunk is
+// a length, a name, as many bytes and a checksum.
+bool is_whole(ImageBytes bytes) {
+  constexpr std::size_t k_signature = 8;
+  constexpr std::size_t k_around = 12;
+  for (std::size_t at = k_signature; at + k_around <= bytes.size();) {
+    const std::size_t length = png_get_uint_32(bytes.data() + at);
+    if (length > bytes.size() - at - k_around) return false;
+    if (std::memcmp(bytes.data() + at + 4, "IEND", 4) == 0) return true;
+    at += k_around + length;
+  }
+  return false;
+}
+
 int orientation_of(const Reader& reader) {
   png_bytep exif = nullptr;
   png_uint_32 length = 0;
@@ -95,6 +109,7 @@ int orientation_of(const Reader& reader) {
 }  // namespace
 
 ImageHeader read_png_header(ImageBytes bytes) {
+  if (!is_whole(bytes)) throw ImageError("is cut off: the PNG has no end");
   Reader reader(bytes);
   if (!read_info(reader)) reader.fail();
   return {ImageFormat::png,
