@@ -3,7 +3,10 @@
 #include "trainer/data/augment.hpp"
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/images/image_mixing.hpp"
+#include "trainer/models/loss.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/norm.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -151,6 +154,52 @@ TEST_F(ImageDatasetTest, a_broken_file_stops_or_weighs_nothing_and_is_named_once
   EXPECT_TRUE(data->has_complaints());
   EXPECT_THAT(data->take_complaints(), ElementsAre(HasSubstr("cut_off.jpg is cut off")));
   EXPECT_THAT(data->take_complaints(), IsEmpty());
+}
+
+// Of a linear model, divided by the weight: what a step is made of.
+at::Tensor gradient_of(const std::vector<Batch>& parts, const Loss& loss) {
+  const at::Tensor matrix = at::arange(3 * 9 * 11 * 3, at::kDouble).sin().mul(0.02).view({-1, 3}).requires_grad_(true);
+  double weight = 0.0;
+  for (const Batch& part : parts) {
+    const Batch batch = part.to_numbers(at::kDouble);
+    weight += loss.weight(batch.targets, batch.weights);
+    loss.sum(batch.inputs[0].flatten(1).matmul(matrix), batch.targets, batch.weights).backward();
+  }
+  return matrix.grad().div(weight);
+}
+
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  return a.sub(b).norm().item<double>() / b.norm().item<double>();
+}
+
+TEST_F(ImageDatasetTest, a_skipped_file_leaves_the_gradient_of_the_others) {
+  add("png/cut_off");
+  const auto stopping = open(everything());
+  data_.on_broken = OnBroken::skip;
+  const auto data = open(everything());
+  for (const NormalizeBy by : {NormalizeBy::tokens, NormalizeBy::samples}) {
+    LossConfiguration configuration;
+    configuration.normalize_by = by;
+    const Loss loss(configuration, 3);
+    const Draw draw{3, 1};
+    const at::Tensor with = gradient_of({data->read_changed(all(*data), at::kDouble, draw)}, loss);
+    // Those that can be read stay what they are, drawn by their places in the whole folder.
+    const at::Tensor without =
+        gradient_of({stopping->read_changed(Indices{0, 1, 2, 3, 5, 6, 7, 8, 9}, at::kDouble, draw)}, loss);
+    EXPECT_LT(relative_difference(with, without), 1e-14);
+  }
+}
+
+TEST_F(ImageDatasetTest, parts_of_a_mixed_batch_have_the_gradient_of_the_whole) {
+  AugmentConfiguration augment = everything();
+  augment.mixup_alpha = augment.cutmix_alpha = 0.7;
+  const auto data = open(augment);
+  const Loss loss({}, 3);
+  const Draw draw{3, 1};
+  const auto read = [&](const Indices& samples) { return data->read_changed(samples, at::kDouble, draw); };
+  const at::Tensor whole = gradient_of({read(all(*data))}, loss);
+  EXPECT_LT(relative_difference(gradient_of({read({4, 7}), read({0, 1, 2, 3}), read({8}), read({6, 5})}, loss), whole),
+            1e-14);
 }
 
 TEST_F(ImageDatasetTest, validation_takes_the_training_datas_classes) {
