@@ -1,5 +1,5 @@
 // Resizing as PIL does: bilinear, and where it becomes smaller each pixel is the mean of all that it covers, weighted
-// by a triangle ("antialias"), in 22-bit fixed point; first across, then down.
+// by a triangle ("antialias"), in 22-bit fixed point; first across, then down, as Pillow up to 12 always does.
 #pragma once
 
 #include "trainer/images/decode.hpp"
