@@ -114,8 +114,8 @@ void OpenedRun::open_data() {
   check_augmentation(configuration_.data.augment, *data);
   check_grain(configuration_);
   if (!configuration_.data.validation) return;
-  validation = open_dataset(*configuration_.data.validation,
-                            {Split::validation, seed, ignored, {}, data->class_names()});
+  validation =
+      open_dataset(*configuration_.data.validation, {Split::validation, seed, ignored, {}, data->class_names()});
   check_targets(configuration_.loss, *validation, num_outputs(configuration_, *data), "data.validation");
   if (validation->sample_shape() != data->sample_shape())
     throw UserError("a sample of data.validation has another shape than one of the training data");
