@@ -8,6 +8,10 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 find_package(ZLIB 1.2 REQUIRED)
+find_package(JPEG REQUIRED)                            # libjpeg-turbo 2, whose jpeg_crop_scanline is used
+find_package(PNG 1.6 REQUIRED)
+find_path(WEBP_INCLUDE_DIR webp/decode.h REQUIRED)     # 1.0
+find_library(WEBP_LIBRARY webp REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(tomlplusplus 3.3 REQUIRED)

@@ -79,7 +79,8 @@ class Checker {
   // Keys of other kinds than those that are chosen.
   void check_belongs() {
     for (const Key& key : keys_) {
-      const std::string kind = key.path.substr(0, key.path.rfind('.')) + ".kind";
+      const std::string section = key.path.substr(0, key.path.rfind('.'));
+      const std::string kind = (section == "data.augment" ? "data" : section) + ".kind";
       if (key.about.elsewhere == Elsewhere::ignored || is_in_use(key, c_) || !chosen(key)) continue;
       if (key.path.starts_with("data.validation.") || is_missing(kind)) continue;
       complain(key.path, "belongs to " + owners(key, kind) + "; leave it out");

@@ -10,7 +10,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 OURS_ALLOWED = {"comm": ("comm/",), "trainer": ("trainer/", "comm/"), "launch": ("launch/", "trainer/", "comm/")}
 # The folders of trainer/ from the top floor down: one includes only those of lower floors. Beside them lie headers for library users.
 FLOORS = (("run",), ("verify",), ("probe", "checkpoint"), ("step",), ("replica",), ("graph", "optim", "batch_norm"), ("gradients",), ("models",), ("data",), ("events",),
-          ("documents", "plan/elsewhere"), ("device", "plan"), ("io",), ("settings",), ("base",))
+          ("documents", "plan/elsewhere"), ("device", "plan"), ("images",), ("io",), ("settings",), ("base",))
 FOR_LIBRARY_USERS = {"trainer/trainer.hpp", "trainer/kinds.hpp", "trainer/plugin.hpp"}
 OTHER_PROGRAMS = {"comm/stacks_main.cpp"}  # whose only words are their answer
 SPEAKS = re.compile(r"\bfmt::print\b|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|fprintf|puts|fputs|perror)\(")

@@ -2,8 +2,10 @@
 
 #include "trainer/base/error.hpp"
 
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -144,6 +146,28 @@ TEST(LossTest, shapes_that_fit_in_two_ways_are_refused) {
   EXPECT_THROW(loss.settle({{{2, 3, 5}, {2, 5}}, {{2, 5, 3}, {2, 5}}}), UserError) << "and those that fit in none";
   EXPECT_THROW(static_cast<void>(loss.sum(at::zeros({2, 3, 3}), at::zeros({2, 3}, at::kLong))), UserError);
   EXPECT_NO_THROW(loss.settle({{{6, 3}, {2, 3}}}));
+}
+
+// What PyTorch makes of probabilities as targets, value and gradient.
+TEST(LossTest, mixed_labels_are_probabilities) {
+  for (const double smoothing : {0.0, 0.1}) {
+    LossConfiguration configuration;
+    configuration.label_smoothing = smoothing;
+    const Loss loss(configuration, 3);
+    const at::Tensor own = outputs().requires_grad_(true);
+    const at::Tensor theirs = outputs().requires_grad_(true);
+    const at::Tensor targets = labels({1, 0, 2, 2}).view({2, 2});
+    const at::Tensor shares = at::tensor({0.3, 0.7, 0.25, 0.75}, at::kDouble).view({2, 2});
+    const at::Tensor probabilities = at::tensor({0.7, 0.3, 0.0, 0.0, 0.0, 1.0}, at::kDouble).view({2, 3});
+    const at::Tensor sum = loss.sum(own, targets, shares);
+    const at::Tensor expected = at::cross_entropy_loss(theirs, probabilities, {}, at::Reduction::Sum, -100, smoothing);
+    EXPECT_NEAR(sum.item<double>(), expected.item<double>(), 1e-14);
+    sum.backward();
+    expected.backward();
+    EXPECT_LT(own.grad().sub(theirs.grad()).abs().max().item<double>(), 1e-15);
+    EXPECT_DOUBLE_EQ(loss.weight(targets, shares), 2.0);
+    EXPECT_THROW(static_cast<void>(loss.sum(own, targets)), UserError) << "labels without weights are no mixture";
+  }
 }
 
 // Of the weighted mean over the whole batch, sum(w e^2) / sum(w): PyTorch's mse_loss with a weight.

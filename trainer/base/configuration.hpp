@@ -28,6 +28,7 @@ enum class Offload { automatic, never };
 enum class ProbeMode { model, power, binsearch };
 enum class CommBackend { automatic, nccl, mpi };
 enum class ReduceType { parameters, bfloat16 };
+enum class OnBroken { stop, skip };
 enum class ResumeMode { automatic, never, path };
 
 /// What a kind brings that is registered from elsewhere, by the key's name; see trainer/settings/option.hpp.
@@ -64,13 +65,31 @@ struct DatasetConfiguration {
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
-  Options options;                                  // of a kind that was registered
+  std::vector<std::int64_t> image_size;             // image_folder: height and width
+  std::int64_t channels = 3;                        // image_folder: or 1, grey
+  std::int64_t resize = 0;                          // image_folder: shorter side before the centre is cut out; 0 = auto
+  std::vector<double> mean;             // image_folder: by channel, of pixels from 0 to 1; empty = ImageNet's
+  std::vector<double> deviation;        // image_folder: likewise
+  OnBroken on_broken = OnBroken::stop;  // image_folder: a file that cannot be read
+  Options options;                      // of a kind that was registered
 };
 
 /// Of training images, by sample.
 struct AugmentConfiguration {
   std::int64_t crop_padding = 0;  // pixels by which an image is shifted at most
   bool horizontal_flip = false;   // half of them are mirrored
+  // Of image files, as torchvision's of the same names.
+  bool random_resized_crop = false;
+  std::array<double, 2> crop_scale = {0.08, 1.0};             // part of the image's area
+  std::array<double, 2> crop_ratio = {3.0 / 4.0, 4.0 / 3.0};  // width over height
+  double brightness = 0.0;                                    // factors from 1 - x to 1 + x
+  double contrast = 0.0;
+  double saturation = 0.0;
+  double hue = 0.0;                         // turns by up to so much of the circle, 0 to 0.5
+  std::int64_t rand_augment_ops = 0;        // RandAugment's operations in a row; 0 = none
+  std::int64_t rand_augment_magnitude = 9;  // 0 to 30
+  double mixup_alpha = 0.0;                 // of Beta(alpha, alpha); 0 = none
+  double cutmix_alpha = 0.0;
 };
 
 struct DataConfiguration {

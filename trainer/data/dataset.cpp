@@ -61,7 +61,11 @@ std::vector<std::int64_t> Dataset::costliest(std::int64_t count) const {
 
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,
                                       std::optional<std::int64_t> ignored, const AugmentConfiguration& augment) {
-  return chosen_kind<DatasetKind>(configuration).open(configuration, {split, seed, ignored, augment});
+  return open_dataset(configuration, {split, seed, ignored, augment});
+}
+
+std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, const OpenRequest& request) {
+  return chosen_kind<DatasetKind>(configuration).open(configuration, request);
 }
 
 std::optional<std::int64_t> count_samples(const DatasetConfiguration& data) {

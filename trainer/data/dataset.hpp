@@ -87,6 +87,14 @@ class Dataset {
   /// gather(), but sequences are cut to `length` instead of to the longest among them.
   [[nodiscard]] virtual Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type,
                                          std::int64_t length) const;
+  /// In the order of their indices; none where classes have no names.
+  [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
+  /// Tells data sets apart that are no one's alone to open: a folder may hold something else on another node. Empty
+  /// where nothing but the size is compared.
+  [[nodiscard]] virtual std::string digest() const { return {}; }
+  /// What could not be read and was skipped, a line for each sample, once; empties the list. By any thread.
+  [[nodiscard]] virtual std::vector<std::string> take_complaints() const { return {}; }
+  [[nodiscard]] virtual bool has_complaints() const { return false; }
   /// How the user calls what is at this place among Batch::tensors().
   [[nodiscard]] virtual std::string name_of(std::size_t tensor) const;
   /// So many samples (with repetition where there are fewer) that take the most memory and time: of unlike lengths the
@@ -95,6 +103,11 @@ class Dataset {
 };
 
 enum class Split { train, validation };
+
+struct OpenRequest;
+
+/// Throws UserError that names the file, what is wrong with it and what was expected.
+std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, const OpenRequest& request);
 
 /// `ignored`: the label that counts for nothing, and is no class. Throws UserError that names the file, what is wrong
 /// with it and what was expected.

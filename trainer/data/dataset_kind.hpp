@@ -14,8 +14,9 @@ inline at::ScalarType filled_as(at::ScalarType type) {
 struct OpenRequest {
   Split split;
   std::uint64_t seed;
-  std::optional<std::int64_t> ignored;  // the label that counts for nothing, and is no class
-  AugmentConfiguration augment = {};    // of the training split, for data sets that change samples by themselves
+  std::optional<std::int64_t> ignored;        // the label that counts for nothing, and is no class
+  AugmentConfiguration augment = {};          // of the training split, for data sets that change samples by themselves
+  std::vector<std::string> class_names = {};  // the training data's, for the validation split
 };
 
 struct DatasetKind : Kind<DatasetConfiguration> {

@@ -30,6 +30,12 @@ std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets) {
   return fitting;
 }
 
+// Mixed samples: one row of outputs [N, classes] for two weighted labels [N, 2] each.
+bool are_mixed(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) {
+  return weights.defined() && outputs.dim() == 2 && targets.dim() == 2 && targets.size(1) == 2 &&
+         outputs.size(0) == targets.size(0);
+}
+
 [[noreturn]] void refuse_shapes(Shape outputs, Shape targets) {
   throw UserError("the model returns " + shape_text(outputs) + " for targets " + shape_text(targets) +
                   ": cross-entropy needs outputs of the targets' shape with the classes last (or second)");
@@ -142,7 +148,10 @@ double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& 
 at::Tensor Loss::sum(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) const {
   LossTensors tensors{outputs, targets, weights, {}, num_classes_};
   if (is_classification()) {
-    const auto [rows, labels] = by_label(outputs, targets);
+    const bool mixed = are_mixed(outputs, targets, weights);
+    const auto [rows, labels] =
+        mixed ? by_label(outputs.unsqueeze(1).expand({-1, 2, -1}).flatten(0, 1), targets.flatten())
+              : by_label(outputs, targets);
     tensors.outputs = rows;
     tensors.targets = labels;
     if (weights.defined()) tensors.weights = weights.flatten();

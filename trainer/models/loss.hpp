@@ -47,7 +47,8 @@ class Loss {
   [[nodiscard]] double weight(const at::Tensor& targets, const at::Tensor& weights = {}) const;
   /// The sum over all labels, a scalar on the graph; of squared errors without weights of their mean over each sample's
   /// outputs. For class indices [N, ...] outputs are [N, ..., num_classes], as language models return them, or [N,
-  /// num_classes, ...], as PyTorch's cross_entropy takes them; else they have the targets' shape. On the same device.
+  /// num_classes, ...], as PyTorch's cross_entropy takes them; else they have the targets' shape. Two labels [N, 2] of
+  /// mixed samples, each with its weight, may have one row [N, num_classes]. On the same device.
   [[nodiscard]] at::Tensor sum(const at::Tensor& outputs, const at::Tensor& targets,
                                const at::Tensor& weights = {}) const;
   /// Labels that are their outputs' largest, and how many count (are not ignored). Classification only.

@@ -54,6 +54,7 @@ TrainResult TrainingLoop::run() {
                     step_));
   agree_on_rank_0(parts_.control, [&] {
     parts_.options.accepted();
+    save_class_names();
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
   });
   if (step_ < total_steps_) {
@@ -73,6 +74,7 @@ TrainResult TrainingLoop::run() {
     }
     if (!validation_ && !stopping_) validate();
     saver_.finish();
+    count_skipped();
   } catch (const comm::CommError&) {
     if (survivors_) survivors_->lost();
     throw;
@@ -97,6 +99,7 @@ void TrainingLoop::run_step() {
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, before.epoch, lr);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (totals.has_news) say_skipped(parts_.data);
   if (totals.has_news) say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
   if (!totals.can_go_on) stop_at_not_finite(batch, before);
   ++step_;

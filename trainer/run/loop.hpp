@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <functional>
+#include <set>
 
 namespace onebatch {
 
@@ -50,6 +51,9 @@ class TrainingLoop {
   void check_replicas();
   [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
   void validate();
+  void save_class_names() const;
+  void say_skipped(const Dataset& data);
+  void count_skipped();
   [[nodiscard]] bool is_time_to_save() const;
   void save();
   [[nodiscard]] RunState run_state() const;
@@ -79,6 +83,7 @@ class TrainingLoop {
   std::int64_t out_of_memory_events_ = 0;
   std::int64_t replans_ = 0;
   double last_loss_ = 0.0;
+  std::set<std::string> skipped_files_;
   std::optional<EvaluationResult> validation_;
   RunSaver saver_;
   std::optional<SurvivorSave> survivors_;  // where there are other ranks, and a folder

@@ -4,6 +4,7 @@
 #include "trainer/base/shape_text.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/data/dataset_kind.hpp"
 #include "trainer/device/allocator_settings.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/models/loss.hpp"
@@ -113,7 +114,8 @@ void OpenedRun::open_data() {
   check_augmentation(configuration_.data.augment, *data);
   check_grain(configuration_);
   if (!configuration_.data.validation) return;
-  validation = open_dataset(*configuration_.data.validation, Split::validation, seed, ignored);
+  validation =
+      open_dataset(*configuration_.data.validation, {Split::validation, seed, ignored, {}, data->class_names()});
   check_targets(configuration_.loss, *validation, num_outputs(configuration_, *data), "data.validation");
   if (validation->sample_shape() != data->sample_shape())
     throw UserError("a sample of data.validation has another shape than one of the training data");
@@ -126,6 +128,9 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
                                    {"NCCL", comm::nccl_version()},
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
                                    {"the number of training samples", std::to_string(data->size())}};
+  if (!data->digest().empty()) items.push_back({"the training data's list of files", data->digest()});
+  if (validation && !validation->digest().empty())
+    items.push_back({"the validation data's list of files", validation->digest()});
   for (const auto& [name, tensor] : model->parameters())
     items.push_back(
         {"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type()) +

@@ -102,6 +102,12 @@ void add_data(std::vector<Key>& keys) {
   add_with_kinds(keys, train, dataset_keys());
   add_validation(keys);
   add(keys, augment, augment_keys());
+  for (const KeyOf<AugmentConfiguration>& own : image_augment_keys()) {
+    Key key = key_at(augment, own);
+    key.kinds = {"image_folder"};
+    key.in_use = [kind = key.kinds.front()](const Configuration& c) { return c.data.train.kind == kind; };
+    keys.push_back(std::move(key));
+  }
 }
 
 void refuse_doubles(const std::vector<Key>& keys) {

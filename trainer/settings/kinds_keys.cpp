@@ -31,18 +31,32 @@ KeyOf<OptimizerConfiguration> limit_key(KeyText about, std::optional<double> Opt
   return key;
 }
 
+// From the one to the other.
+KeyOf<AugmentConfiguration> ascending_key(KeyText about, Range range,
+                                          std::array<double, 2> AugmentConfiguration::*field) {
+  KeyOf<AugmentConfiguration> key = numbers_key(std::move(about), range, field);
+  key.read = [read = key.read, field](const ConfigValue& value, AugmentConfiguration& augment) -> Complaint {
+    if (Complaint complaint = read(value, augment); !complaint.empty()) return complaint;
+    return (augment.*field)[0] <= (augment.*field)[1] ? "" : "write the smaller number first";
+  };
+  return key;
+}
+
 }  // namespace
 
 KeysOf<DatasetConfiguration> dataset_keys() {
   using D = DatasetConfiguration;
-  return {kind_key<D>({"kind", k_both,
-                       "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of a file, by name), "
-                       "`\"synthetic\"` (random images, like torchvision's FakeData)",
-                       "needed"}),
-          text_key({"path", k_both,
-                    "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
-                    "pair; safetensors: the file"},
-                   &D::path)};
+  return {
+      kind_key<D>({"kind", k_both,
+                   "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of a file, by name), "
+                   "`\"image_folder\"` (JPEG, PNG and WebP files: see [your own images](images.md)), `\"synthetic\"` "
+                   "(random images, "
+                   "like torchvision's FakeData)",
+                   "needed"}),
+      text_key({"path", k_both,
+                "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
+                "pair; safetensors: the file; image_folder: a folder of class folders, or a `.csv` or `.jsonl` file"},
+               &D::path)};
 }
 
 KeysOf<AugmentConfiguration> augment_keys() {
@@ -54,6 +68,38 @@ KeysOf<AugmentConfiguration> augment_keys() {
                        "half of the training images are mirrored. What is drawn depends on seed, epoch and sample "
                        "alone: the same images on any plan"},
                       &A::horizontal_flip)};
+}
+
+KeysOf<AugmentConfiguration> image_augment_keys() {
+  using A = AugmentConfiguration;
+  return {boolean_key({"random_resized_crop", k_both,
+                       "image_folder: a part of each training image is resized to `data.image_size`, as torchvision's "
+                       "RandomResizedCrop has it; without, its middle is taken, as in validation"},
+                      &A::random_resized_crop),
+          ascending_key({"crop_scale", Changes::result, "image_folder: from which part of the image's area to which"},
+                        {0.0, 1.0, true}, &A::crop_scale),
+          ascending_key({"crop_ratio", Changes::result, "image_folder: from which width over height to which"},
+                        {0.0, HUGE_VAL, true}, &A::crop_ratio),
+          number_key({"brightness", Changes::result,
+                      "image_folder: torchvision's ColorJitter, a factor from 1 - x (0 at least) to 1 + x; 0 = none"},
+                     {0.0}, &A::brightness),
+          number_key({"contrast", Changes::result, "image_folder: likewise"}, {0.0}, &A::contrast),
+          number_key({"saturation", Changes::result, "image_folder: likewise"}, {0.0}, &A::saturation),
+          number_key({"hue", Changes::result, "image_folder: likewise, a turn of up to so much of the circle"},
+                     {0.0, 0.5}, &A::hue),
+          integer_key(
+              {"rand_augment_ops", Changes::result,
+               "image_folder: how many of torchvision's RandAugment's operations each image goes through; 0 = none"},
+              0, 100, &A::rand_augment_ops),
+          integer_key({"rand_augment_magnitude", Changes::result, "image_folder: how strong they are"}, 0, 30,
+                      &A::rand_augment_magnitude),
+          number_key(
+              {"mixup_alpha", k_both,
+               "image_folder: each image is mixed with another of the data set, with a share from Beta(x, x), and so "
+               "are their labels; 0 = none. With `cutmix_alpha`, half of them each"},
+              {0.0}, &A::mixup_alpha),
+          number_key({"cutmix_alpha", k_both, "image_folder: likewise, but a rectangle of it is the other's"}, {0.0},
+                     &A::cutmix_alpha)};
 }
 
 KeysOf<ModelConfiguration> model_keys() {

@@ -12,6 +12,8 @@ KeysOf<RunConfiguration> run_keys();
 KeysOf<BatchConfiguration> batch_keys();
 KeysOf<DatasetConfiguration> dataset_keys();
 KeysOf<AugmentConfiguration> augment_keys();
+/// Of data sets that are image files.
+KeysOf<AugmentConfiguration> image_augment_keys();
 KeysOf<ModelConfiguration> model_keys();
 KeysOf<LossConfiguration> loss_keys();
 KeysOf<OptimizerConfiguration> optimizer_keys();

@@ -156,19 +156,19 @@ void TrainingStep::reduce(Part& mine) {
 StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
   const auto size = static_cast<std::size_t>(control_.size());
   const auto& touched = replica_.gradients.touched();
-  std::vector<double> numbers =
-      packed({.weight = mine.sums.weight,
-              .stop_requested = request.stop_requested,
-              .save_due = request.save_due,
-              .failed = mine.failure != nullptr,
-              .discard = mine.discard,
-              .has_news = (graphs_ != nullptr && graphs_->has_news()) || has_host_draws_to_tell(),
-              .out_of_memory_events = mine.sums.out_of_memory_events,
-              .failed_size = mine.sums.failed_size,
-              .step = request.step,
-              .memory_peak_bytes = replica_.device.peak_bytes(),
-              .touched = {touched.begin(), touched.end()}},
-             static_cast<std::size_t>(control_.rank()), size);
+  std::vector<double> numbers = packed(
+      {.weight = mine.sums.weight,
+       .stop_requested = request.stop_requested,
+       .save_due = request.save_due,
+       .failed = mine.failure != nullptr,
+       .discard = mine.discard,
+       .has_news = (graphs_ != nullptr && graphs_->has_news()) || has_host_draws_to_tell() || data_.has_complaints(),
+       .out_of_memory_events = mine.sums.out_of_memory_events,
+       .failed_size = mine.sums.failed_size,
+       .step = request.step,
+       .memory_peak_bytes = replica_.device.peak_bytes(),
+       .touched = {touched.begin(), touched.end()}},
+      static_cast<std::size_t>(control_.rank()), size);
   if (request.before_sums) request.before_sums();
   const Span span(replica_.timeline, "sums", "wait");
   control_.all_reduce(numbers.data(), numbers.size(), comm::ScalarType::float64, comm::ReduceOp::sum);

@@ -1,0 +1,43 @@
+// Of data that are files: which classes there are, and which files were skipped.
+#include "trainer/io/durable_file.hpp"
+#include "trainer/run/loop.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+
+namespace onebatch {
+
+// Beside the checkpoints, in the order of the model's outputs.
+void TrainingLoop::save_class_names() const {
+  const std::vector<std::string> names = parts_.data.class_names();
+  if (names.empty() || parts_.options.run_dir.empty()) return;
+  const auto text = nlohmann::json(names).dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  write_text_atomically(parts_.options.run_dir / "classes.json", text + "\n");
+}
+
+// Any rank may have read them; rank 0 speaks. Collective.
+void TrainingLoop::say_skipped(const Dataset& data) {
+  std::string own;
+  for (const std::string& complaint : data.take_complaints()) own += complaint + '\n';
+  for (const std::string& complaints : comm::all_gather_text(parts_.control, own)) {
+    std::istringstream lines(complaints);
+    for (std::string line; std::getline(lines, line);) {
+      if (skipped_files_.insert(line).second)
+        parts_.events.warn(fmt::format(R"({}: it is skipped (data.on_broken = "skip"))", line));
+    }
+  }
+}
+
+// Collective.
+void TrainingLoop::count_skipped() {
+  say_skipped(parts_.data);
+  if (parts_.validation != nullptr) say_skipped(*parts_.validation);
+  if (!skipped_files_.empty())
+    parts_.events.warn(
+        fmt::format("{} of the data's files could not be read and counted for nothing: they are named above",
+                    skipped_files_.size()));
+}
+
+}  // namespace onebatch
