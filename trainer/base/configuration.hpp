@@ -20,6 +20,7 @@ enum class Switch { automatic, on, off };  // automatic: on where it is of use a
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
 enum class ResNetStem { imagenet, cifar };
+enum class TokenType { automatic, uint8, uint16, uint32 };
 enum class NormalizeBy { samples, tokens };
 enum class Precision { float32, float64, bfloat16, float16 };
 enum class BatchNormMode { local, sync, exact };
@@ -55,12 +56,20 @@ struct BatchConfiguration {
 
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
-  std::string kind = "idx";                 // or "safetensors", "synthetic", or one that was registered
-  std::string path;                         // idx: folder with train-*/t10k-* files; safetensors: the file
+  std::string kind = "idx";  // or "safetensors", "synthetic", "tokens", or one that was registered
+  std::string path;          // idx: folder with train-*/t10k-* files; safetensors, tokens: file, folder or pattern
+  std::vector<std::string> files;           // safetensors, tokens: several, by name or pattern, within path
   std::vector<std::string> inputs = {"x"};  // safetensors: names of tensors [samples, ...]
   std::string target = "y";                 // safetensors: likewise; empty = none
   std::string weights;                      // safetensors: of the target's shape, what each counts; empty = 1
   std::string lengths;                      // safetensors: [samples], of sequences that are padded; empty = all alike
+  std::string offsets;            // safetensors: [samples + 1], of sequences that lie without padding; empty = none
+  std::vector<double> mean;       // safetensors: of 8-bit images, by channel; empty = numbers as they are
+  std::vector<double> deviation;  // safetensors: likewise
+  std::int64_t block_size = 0;    // tokens: of one sample
+  TokenType token_type = TokenType::automatic;      // tokens
+  std::int64_t vocabulary = 0;                      // tokens; 0 = looked through
+  std::optional<std::int64_t> separator;            // tokens: between documents
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
