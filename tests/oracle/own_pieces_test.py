@@ -202,7 +202,7 @@ def test_offsets_that_are_none_are_named(show, folder):
         ([0, 3, 7], "has 6 rows, but data.offsets tells of 2 sequences with 7 values"),
         ([0, 2**62], "sequences with 4611686018427387904 values"),
     ):
-        save(folder / "a.safetensors", x=x, y=x, offsets=torch.tensor(offsets))
+        save(folder / "a.safetensors", x=x, y=x.clone(), offsets=torch.tensor(offsets))
         said = show(folder, 0, data=PACKED, code=2)
         assert words in said and "a.safetensors" in said, said
 
@@ -279,7 +279,7 @@ def test_a_thousand_damaged_files_are_read_or_refused(request, folder, tmp_path)
                 damaged[choose.randrange(len(damaged) if i % 2 else len(damaged) - len(x) * 8)] = choose.choice((0, 0x30, 0x39, 0xFF, choose.randrange(256)))
         paths.append(tmp_path / f"{i}.safetensors")
         paths[-1].write_bytes(damaged)
-    done = subprocess.run([request.config.getoption("--show-samples"), config, "--each", *paths], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([request.config.getoption("--show-samples"), config, "--each", *paths], capture_output=True, text=True, errors="replace", timeout=200)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     refused = [line for line in lines if line.startswith("refused")]

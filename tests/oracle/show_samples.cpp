@@ -13,7 +13,6 @@
 #include "trainer/run/built_in_kinds.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <chrono>
 #include <fstream>
@@ -29,6 +28,12 @@ std::int64_t own_kib() {
     if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8));
   }
   return 0;
+}
+
+std::string list(std::span<const std::int64_t> values) {
+  std::string text;
+  for (const std::int64_t value : values) text += fmt::format("{}{}", text.empty() ? "" : ", ", value);
+  return "[" + text + "]";
 }
 
 Configuration configuration_of(const char* file) {
@@ -75,11 +80,11 @@ int show(int argc, char** argv) {
   std::cout << fmt::format(
       R"({{"size": {}, "shape": {}, "classes": {}, "labels": {}, "lengths": {}, "samples": {}, "seconds": {:.4f}, )"
       R"("opened_kib": {}, "read_kib": {}, "pixels": {}}})",
-      data->size(), data->sample_shape(), data->num_classes(),
+      data->size(), list(data->sample_shape()), data->num_classes(),
       labels ? fmt::format("[{}, {}, {}, {}]", labels->least.value, labels->least.sample, labels->largest.value,
                            labels->largest.sample)
              : "null",
-      std::vector<std::int64_t>(data->lengths().begin(), data->lengths().end()), samples, opening.count(), opened, read,
+      list(data->lengths()), list(samples), opening.count(), opened, read,
       kept.pixels.has_value() && kept.inputs.front().scalar_type() == at::kByte);
   std::cout << std::endl;
   return 0;
