@@ -5,8 +5,7 @@
 #include "trainer/data/file_list.hpp"
 #include "trainer/data/label_search.hpp"
 #include "trainer/data/padding.hpp"
-#include "trainer/data/ragged.hpp"
-#include "trainer/data/tensor_column.hpp"
+#include "trainer/data/sequences.hpp"
 #include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/zeros.h>
@@ -21,41 +20,6 @@ namespace {
 
 constexpr const char* k_extension = ".safetensors";
 constexpr std::int64_t k_no_label = -100;  // of padding, where the loss is the model's own: PyTorch's
-
-// Which rows of a column are whose.
-struct Sequences {
-  std::vector<RowRun> runs;              // by sample; of columns that are values
-  std::vector<std::int64_t> lengths;     // by sample
-  std::vector<std::int64_t> samples_of;  // by piece
-  std::vector<std::int64_t> values_of;   // by piece
-};
-
-// The samples of one piece, from its offsets.
-void add_piece(Sequences& to, std::span<const std::int64_t> offsets, const std::string& file, const std::string& name) {
-  if (const auto wrong = wrong_offsets(offsets)) throw UserError(fmt::format("{}: {} {}", file, name, *wrong));
-  const std::int64_t before = std::accumulate(to.values_of.begin(), to.values_of.end(), std::int64_t{0});
-  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-    to.lengths.push_back(offsets[i + 1] - offsets[i]);
-    to.runs.push_back({before + offsets[i], to.lengths.back()});
-  }
-  to.samples_of.push_back(static_cast<std::int64_t>(offsets.size()) - 1);
-  to.values_of.push_back(offsets.back());
-}
-
-Sequences read_sequences(const std::vector<TensorPiece>& pieces, const std::string& name) {
-  const TensorColumn column(pieces, name, "data.offsets");
-  if (column.floating() || column.shape().size() != 1)
-    throw UserError(column.file_of(0) + ": " + column.name() + " must be whole numbers, [samples + 1]");
-  const auto all = column.integers();
-  Sequences sequences;
-  std::size_t begin = 0;
-  for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
-    const auto count = static_cast<std::size_t>(column.rows_of(piece));
-    add_piece(sequences, std::span(all).subspan(begin, count), column.file_of(piece), column.name());
-    begin += count;
-  }
-  return sequences;
-}
 
 // A column, and whether its rows are the values of sequences.
 struct Part {
@@ -233,10 +197,8 @@ class SafetensorsDataset final : public Dataset {
   }
 
   // Rows of values are not samples.
-  [[nodiscard]] std::int64_t sample_of(const Part& of, std::int64_t row) const {
-    if (!of.values) return row;
-    const auto after = std::ranges::upper_bound(sequences_->runs, row, {}, &RowRun::first);
-    return after - sequences_->runs.begin() - 1;
+  [[nodiscard]] std::int64_t sample_of_row(const Part& of, std::int64_t row) const {
+    return of.values ? sample_of(*sequences_, row) : row;
   }
 
   void find_labels() {
@@ -246,7 +208,7 @@ class SafetensorsDataset final : public Dataset {
     labels_ = search.found();
     num_classes_ = search.num_classes();
     if (!labels_) return;
-    for (Label* label : {&labels_->least, &labels_->largest}) label->sample = sample_of(*target_, label->sample);
+    for (Label* label : {&labels_->least, &labels_->largest}) label->sample = sample_of_row(*target_, label->sample);
   }
 
   void check_weights(const std::string& name) const {
@@ -259,7 +221,8 @@ class SafetensorsDataset final : public Dataset {
       if (!wrong.any().item<bool>()) return;
       const std::int64_t row = wrong.to(at::kInt).argmax().item<std::int64_t>();
       throw UserError(fmt::format("{}: sample {} of {} holds {:g}: weights are finite numbers from 0", file(),
-                                  sample_of(*weights_, first + row), weights_->column.name(), worst_weight(rows[row])));
+                                  sample_of_row(*weights_, first + row), weights_->column.name(),
+                                  worst_weight(rows[row])));
     });
   }
 

@@ -20,7 +20,7 @@ struct TensorPiece {
 /// Throws UserError that names the file and what is wrong with it.
 std::vector<TensorPiece> open_pieces(const std::vector<std::filesystem::path>& files);
 
-/// Some rows of a column: of each of `to.size(0)` sequences or samples.
+/// Some rows of a column, one after another.
 struct RowRun {
   std::int64_t first = 0;
   std::int64_t count = 0;
