@@ -250,7 +250,7 @@ def test_packed_sequences_in_pieces_are_trained_as_pytorch_trains_them(onebatch,
     onebatch.run(ranks, "train", config, "--set", "run.device=cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines():
-        batch = json.loads(line)["samples"]
+        batch = json.loads(line)["indices"]
         optimizer.zero_grad()
         logits = model(padded([x[i] for i in batch], 0))
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), padded([y[i] for i in batch], -100).flatten()).backward()

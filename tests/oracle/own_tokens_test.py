@@ -180,7 +180,7 @@ def test_a_language_model_is_trained_as_pytorch_trains_it(onebatch, tmp_path, ra
     config.write_text(CONFIG.format(folder=tmp_path, path=folder, data=f"vocabulary = {VOCABULARY}\nseparator = 0"))
     onebatch.run(ranks, "train", config, *settings("run.device=cpu"))
     run = tmp_path / "run"
-    batches = [line["samples"] for line in read_json_lines(run / "samples.jsonl")]
+    batches = [line["indices"] for line in read_json_lines(run / "samples.jsonl")]
     assert len(batches) == 6 and len(batches[0]) == 12
     inputs, targets = blocks_of(arrays)
     expected = trained_by_pytorch(model, inputs, np.where(inputs == 0, -100, targets), batches)

@@ -253,11 +253,12 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
   return {
       names_key({"inputs", k_both,
                  "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers "
-                 "arrive as int64, others in the run's precision"},
+                 "arrive as int64, others in the run's precision; tar: endings of files, as `[\"npy\"]`"},
                 &D::inputs),
       text_key({"target", k_both,
                 "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a "
-                "loss that needs none. Whole numbers are class indices from 0, looked through before the first step"},
+                "loss that needs none. Whole numbers are class indices from 0, looked through before the first step; "
+                "tar: a file's ending, as `\"cls\"`"},
                &D::target),
       text_key({"weights", k_both,
                 "safetensors: how much each label (of squared errors: each number) counts, of the target's shape, "
@@ -284,7 +285,7 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
                   {}, &D::mean),
       numbers_key({"std", k_both, "safetensors: likewise"}, {0.0, HUGE_VAL, true}, &D::deviation),
       names_key({"files", k_both,
-                 "safetensors, tokens: several files or patterns, in this order, within `data.path` where that is "
+                 "safetensors, tar, tokens: several files or patterns, in this order, within `data.path` where that is "
                  "written too. All must hold the same tensors"},
                 &D::files)};
 }

@@ -35,15 +35,18 @@ KeyOf<OptimizerConfiguration> limit_key(KeyText about, std::optional<double> Opt
 
 KeysOf<DatasetConfiguration> dataset_keys() {
   using D = DatasetConfiguration;
-  return {kind_key<D>({"kind", k_both,
-                       "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of a file, by name), "
-                       "`\"synthetic\"` (random images, like torchvision's FakeData), `\"tokens\"` (text as numbers)",
-                       "needed"}),
-          text_key({"path", k_both,
-                    "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
-                    "pair; safetensors, tokens: a file, a folder of `*.safetensors` or `*.bin`, or a pattern as "
-                    "`\"text/train-*.bin\"`; files count in the order of their names"},
-                   &D::path)};
+  return {
+      kind_key<D>({"kind", k_both,
+                   "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of files, by name), "
+                   "`\"synthetic\"` (random images, like torchvision's FakeData), `\"tar\"` (shards in WebDataset's "
+                   "layout), `\"tokens\"` (text as numbers)",
+                   "needed"}),
+      text_key(
+          {"path", k_both,
+           "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
+           "pair; safetensors, tar, tokens: a file, a folder of `*.safetensors`, `*.tar` or `*.bin`, or a pattern as "
+           "`\"text/train-*.bin\"`; files count in the order of their names"},
+          &D::path)};
 }
 
 KeysOf<AugmentConfiguration> augment_keys() {
