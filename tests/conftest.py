@@ -15,6 +15,7 @@ def pytest_addoption(parser):
     parser.addoption("--program", default=BUILD / "onebatch", help="the program")
     parser.addoption("--noted-program", default=BUILD / "tests/noted_onebatch", help="one that notes what it syncs")
     parser.addoption("--faulty-program", default=BUILD / "tests/faulty_onebatch", help="one with a rank that fails on request")
+    parser.addoption("--show-samples", default=BUILD / "tests/show_samples", help="one that writes what it reads of data")
     parser.addoption("--build", default=BUILD, help="the build folder")
     parser.addoption("--cmake", default=shutil.which("cmake"))
     parser.addoption("--compiler", default=shutil.which("c++"))

@@ -1,6 +1,8 @@
 """Data for the trainer: one safetensors file, a tensor for each column, whose first dimension counts samples."""
 import contextlib
 import itertools
+import pathlib
+import secrets
 import shutil
 import sys
 import time
@@ -151,6 +153,55 @@ def write_arrays(path, arrays, shown):
             progress.add(end - begin)
 
 
+class Part:
+    """Some samples of a data set by number."""
+
+    def __init__(self, dataset, begin, end):
+        self.dataset, self.begin, self.end = dataset, begin, end
+        if hasattr(dataset, "__getitems__"):
+            self.__getitems__ = lambda numbers: dataset.__getitems__([begin + i for i in numbers])
+
+    def __len__(self):
+        return self.end - self.begin
+
+    def __getitem__(self, i):
+        return self.dataset[self.begin + i]
+
+
+def parts_of(dataset, size):
+    """Data sets of at most `size` samples, one after another."""
+    if by_number(dataset):
+        yield from (Part(dataset, begin, min(begin + size, len(dataset))) for begin in range(0, len(dataset), size))
+        return
+    stream = iter(dataset)
+    for head in stream:
+        yield itertools.chain([head], itertools.islice(stream, size - 1))
+
+
+def write_folder(path, dataset, names, arrays, size, shown):
+    """A file for every `size` samples, numbered from 0, in a folder that is there once all are written."""
+    folder = pathlib.Path(path)
+    if folder.exists():
+        raise FileExistsError(f"{folder} is there already: remove it first, or write elsewhere")
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    partial.mkdir()
+    try:
+        files = (partial / f"{i:05}.safetensors" for i in itertools.count())
+        if dataset is None:
+            samples = lengths_of(arrays)
+            for begin in range(0, samples, size):
+                write_arrays(next(files), {name: array[begin : begin + size] for name, array in arrays.items()}, shown)
+        else:
+            for part in parts_of(dataset, size):
+                write_samples(next(files), part, names, shown)
+        if not any(partial.iterdir()):
+            raise ValueError("there are no samples")
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
+
+
 def check_dataset(dataset):
     """What looks like a data set and is none."""
     if isinstance(dataset, torch.utils.data.DataLoader):
@@ -163,7 +214,7 @@ def check_dataset(dataset):
         raise TypeError(f"{type(dataset).__name__} is no data set: it has neither samples by number and a length, nor gives one after another")
 
 
-def save_dataset(path, dataset=None, *, names=None, progress=None, **arrays):
+def save_dataset(path, dataset=None, *, names=None, progress=None, samples_per_file=None, **arrays):
     """Writes data for data.kind = "safetensors", in pieces: they need not fit in memory.
 
     Either arrays by name, or a dictionary of them (tensors, NumPy arrays, memory-mapped ones too), [samples, ...] each; or a `dataset`: a
@@ -171,7 +222,9 @@ def save_dataset(path, dataset=None, *, names=None, progress=None, **arrays):
     (all columns, or those of `names`). Where nobody knows how many there are, columns lie beside the file until all are written, which takes
     as much room again. `progress`: whether it is shown on standard error; None: where that is a terminal.
 
-    The file is there once it is whole. Raises ValueError or TypeError, which name the column and say what to do.
+    With `samples_per_file` the path is a folder, of a file for so many samples each, that data.path takes as it is.
+
+    The file or folder is there once it is whole. Raises ValueError or TypeError, which name the column and say what to do.
     """
     shown = sys.stderr.isatty() if progress is None else progress
     if (dataset is None) == (not arrays):
@@ -182,8 +235,13 @@ def save_dataset(path, dataset=None, *, names=None, progress=None, **arrays):
         dataset, arrays = None, {name: dataset[name] for name in names or dataset}
     elif names is not None and dataset is None:
         raise ValueError("names are a data set's: arrays have theirs, as in x=images")
-    if dataset is None:
+    if dataset is not None:
+        check_dataset(dataset)
+    if samples_per_file is not None:
+        if type(samples_per_file) is not int or samples_per_file < 1:
+            raise ValueError("samples_per_file is a whole number from 1")
+        write_folder(path, dataset, names, arrays, samples_per_file, shown)
+    elif dataset is None:
         write_arrays(path, arrays, shown)
     else:
-        check_dataset(dataset)
         write_samples(path, dataset, names, shown)

@@ -35,7 +35,7 @@ def sentence(draw):
 
 def prepare(folder):
     for name, text in FILES.items():
-        text = text.replace("BLOCK = 256", "BLOCK = 32").replace("n_embd=384, n_layer=6, n_head=6", "n_embd=32, n_layer=2, n_head=2").replace("lr = 2e-5", "lr = 2e-3")
+        text = text.replace("BLOCK = 256", "BLOCK = 32").replace("block_size = 256", "block_size = 32").replace("n_embd=384, n_layer=6, n_head=6", "n_embd=32, n_layer=2, n_head=2").replace("lr = 2e-5", "lr = 2e-3")
         (folder / name).write_text(text.replace("epochs = 5", "epochs = 3").replace("max_new_tokens=100", "max_new_tokens=20"))
     (folder / "sitecustomize.py").write_text(SMALL)
     draw = random.Random(5)

@@ -249,3 +249,36 @@ kind = "sgd"
 lr = 0.1
 """)
     assert "2 steps" in onebatch.run(1, "train", scratch.config)
+
+
+class ManyOfAPieceAtOnce(ManyAtOnce):
+    def __getitem__(self, i):
+        assert i % 100 == 0, "one by one takes ten times as long"
+        return {name: column[i].tolist() for name, column in self.columns.items()}
+
+
+@pytest.mark.parametrize("given", ("arrays", "rows", "many at once", "stream"))
+def test_a_folder_of_pieces_is_the_same_data(tmp_path, columns, given):
+    folder, some = tmp_path / "train", {name: column[:250] for name, column in columns.items()}
+    if given == "many at once":
+        some = {"y": some["y"]}
+    data = {"arrays": some, "rows": Rows(some), "many at once": ManyOfAPieceAtOnce(some), "stream": iter([{n: c[i] for n, c in some.items()} for i in range(250)])}
+    package.save_dataset(folder, data[given], samples_per_file=100)
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == ["00000.safetensors", "00001.safetensors", "00002.safetensors"]
+    pieces = [load_file(file) for file in files]
+    assert [len(piece["y"]) for piece in pieces] == [100, 100, 50]
+    assert same({name: torch.cat([piece[name] for piece in pieces]) for name in some}, some)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_that_is_there_or_was_not_finished_is_left_alone(tmp_path):
+    (tmp_path / "train").mkdir()
+    with pytest.raises(FileExistsError, match="train is there already"):
+        package.save_dataset(tmp_path / "train", x=torch.zeros(3), samples_per_file=2)
+    with pytest.raises(ValueError, match="'x'.*sample 3|x.*3"):
+        package.save_dataset(tmp_path / "other", ({"x": torch.zeros(1 if i < 3 else 2)} for i in range(4)), samples_per_file=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+    for wrong in (0, 2.5, True):  # True is 1 elsewhere
+        with pytest.raises(ValueError, match="whole number from 1"):
+            package.save_dataset(tmp_path / "other", x=torch.zeros(3), samples_per_file=wrong)

@@ -41,6 +41,49 @@ TEST(SampleOrderTest, places_are_uniform) {
   for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
+std::vector<std::int64_t> computed(std::uint64_t key, std::int64_t size) {
+  const ComputedOrder order(key, size);
+  std::vector<std::int64_t> values;
+  for (std::int64_t place = 0; place < size; ++place) values.push_back(order.at(place));
+  return values;
+}
+
+TEST(SampleOrderTest, a_computed_order_is_a_permutation) {
+  for (const std::int64_t size : {1, 2, 3, 4, 5, 16, 17, 1000, 65536, 65537})
+    EXPECT_EQ(sorted(computed(7, size)), all_of(size));
+}
+
+// 64 parts of the places against 64 parts of the samples: 4,096 cells of 244 expected. Of a random permutation the sum
+// of squares over the expected value has a mean near 63² = 3,969 and a standard deviation near 89.
+TEST(SampleOrderTest, a_computed_order_passes_as_random) {
+  constexpr std::int64_t k_size = 1'000'003;
+  for (const std::uint64_t key : {1U, 2U, 3U}) {
+    const ComputedOrder order(key, k_size);
+    std::vector<double> cells(64 * 64, 0.0);
+    for (std::int64_t place = 0; place < k_size; ++place)
+      ++cells[static_cast<std::size_t>(place * 64 / k_size * 64 + order.at(place) * 64 / k_size)];
+    double squares = 0.0;
+    const double expected = k_size / 4096.0;
+    for (const double cell : cells) squares += (cell - expected) * (cell - expected) / expected;
+    EXPECT_NEAR(squares, 3969.0, 5 * 89.0) << key;
+  }
+}
+
+TEST(SampleOrderTest, a_large_epoch_gives_every_sample_once_and_goes_on_where_it_stood) {
+  constexpr std::int64_t k_size = k_most_listed_samples + 1;
+  SampleOrder order(3, k_size, 100'000, LastBatch::exact);
+  std::vector<std::int64_t> seen;
+  while (order.position().epoch == 0) {
+    const SampleOrder copy(3, k_size, 100'000, LastBatch::exact, order.position());
+    const auto batch = order.next();
+    EXPECT_EQ(SampleOrder(copy).next(), batch);
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  }
+  EXPECT_EQ(sorted(seen), all_of(k_size));
+  const auto next_epoch = order.next();
+  EXPECT_FALSE(std::equal(next_epoch.begin(), next_epoch.end(), seen.begin()));
+}
+
 TEST(SampleOrderTest, the_last_batch_has_its_own_true_size) {
   SampleOrder order(1, 10, 4, LastBatch::exact);
   std::vector<std::int64_t> seen;

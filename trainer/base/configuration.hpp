@@ -20,6 +20,7 @@ enum class Switch { automatic, on, off };  // automatic: on where it is of use a
 enum class LastBatch { exact, drop };
 enum class Replan { automatic, always, never };
 enum class ResNetStem { imagenet, cifar };
+enum class TokenType { automatic, uint8, uint16, uint32 };
 enum class NormalizeBy { samples, tokens };
 enum class Precision { float32, float64, bfloat16, float16 };
 enum class BatchNormMode { local, sync, exact };
@@ -56,20 +57,27 @@ struct BatchConfiguration {
 
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
-  std::string kind = "idx";                 // or "safetensors", "synthetic", or one that was registered
-  std::string path;                         // idx: folder with train-*/t10k-* files; safetensors: the file
+  std::string kind = "idx";  // or "image_folder", "safetensors", "synthetic", "tar", "tokens", or one that was registered
+  std::string path;          // idx: folder with train-*/t10k-* files; safetensors, tokens: file, folder or pattern
+  std::vector<std::string> files;           // safetensors, tokens: several, by name or pattern, within path
   std::vector<std::string> inputs = {"x"};  // safetensors: names of tensors [samples, ...]
   std::string target = "y";                 // safetensors: likewise; empty = none
   std::string weights;                      // safetensors: of the target's shape, what each counts; empty = 1
   std::string lengths;                      // safetensors: [samples], of sequences that are padded; empty = all alike
+  std::string offsets;            // safetensors: [samples + 1], of sequences that lie without padding; empty = none
+  std::int64_t block_size = 0;    // tokens: of one sample
+  TokenType token_type = TokenType::automatic;      // tokens
+  std::int64_t vocabulary = 0;                      // tokens; 0 = looked through
+  std::optional<std::int64_t> separator;            // tokens: between documents
   std::vector<std::int64_t> shape = {3, 224, 224};  // synthetic: one sample's shape
   std::int64_t num_classes = 10;                    // synthetic
   std::int64_t size = 1000;                         // synthetic: number of samples
   std::vector<std::int64_t> image_size;             // image_folder: height and width
   std::int64_t channels = 3;                        // image_folder: or 1, grey
   std::int64_t resize = 0;                          // image_folder: shorter side before the centre is cut out; 0 = auto
-  std::vector<double> mean;             // image_folder: by channel, of pixels from 0 to 1; empty = ImageNet's
-  std::vector<double> deviation;        // image_folder: likewise
+  std::vector<double> mean;             // by channel, of pixels from 0 to 1; empty = ImageNet's (image_folder), or
+                                        // numbers as they are (safetensors)
+  std::vector<double> deviation;        // likewise
   OnBroken on_broken = OnBroken::stop;  // image_folder: a file that cannot be read
   Options options;                      // of a kind that was registered
 };

@@ -50,7 +50,10 @@ void check_augmentation(const AugmentConfiguration& configuration, const Dataset
   if (!asked_for(configuration) || data.changes_samples()) return;
   const auto shape = data.sample_shape();
   const bool images = shape.size() == 3 && data.gather({}, at::kFloat).inputs.front().is_floating_point();
-  if (!images) throw UserError("data.augment is for images [C, H, W] of floating-point numbers: leave it out");
+  if (!images)
+    throw UserError(
+        "data.augment is for images [C, H, W] of floating-point numbers, or of 8 bits with data.mean "
+        "and data.std: leave it out");
   if (configuration.crop_padding >= std::min(shape[1], shape[2]))
     throw UserError(fmt::format("data.augment.crop_padding = {}: write less than the images' {} pixels",
                                 configuration.crop_padding, std::min(shape[1], shape[2])));
@@ -65,7 +68,7 @@ at::Tensor augmented(const at::Tensor& images, const AugmentConfiguration& confi
   const std::int64_t pixels = source.size(2) * source.size(3);
   const std::uint64_t key =
       mix_bits(mix_bits(draw.seed ^ 0x6175676d656e74ULL) + static_cast<std::uint64_t>(draw.epoch));
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "augmented", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND3(at::kByte, at::kHalf, at::kBFloat16, source.scalar_type(), "augmented", [&] {
     const auto* from = source.const_data_ptr<scalar_t>();
     auto* to = made.mutable_data_ptr<scalar_t>();
     for (const std::int64_t sample : samples) {

@@ -1,159 +1,85 @@
-// Tensors of a safetensors file as samples: the first dimension counts them. Any number of inputs, targets of any
-// shape, a weight for each target, and sequences of unlike lengths in tensors that are padded to the longest.
+// Tensors of safetensors files as samples: the first dimension counts them. Any number of inputs, targets of any shape,
+// a weight for each target, and sequences of unlike lengths: padded in the file, or one after another and padded here.
 #include "trainer/base/error.hpp"
-#include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset_kind.hpp"
+#include "trainer/data/file_list.hpp"
 #include "trainer/data/label_search.hpp"
 #include "trainer/data/padding.hpp"
-#include "trainer/io/safetensors.hpp"
-#include "trainer/io/tensor_file.hpp"
+#include "trainer/data/sequences.hpp"
 #include "trainer/settings/key_types.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <optional>
-#include <stdexcept>
 
 namespace onebatch {
 namespace {
 
-// Rows in plain memory, outside of the device's budget.
-class Column {
- public:
-  Column(const std::filesystem::path& file, const SafetensorsHeader& header, const std::string& name, const char* key) {
-    const auto found = std::find_if(header.entries.begin(), header.entries.end(),
-                                    [&](const SafetensorsEntry& entry) { return entry.name == name; });
-    if (found == header.entries.end()) {
-      std::string names;
-      for (const auto& entry : header.entries) names += (names.empty() ? "" : ", ") + entry.name;
-      throw UserError(file.string() + " holds no tensor \"" + name + "\": write one of " + names + " for " + key);
-    }
-    const auto type = type_of_dtype(found->dtype);
-    if (!type)
-      throw UserError(file.string() + ": tensor " + name + " has the type " + found->dtype +
-                      ", which is not supported");
-    if (found->shape.empty() || found->shape[0] == 0)
-      throw UserError(file.string() + ": tensor " + name + " holds no samples: its first dimension must count them");
-    if (std::ranges::find(found->shape, 0) != found->shape.end())
-      throw UserError(file.string() + ": tensor " + name + " " + shape_text(found->shape) +
-                      " holds no values: write another for " + key);
-    name_ = std::string(key) + " \"" + name + "\"";
-    type_ = *type;
-    shape_ = found->shape;
-    bytes_ = read_safetensors_entry(file, header, *found);
-    row_bytes_ = bytes_.size() / static_cast<std::size_t>(shape_[0]);
-  }
+constexpr const char* k_extension = ".safetensors";
+constexpr std::int64_t k_no_label = -100;  // of padding, where the loss is the model's own: PyTorch's
 
-  /// With the key that asks for it: data.target "y".
-  [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] const std::vector<std::int64_t>& shape() const { return shape_; }
-  [[nodiscard]] bool floating() const { return at::isFloatingType(type_); }
-
-  /// Rows, of a sequence that is `longest` long the first `length` elements; whatever is no integer as `type`.
-  [[nodiscard]] at::Tensor rows(std::span<const std::int64_t> indices, std::int64_t longest, std::int64_t length,
-                                at::ScalarType type) const {
-    std::vector<std::int64_t> shape = shape_;
-    shape[0] = static_cast<std::int64_t>(indices.size());
-    std::size_t bytes = row_bytes_;
-    if (shape.size() > 1 && shape[1] == longest && length < longest) {
-      bytes = bytes / static_cast<std::size_t>(longest) * static_cast<std::size_t>(length);
-      shape[1] = length;
-    }
-    const at::Tensor rows = at::empty(shape, at::TensorOptions().dtype(type_));
-    auto* to = static_cast<std::byte*>(rows.mutable_data_ptr());
-    for (const std::int64_t index : indices) {
-      if (index < 0 || index >= shape_[0])
-        throw std::out_of_range(fmt::format("sample {} of a data set of {}", index, shape_[0]));
-      std::memcpy(to, bytes_.data() + static_cast<std::size_t>(index) * row_bytes_, bytes);
-      to += bytes;
-    }
-    return rows.to(floating() ? type : at::kLong);
-  }
-
-  /// Visits all rows, some at a time: the first of them and their values [some, ...].
-  template <typename Visit>
-  void for_each_part(at::ScalarType type, const Visit& visit) const {
-    constexpr std::int64_t k_rows = 4096;
-    std::vector<std::int64_t> some;
-    for (std::int64_t first = 0; first < shape_[0]; first += k_rows) {
-      some.resize(static_cast<std::size_t>(std::min(k_rows, shape_[0] - first)));
-      std::iota(some.begin(), some.end(), first);
-      visit(first, rows(some, 0, 0, type));
-    }
-  }
-
-  /// All values of a column of integers.
-  [[nodiscard]] std::vector<std::int64_t> integers() const {
-    std::vector<std::int64_t> values;
-    for_each_part(at::kLong, [&](std::int64_t /*first*/, const at::Tensor& part) {
-      values.insert(values.end(), part.const_data_ptr<std::int64_t>(),
-                    part.const_data_ptr<std::int64_t>() + part.numel());
-    });
-    return values;
-  }
-
- private:
-  std::string name_;
-  at::ScalarType type_ = at::kFloat;
-  std::vector<std::int64_t> shape_;
-  std::vector<std::byte> bytes_;
-  std::size_t row_bytes_ = 0;
+// A column, and whether its rows are the values of sequences.
+struct Part {
+  TensorColumn column;
+  bool values = false;
 };
 
 class SafetensorsDataset final : public Dataset {
  public:
   SafetensorsDataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored)
-      : file_(configuration.path) {
-    const SafetensorsHeader header = read_safetensors_header(file_);
-    for (const std::string& name : configuration.inputs) inputs_.emplace_back(file_, header, name, "data.inputs");
-    for (const Column& input : inputs_) check_count(input);
-    if (!configuration.target.empty()) add(target_, header, configuration.target, "data.target");
-    if (!configuration.weights.empty()) add(weights_, header, configuration.weights, "data.weights");
-    if (!configuration.lengths.empty()) read_lengths(header, configuration.lengths);
-    if (target_ && !target_->floating()) find_labels(ignored);
-    if (!weights_) return;
-    if (!target_ || weights_->shape() != target_->shape() || !weights_->floating())
-      throw UserError(file_.string() + ": data.weights = \"" + configuration.weights +
-                      "\" must be floating-point numbers of the target's shape");
-    check_weights();
+      : pieces_(open_pieces(files_of(configuration, k_extension))), ignored_(ignored) {
+    if (!configuration.offsets.empty()) sequences_ = read_sequences(pieces_, configuration.offsets);
+    for (const std::string& name : configuration.inputs) inputs_.push_back(part(name, "data.inputs"));
+    if (!configuration.target.empty()) target_ = part(configuration.target, "data.target");
+    if (!configuration.weights.empty()) weights_ = part(configuration.weights, "data.weights");
+    if (!configuration.lengths.empty()) read_lengths(configuration.lengths);
+    if (sequences_) set_longest();
+    if (!configuration.mean.empty()) set_pixels({configuration.mean, configuration.deviation});
+    if (target_ && !target_->column.floating()) find_labels();
+    if (weights_) check_weights(configuration.weights);
   }
 
-  std::int64_t size() const override { return inputs_.front().shape()[0]; }
+  std::int64_t size() const override {
+    return sequences_ ? static_cast<std::int64_t>(sequences_->lengths.size()) : inputs_.front().column.size();
+  }
   std::vector<std::int64_t> sample_shape() const override {
-    return {inputs_.front().shape().begin() + 1, inputs_.front().shape().end()};
+    std::vector<std::int64_t> shape = inputs_.front().column.shape();
+    if (!inputs_.front().values) return {shape.begin() + 1, shape.end()};
+    shape[0] = longest_;
+    return shape;
   }
   std::int64_t num_classes() const override { return num_classes_; }
-
   std::optional<LabelRange> labels() const override { return labels_; }
-  std::span<const std::int64_t> lengths() const override { return lengths_; }
+  std::span<const std::int64_t> lengths() const override { return sequences_ ? sequences_->lengths : lengths_; }
 
   std::string name_of(std::size_t tensor) const override {
-    if (tensor < inputs_.size()) return inputs_[tensor].name();
-    return (tensor == inputs_.size() && target_ ? *target_ : weights_.value()).name();
+    if (tensor < inputs_.size()) return inputs_[tensor].column.name();
+    if (tensor == inputs_.size() && target_) return target_->column.name();
+    return weights_ ? weights_->column.name() : "the weights of padding";
   }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
-    return gather_cut(indices, type, indices.empty() ? longest_ : longest_of(*this, indices));
+    return read(indices, type).to_numbers(type);
+  }
+
+  Batch read(std::span<const std::int64_t> indices, at::ScalarType type) const override {
+    return cut(indices, type, indices.empty() ? longest_ : longest_of(*this, indices));
   }
 
   Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override {
-    Batch batch;
-    for (const Column& input : inputs_) batch.inputs.push_back(input.rows(indices, longest_, length, type));
-    if (target_) batch.targets = target_->rows(indices, longest_, length, type);
-    if (weights_) batch.weights = weights_->rows(indices, longest_, length, type);
-    return batch;
+    return cut(indices, type, length).to_numbers(type);
   }
 
   std::vector<std::int64_t> costliest(std::int64_t count) const override {
-    if (lengths_.empty()) return Dataset::costliest(count);
-    std::vector<std::int64_t> order(lengths_.size());
+    const auto of = lengths();
+    if (of.empty()) return Dataset::costliest(count);
+    std::vector<std::int64_t> order(of.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return lengths_[static_cast<std::size_t>(a)] > lengths_[static_cast<std::size_t>(b)];
+      return of[static_cast<std::size_t>(a)] > of[static_cast<std::size_t>(b)];
     });
     std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = order[i % order.size()];
@@ -161,51 +87,142 @@ class SafetensorsDataset final : public Dataset {
   }
 
  private:
-  void check_count(const Column& column) const {
-    if (column.shape()[0] == size()) return;
-    throw UserError(fmt::format("{}: {} has {} samples, {} has {}", file_.string(), column.name(), column.shape()[0],
-                                inputs_.front().name(), size()));
+  [[nodiscard]] std::string file() const { return pieces_.front().file->path().string(); }
+
+  // Each file has as many rows of it as of the first input, or, of values, as its offsets say.
+  Part part(const std::string& name, const std::string& key) const {
+    Part made{TensorColumn(pieces_, name, key), false};
+    made.values = sequences_ && has_rows(made.column, sequences_->values_of);
+    if (made.values || (sequences_ && has_rows(made.column, sequences_->samples_of))) return made;
+    for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+      const std::int64_t rows = made.column.rows_of(piece);
+      if (sequences_)
+        throw UserError(fmt::format("{}: {} has {} rows, but data.offsets tells of {} sequences with {} values",
+                                    made.column.file_of(piece), made.column.name(), rows, sequences_->samples_of[piece],
+                                    sequences_->values_of[piece]));
+      if (!inputs_.empty() && rows != inputs_.front().column.rows_of(piece))
+        throw UserError(fmt::format("{}: {} has {} samples, {} has {}", made.column.file_of(piece), made.column.name(),
+                                    rows, inputs_.front().column.name(), inputs_.front().column.rows_of(piece)));
+    }
+    return made;
   }
 
-  void add(std::optional<Column>& to, const SafetensorsHeader& header, const std::string& name, const char* key) const {
-    to.emplace(file_, header, name, key);
-    check_count(*to);
+  static bool has_rows(const TensorColumn& column, const std::vector<std::int64_t>& of_pieces) {
+    for (std::size_t piece = 0; piece < of_pieces.size(); ++piece) {
+      if (column.rows_of(piece) != of_pieces[piece]) return false;
+    }
+    return true;
   }
 
-  void read_lengths(const SafetensorsHeader& header, const std::string& name) {
-    const Column column(file_, header, name, "data.lengths");
-    check_count(column);
-    if (column.floating() || column.shape().size() != 1 || inputs_.front().shape().size() < 2)
-      throw UserError(file_.string() + ": data.lengths = \"" + name +
+  Batch cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const {
+    const auto number_type = [&](const TensorColumn& column) { return column.floating() ? type : at::kLong; };
+    Batch batch;
+    for (const Part& input : inputs_) {
+      const bool pixels = pixels_ && batch.inputs.empty();
+      batch.inputs.push_back(values(input, indices, length, 0).to(pixels ? at::kByte : number_type(input.column)));
+    }
+    batch.pixels = pixels_;
+    if (target_) batch.targets = targets(indices, length).to(number_type(target_->column));
+    if (weights_) batch.weights = values(*weights_, indices, length, 0).to(type);
+    if (!weights_ && target_ && target_->values && target_->column.floating())
+      batch.weights = weights_of_padding(batch.targets, indices);
+    return batch;
+  }
+
+  at::Tensor values(const Part& of, std::span<const std::int64_t> indices, std::int64_t length,
+                    std::int64_t padding) const {
+    if (!of.values) return of.column.rows(indices, lengths_.empty() ? 0 : longest_, length);
+    std::vector<RowRun> runs;
+    for (const std::int64_t index : indices) {
+      if (index < 0 || index >= size())
+        throw std::out_of_range(fmt::format("sample {} of a data set of {}", index, size()));
+      runs.push_back(sequences_->runs[static_cast<std::size_t>(index)]);
+    }
+    return of.column.padded(runs, length, padding);
+  }
+
+  // In 64 bits before it is padded: the label that counts for nothing may not fit into fewer.
+  at::Tensor targets(std::span<const std::int64_t> indices, std::int64_t length) const {
+    at::Tensor made = values(*target_, indices, length, 0);
+    if (!target_->values || target_->column.floating()) return made;
+    made = made.to(at::kLong);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::int64_t own = std::min(length, sequences_->lengths[static_cast<std::size_t>(indices[i])]);
+      made[static_cast<std::int64_t>(i)].narrow(0, own, length - own).fill_(ignored_.value_or(k_no_label));
+    }
+    return made;
+  }
+
+  at::Tensor weights_of_padding(const at::Tensor& targets, std::span<const std::int64_t> indices) const {
+    const at::Tensor made = at::zeros(targets.sizes(), targets.options());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::int64_t own = std::min(made.size(1), sequences_->lengths[static_cast<std::size_t>(indices[i])]);
+      made[static_cast<std::int64_t>(i)].narrow(0, 0, own).fill_(1.0);
+    }
+    return made;
+  }
+
+  void read_lengths(const std::string& name) {
+    const TensorColumn column = part(name, "data.lengths").column;
+    const auto& shape = inputs_.front().column.shape();
+    if (column.floating() || column.shape().size() != 1 || shape.size() < 2)
+      throw UserError(file() + ": data.lengths = \"" + name +
                       "\" must be one whole number per sample, and the first input [samples, longest, ...]");
     lengths_ = column.integers();
-    longest_ = inputs_.front().shape()[1];
+    longest_ = shape[1];
     for (const std::int64_t length : lengths_) {
       if (length < 1 || length > longest_)
-        throw UserError(fmt::format("{}: {} holds the length {}, but {} has room for 1 to {}", file_.string(), name,
-                                    length, inputs_.front().name(), longest_));
+        throw UserError(fmt::format("{}: {} holds the length {}, but {} has room for 1 to {}", file(), name, length,
+                                    inputs_.front().column.name(), longest_));
     }
   }
 
-  void find_labels(std::optional<std::int64_t> ignored) {
-    LabelSearch search(ignored);
-    target_->for_each_part(at::kLong,
-                           [&](std::int64_t first, const at::Tensor& part) { search.look_through(first, part); });
-    labels_ = search.found();
-    num_classes_ = search.num_classes();
+  void set_longest() {
+    longest_ = *std::max_element(sequences_->lengths.begin(), sequences_->lengths.end());
+    if (inputs_.front().values) return;
+    throw UserError(file() + ": data.offsets is for sequences: the first input must hold their values, [values, ...]");
   }
 
-  void check_weights() const {
-    weights_->for_each_part(at::kDouble, [&](std::int64_t first, const at::Tensor& part) {
-      const at::Tensor wrong = part.view({part.size(0), -1})
-                                   .ge(0.0)
-                                   .logical_and(part.view({part.size(0), -1}).isfinite())
-                                   .logical_not()
-                                   .any(1);
+  void set_pixels(PixelScale scale) {
+    const TensorColumn& images = inputs_.front().column;
+    const auto& shape = images.shape();
+    if (images.type() != at::kByte || shape.size() != 4 || !lengths().empty())
+      throw UserError(file() + ": data.mean is for images in 8 bits, uint8 [samples, C, H, W]: " + images.name() +
+                      " holds something else");
+    const auto channels = static_cast<std::size_t>(shape[1]);
+    if (scale.mean.size() != 1 && scale.mean.size() != channels)
+      throw UserError(fmt::format("{}: data.mean and data.std have {} numbers, but images have {} channels", file(),
+                                  scale.mean.size(), channels));
+    pixels_ = std::move(scale);
+  }
+
+  // Rows of values are not samples.
+  [[nodiscard]] std::int64_t sample_of_row(const Part& of, std::int64_t row) const {
+    return of.values ? sample_of(*sequences_, row) : row;
+  }
+
+  void find_labels() {
+    LabelSearch search(ignored_);
+    target_->column.for_each_part(
+        at::kLong, [&](std::int64_t first, const at::Tensor& some) { search.look_through(first, some); });
+    labels_ = search.found();
+    num_classes_ = search.num_classes();
+    if (!labels_) return;
+    for (Label* label : {&labels_->least, &labels_->largest}) label->sample = sample_of_row(*target_, label->sample);
+  }
+
+  void check_weights(const std::string& name) const {
+    if (!target_ || weights_->column.shape() != target_->column.shape() || !weights_->column.floating())
+      throw UserError(file() + ": data.weights = \"" + name +
+                      "\" must be floating-point numbers of the target's shape");
+    weights_->column.for_each_part(at::kDouble, [&](std::int64_t first, const at::Tensor& some) {
+      const at::Tensor rows = some.view({some.size(0), -1});
+      const at::Tensor wrong = rows.ge(0.0).logical_and(rows.isfinite()).logical_not().any(1);
       if (!wrong.any().item<bool>()) return;
       const std::int64_t row = wrong.to(at::kInt).argmax().item<std::int64_t>();
-      throw UserError(fmt::format("{}: sample {} of {} holds {:g}: weights are finite numbers from 0", file_.string(),
-                                  first + row, weights_->name(), worst_weight(part[row])));
+      throw UserError(fmt::format("{}: sample {} of {} holds {:g}: weights are finite numbers from 0", file(),
+                                  sample_of_row(*weights_, first + row), weights_->column.name(),
+                                  worst_weight(rows[row])));
     });
   }
 
@@ -216,12 +233,15 @@ class SafetensorsDataset final : public Dataset {
         .item<double>();
   }
 
-  std::filesystem::path file_;
-  std::vector<Column> inputs_;
-  std::optional<Column> target_;
-  std::optional<Column> weights_;
+  std::vector<TensorPiece> pieces_;
+  std::optional<std::int64_t> ignored_;
+  std::optional<Sequences> sequences_;
+  std::vector<Part> inputs_;
+  std::optional<Part> target_;
+  std::optional<Part> weights_;
+  std::optional<PixelScale> pixels_;
   std::optional<LabelRange> labels_;
-  std::vector<std::int64_t> lengths_;
+  std::vector<std::int64_t> lengths_;  // of sequences that are padded in the file
   std::int64_t longest_ = 0;
   std::int64_t num_classes_ = 0;
 };
@@ -233,11 +253,12 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
   return {
       names_key({"inputs", k_both,
                  "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers "
-                 "arrive as int64, others in the run's precision"},
+                 "arrive as int64, others in the run's precision; tar: endings of files, as `[\"npy\"]`"},
                 &D::inputs),
       text_key({"target", k_both,
                 "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a "
-                "loss that needs none. Whole numbers are class indices from 0, looked through before the first step"},
+                "loss that needs none. Whole numbers are class indices from 0, looked through before the first step; "
+                "tar: a file's ending, as `\"cls\"`"},
                &D::target),
       text_key({"weights", k_both,
                 "safetensors: how much each label (of squared errors: each number) counts, of the target's shape, "
@@ -249,22 +270,45 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
                 "Where a few samples' losses and gradients, tried in float64 before the first step, do not depend on "
                 "how far they are padded, each micro-batch is cut to its own longest; where they do (BatchNorm, means "
                 "or squared errors over padding), that is said. The probe measures the longest"},
-               &D::lengths)};
+               &D::lengths),
+      text_key(
+          {"offsets", k_both,
+           "safetensors: `[samples + 1]` from 0 up, in each file, of sequences that lie one after another without "
+           "padding: sample i is the rows offsets[i] … offsets[i + 1] − 1 of each tensor that has as many rows as "
+           "the last offset says. They are padded as with `data.lengths`, inputs with 0; padding has no label, and "
+           "no weight"},
+          &D::offsets),
+      names_key({"files", k_both,
+                 "safetensors, tar, tokens: several files or patterns, in this order, within `data.path` where that is "
+                 "written too. All must hold the same tensors"},
+                &D::files)};
 }
 
 void check_safetensors(const DatasetConfiguration& data, const CheckRequest& request) {
   const auto& validation = request.configuration.data.validation;
-  if (data.path.empty()) request.complain("path", "is needed for data.kind = \"safetensors\": the file");
-  if (validation && validation->kind == "safetensors" && validation->path == data.path)
+  if (data.path.empty() && data.files.empty())
+    request.complain("path", "is needed for data.kind = \"safetensors\": the file, a pattern, or a folder of them");
+  if (validation && validation->kind == "safetensors" && validation->path == data.path &&
+      validation->files == data.files)
     request.complain("validation.path", "is the training data's file: write another, or leave [data.validation] out");
+  if (data.mean.size() != data.deviation.size()) request.complain("std", "must have as many numbers as data.mean");
+  if (!data.lengths.empty() && !data.offsets.empty())
+    request.complain("offsets", "is for sequences without padding, data.lengths for those with: write one of the two");
   if (data.target.empty() && !data.weights.empty()) request.complain("weights", "are the target's: write data.target");
 }
 
-std::int64_t samples_in_file(const DatasetConfiguration& data) {
-  for (const SafetensorsEntry& entry : read_safetensors_header(data.path).entries) {
-    if (entry.name == data.inputs.front() && !entry.shape.empty()) return entry.shape[0];
+std::int64_t samples_in_files(const DatasetConfiguration& data) {
+  const bool offsets = !data.offsets.empty();
+  const std::string& name = offsets ? data.offsets : data.inputs.front();
+  std::int64_t samples = 0;
+  for (const auto& file : files_of(data, k_extension)) {
+    const auto entries = read_safetensors_header(file).entries;
+    const auto found = std::ranges::find(entries, name, &SafetensorsEntry::name);
+    if (found == entries.end() || found->shape.empty())
+      throw UserError(file.string() + " holds no tensor \"" + name + "\" of samples");
+    samples += found->shape[0] - (offsets ? 1 : 0);
   }
-  throw UserError(data.path + " holds no tensor \"" + data.inputs.front() + "\" of samples");
+  return samples;
 }
 
 }  // namespace
@@ -273,11 +317,12 @@ DatasetKind safetensors_dataset_kind() {
   DatasetKind kind;
   kind.name = "safetensors";
   kind.keys = safetensors_keys();
+  kind.shares = {"mean", "std"};
   kind.check = check_safetensors;
   kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
     return std::make_unique<SafetensorsDataset>(data, request.ignored);
   };
-  kind.count_samples = samples_in_file;
+  kind.count_samples = samples_in_files;
   return kind;
 }
 

@@ -2,6 +2,7 @@
 #include "trainer/base/mix_bits.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -18,14 +19,43 @@ std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t bound) {
   }
 }
 
+std::uint64_t key_of(std::uint64_t seed, std::int64_t epoch) {
+  return mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(epoch));
+}
+
 }  // namespace
 
 std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(dataset_size));
   std::iota(order.begin(), order.end(), 0);
-  std::mt19937_64 generator(mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(epoch)));
+  std::mt19937_64 generator(key_of(seed, epoch));
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw_below(generator, i)]);
   return order;
+}
+
+ComputedOrder::ComputedOrder(std::uint64_t key, std::int64_t size)
+    : key_(key),
+      size_(static_cast<std::uint64_t>(size)),
+      half_bits_(static_cast<unsigned>(std::bit_width(size_ - 1) + 1) / 2) {}
+
+std::uint64_t ComputedOrder::permuted(std::uint64_t place) const {
+  constexpr std::uint64_t k_rounds = 6;
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  std::uint64_t left = place >> half_bits_;
+  std::uint64_t right = place & mask;
+  for (std::uint64_t round = 0; round < k_rounds; ++round) {
+    const std::uint64_t mixed = left ^ (mix_bits(mix_bits(key_ + round) ^ right) & mask);
+    left = right;
+    right = mixed;
+  }
+  return (left << half_bits_) | right;
+}
+
+std::int64_t ComputedOrder::at(std::int64_t place) const {
+  auto found = static_cast<std::uint64_t>(place);
+  do found = permuted(found);
+  while (found >= size_);
+  return static_cast<std::int64_t>(found);
 }
 
 SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size,
@@ -48,14 +78,24 @@ std::int64_t SampleOrder::next_size() const {
   return std::min(global_batch_size_, dataset_size_ - position_.consumed_in_epoch);
 }
 
-std::vector<std::int64_t> SampleOrder::next() {
+std::vector<std::int64_t> SampleOrder::some_of_epoch(std::int64_t begin, std::int64_t count) {
+  std::vector<std::int64_t> some(static_cast<std::size_t>(count));
+  if (dataset_size_ > k_most_listed_samples) {
+    const ComputedOrder order(key_of(seed_, position_.epoch), dataset_size_);
+    for (std::int64_t& sample : some) sample = order.at(begin++);
+    return some;
+  }
   if (ordered_epoch_ != position_.epoch) {
     order_ = epoch_order(seed_, position_.epoch, dataset_size_);
     ordered_epoch_ = position_.epoch;
   }
+  std::copy_n(order_.begin() + static_cast<std::ptrdiff_t>(begin), count, some.begin());
+  return some;
+}
+
+std::vector<std::int64_t> SampleOrder::next() {
   const std::int64_t count = next_size();
-  const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_.consumed_in_epoch);
-  std::vector<std::int64_t> batch(begin, begin + static_cast<std::ptrdiff_t>(count));
+  auto batch = some_of_epoch(position_.consumed_in_epoch, count);
   position_.consumed_in_epoch += count;
   position_.consumed_samples += count;
   roll_over();

@@ -13,6 +13,27 @@ namespace onebatch {
 /// the size alone.
 std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size);
 
+/// Above so many samples an epoch's order is no list, which would take 8 bytes for each on every rank, but is computed
+/// place by place.
+constexpr std::int64_t k_most_listed_samples = std::int64_t{1} << 20;
+
+/// A permutation of 0 … size − 1 without a list of it: a Feistel network over the next power of 4 (Luby and Rackoff,
+/// "How to construct pseudorandom permutations from pseudorandom functions", 1988), walked on from what lies beyond
+/// `size` (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+class ComputedOrder {
+ public:
+  ComputedOrder(std::uint64_t key, std::int64_t size);
+  /// The sample at this place, from 0.
+  [[nodiscard]] std::int64_t at(std::int64_t place) const;
+
+ private:
+  [[nodiscard]] std::uint64_t permuted(std::uint64_t place) const;
+
+  std::uint64_t key_;
+  std::uint64_t size_;
+  unsigned half_bits_;
+};
+
 /// Where a run stands: everything about the order that must survive a stop. Independent of the batch size, so that it
 /// may change.
 struct OrderPosition {
@@ -44,6 +65,8 @@ class SampleOrder {
 
  private:
   void roll_over();
+  /// Of the present epoch, from a place on.
+  [[nodiscard]] std::vector<std::int64_t> some_of_epoch(std::int64_t begin, std::int64_t count);
   [[nodiscard]] std::int64_t steps_in(std::int64_t samples) const;
 
   std::uint64_t seed_;

@@ -48,15 +48,18 @@ KeysOf<DatasetConfiguration> dataset_keys() {
   using D = DatasetConfiguration;
   return {
       kind_key<D>({"kind", k_both,
-                   "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of a file, by name), "
+                   "`\"idx\"` (MNIST's format, plain or gzip), `\"safetensors\"` (tensors of files, by name), "
                    "`\"image_folder\"` (JPEG, PNG and WebP files: see [your own images](images.md)), `\"synthetic\"` "
-                   "(random images, "
-                   "like torchvision's FakeData)",
+                   "(random images, like torchvision's FakeData), `\"tar\"` (shards in WebDataset's layout), "
+                   "`\"tokens\"` (text as numbers)",
                    "needed"}),
-      text_key({"path", k_both,
-                "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
-                "pair; safetensors: the file; image_folder: a folder of class folders, or a `.csv` or `.jsonl` file"},
-               &D::path)};
+      text_key(
+          {"path", k_both,
+           "idx: the folder that holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the `t10k-*` "
+           "pair; safetensors, tar, tokens: a file, a folder of `*.safetensors`, `*.tar` or `*.bin`, or a pattern as "
+           "`\"text/train-*.bin\"`, and files count in the order of their names; image_folder: a folder of class "
+           "folders, or a `.csv` or `.jsonl` file"},
+          &D::path)};
 }
 
 KeysOf<AugmentConfiguration> augment_keys() {
