@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -52,6 +53,10 @@ class Column {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<std::int64_t>& shape() const { return shape_; }
   [[nodiscard]] bool floating() const { return at::isFloatingType(type_); }
+
+  [[nodiscard]] std::int64_t row_values() const {
+    return std::accumulate(shape_.begin() + 1, shape_.end(), std::int64_t{1}, std::multiplies<>());
+  }
 
   /// Rows, of a sequence that is `longest` long the first `length` elements; whatever is no integer as `type`.
   [[nodiscard]] at::Tensor rows(std::span<const std::int64_t> indices, std::int64_t longest, std::int64_t length,
@@ -130,6 +135,11 @@ class SafetensorsDataset final : public Dataset {
 
   std::optional<LabelRange> labels() const override { return labels_; }
   std::span<const std::int64_t> lengths() const override { return lengths_; }
+
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override {
+    if (!target_ || target_->floating() || target_->row_values() != 1) return std::nullopt;
+    return target_->rows({&sample, 1}, longest_, longest_, at::kLong).item<std::int64_t>();
+  }
 
   std::string name_of(std::size_t tensor) const override {
     if (tensor < inputs_.size()) return inputs_[tensor].name();
@@ -255,8 +265,10 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
 void check_safetensors(const DatasetConfiguration& data, const CheckRequest& request) {
   const auto& validation = request.configuration.data.validation;
   if (data.path.empty()) request.complain("path", "is needed for data.kind = \"safetensors\": the file");
-  if (validation && validation->kind == "safetensors" && validation->path == data.path)
-    request.complain("validation.path", "is the training data's file: write another, or leave [data.validation] out");
+  const bool split = request.configuration.data.sampling.validation_fraction > 0.0;
+  if (validation && !split && validation->kind == "safetensors" && validation->path == data.path)
+    request.complain("validation.path", "is the training data's file: write another, or data.validation.fraction = 0.1 "
+                                        "for a part of it, or leave [data.validation] out");
   if (data.target.empty() && !data.weights.empty()) request.complain("weights", "are the target's: write data.target");
 }
 

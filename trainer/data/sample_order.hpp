@@ -4,14 +4,28 @@
 #include "trainer/base/configuration.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace onebatch {
 
-/// The order of the samples of one epoch: a permutation of 0 … dataset_size − 1 that depends on the seed, the epoch and
-/// the size alone.
-std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size);
+/// How an epoch goes through the samples.
+struct SampleDrawing {
+  Sampling order = Sampling::shuffle;
+  /// balanced, weighted: of each sample its weight and those of all before it, summed; the same wherever it is copied.
+  std::shared_ptr<const std::vector<double>> sums = {};
+};
+
+/// Samples are drawn with replacement, each as often as its weight says. Throws std::invalid_argument where weights are
+/// not finite, negative, or all 0.
+SampleDrawing drawn_by_weight(Sampling order, std::span<const double> weights);
+
+/// The samples of one epoch, as many as there are: shuffled they are a permutation of 0 … dataset_size − 1. Depends on
+/// the seed, the epoch, the size and the weights alone.
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size,
+                                      const SampleDrawing& drawing = {});
 
 /// Where a run stands: everything about the order that must survive a stop. Independent of the batch size, so that it
 /// may change.
@@ -27,7 +41,7 @@ class SampleOrder {
  public:
   /// Throws std::invalid_argument where no batch could ever be given.
   SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, LastBatch last_batch,
-              OrderPosition start = {});
+              OrderPosition start = {}, SampleDrawing drawing = {});
 
   /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by
   /// itself.
@@ -51,6 +65,7 @@ class SampleOrder {
   std::int64_t global_batch_size_;
   LastBatch last_batch_;
   OrderPosition position_;
+  SampleDrawing drawing_;
   std::int64_t ordered_epoch_ = -1;
   std::vector<std::int64_t> order_;
 };
