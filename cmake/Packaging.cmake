@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 
 include(Wheel)
 set(_private_libraries "${CMAKE_INSTALL_LIBDIR}/onebatch")
-set(_carried "^libfmt\\.so" "^libtomlplusplus\\.so" "^libzip\\.so")
+set(_carried "^libfmt\\.so" "^libtomlplusplus\\.so" "^libzip\\.so" "^libpng16\\.so")
 set(_rpath "$ORIGIN/../${_private_libraries}")
 if(ONEBATCH_CUDA)
   list(APPEND _rpath ${LibTorch_LIBRARY_DIRS})

@@ -21,7 +21,7 @@ function(onebatch_install_for_wheel)
   install(TARGETS onebatch RUNTIME_DEPENDENCY_SET onebatch_wheel_needs RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FROM_ALL)
   install(TARGETS onebatch_stacks RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FROM_ALL)
   # hwloc is Open MPI's: another one beside it would be taken by both.
-  install(RUNTIME_DEPENDENCY_SET onebatch_wheel_needs PRE_INCLUDE_REGEXES "^libfmt\\.so" "^libtomlplusplus\\.so" "^libzip\\.so" "^libbz2\\.so" PRE_EXCLUDE_REGEXES ".*"
+  install(RUNTIME_DEPENDENCY_SET onebatch_wheel_needs PRE_INCLUDE_REGEXES "^libfmt\\.so" "^libtomlplusplus\\.so" "^libzip\\.so" "^libbz2\\.so" "^libpng16\\.so" PRE_EXCLUDE_REGEXES ".*"
           LIBRARY DESTINATION lib COMPONENT wheel EXCLUDE_FROM_ALL)
   list(JOIN ONEBATCH_WHEEL_RPATH ":" rpath)
   string(REPLACE "$" "\\$" rpath "${rpath}")

@@ -105,8 +105,9 @@ class Checker {
       if (!key.path.starts_with(prefix) || key.path == prefix + "fraction" || !given(key.path)) continue;
       const auto train = std::ranges::find(keys_, "data." + key.path.substr(prefix.size()), &Key::path);
       if (train != keys_.end() && train->show(c_) != key.show(c_))
-        complain(key.path, "stands beside data.validation.fraction, which takes samples of the training data: write "
-                           "one of the two");
+        complain(key.path,
+                 "stands beside data.validation.fraction, which takes samples of the training data: write "
+                 "one of the two");
     }
   }
 

@@ -69,7 +69,8 @@ TEST(SelectionTest, each_class_has_its_part) {
     const auto chosen = counts_of(split.chosen, classes);
     for (const auto& [of_class, count] : whole) {
       const auto found = chosen.find(of_class);
-      EXPECT_NEAR(found == chosen.end() ? 0.0 : static_cast<double>(found->second), 0.1 * static_cast<double>(count), 3.0)
+      EXPECT_NEAR(found == chosen.end() ? 0.0 : static_cast<double>(found->second), 0.1 * static_cast<double>(count),
+                  3.0)
           << "class " << of_class << ", key " << key;
     }
   }

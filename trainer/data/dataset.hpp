@@ -89,6 +89,8 @@ class Dataset {
   /// gather(), but sequences are cut to `length` instead of to the longest among them.
   [[nodiscard]] virtual Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type,
                                          std::int64_t length) const;
+  /// In the order of their indices; none where classes have no names.
+  [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
   /// How the user calls what is at this place among Batch::tensors().
   [[nodiscard]] virtual std::string name_of(std::size_t tensor) const;
   /// So many samples (with repetition where there are fewer) that take the most memory and time: of unlike lengths the

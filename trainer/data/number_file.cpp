@@ -35,8 +35,8 @@ void visit_file(const std::filesystem::path& file, const char* key, const Visit&
   std::error_code error;
   std::ifstream in(file);
   if (std::filesystem::is_directory(file, error) || !in)
-    throw UserError(fmt::format("{} = \"{}\" cannot be read: write the path of a text file of numbers", key,
-                                file.string()));
+    throw UserError(
+        fmt::format("{} = \"{}\" cannot be read: write the path of a text file of numbers", key, file.string()));
   std::string text;
   for (std::int64_t line = 1; std::getline(in, text); ++line) visit_words(text, line, visit);
   if (in.bad()) throw UserError(fmt::format("{} = \"{}\" cannot be read to its end", key, file.string()));
@@ -85,8 +85,9 @@ std::vector<double> read_numbers(const std::filesystem::path& file, std::int64_t
     numbers.push_back(number);
   });
   if (static_cast<std::int64_t>(numbers.size()) != count)
-    throw UserError(fmt::format("{} = \"{}\" holds {} numbers, but the training data has {} samples: write one for each",
-                                key, file.string(), numbers.size(), count));
+    throw UserError(
+        fmt::format("{} = \"{}\" holds {} numbers, but the training data has {} samples: write one for each", key,
+                    file.string(), numbers.size(), count));
   return numbers;
 }
 

@@ -45,8 +45,8 @@ SplitSamples split_by_class(const Dataset& data, std::span<const std::int64_t> s
 void check_not_empty(const std::vector<std::int64_t>& samples, std::int64_t of, const char* key, double fraction,
                      const char* what) {
   if (samples.empty())
-    throw UserError(fmt::format("{} = {:g} of {} samples leaves none to {} with: write another", key, fraction, of,
-                                what));
+    throw UserError(
+        fmt::format("{} = {:g} of {} samples leaves none to {} with: write another", key, fraction, of, what));
 }
 
 // The numbers of the samples that train and that validate.
@@ -65,8 +65,7 @@ Parts choose_parts(const Dataset& data, const SamplingConfiguration& sampling, s
   }
   const auto before = static_cast<std::int64_t>(parts.train.size());
   if (sampling.validation_fraction > 0.0) {
-    SplitSamples split =
-        split_by_class(data, parts.train, sampling.validation_fraction, mix_bits(seed ^ k_validation));
+    SplitSamples split = split_by_class(data, parts.train, sampling.validation_fraction, mix_bits(seed ^ k_validation));
     parts = {std::move(split.others), std::move(split.chosen)};
     const char* key = "data.validation.fraction";
     check_not_empty(parts.train, before, key, sampling.validation_fraction, "train");
@@ -88,7 +87,8 @@ std::optional<std::vector<double>> weights_in_file(const DatasetConfiguration& d
   if (found == header.entries.end()) return std::nullopt;
   const auto type = type_of_dtype(found->dtype);
   if (!type || found->shape.size() != 1)
-    throw UserError(fmt::format("{}: data.sample_weights = \"{}\" must be one number for each sample", data.path, name));
+    throw UserError(
+        fmt::format("{}: data.sample_weights = \"{}\" must be one number for each sample", data.path, name));
   std::vector<std::byte> bytes = read_safetensors_entry(data.path, header, *found);
   const at::Tensor values = at::from_blob(bytes.data(), found->shape, at::TensorOptions().dtype(*type)).to(at::kDouble);
   return std::vector<double>(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
@@ -96,7 +96,8 @@ std::optional<std::vector<double>> weights_in_file(const DatasetConfiguration& d
 
 std::vector<double> given_weights(const DataConfiguration& data, std::int64_t count) {
   const std::string& name = data.sampling.weights;
-  if (name.empty()) throw UserError("data.sampling = \"weighted\" needs data.sample_weights: a file, or a tensor's name");
+  if (name.empty())
+    throw UserError("data.sampling = \"weighted\" needs data.sample_weights: a file, or a tensor's name");
   auto weights = weights_in_file(data.train, name);
   if (!weights) return read_numbers(name, count, "data.sample_weights");
   if (static_cast<std::int64_t>(weights->size()) != count)
@@ -123,14 +124,16 @@ std::vector<double> balancing_weights(const Dataset& data, std::optional<std::in
   std::iota(all.begin(), all.end(), std::int64_t{0});
   const std::vector<std::int64_t> classes = classes_of(data, all);
   if (classes.empty())
-    throw UserError("data.sampling = \"balanced\" is for samples of one class each: write \"shuffle\", or \"weighted\"");
+    throw UserError(
+        "data.sampling = \"balanced\" is for samples of one class each: write \"shuffle\", or \"weighted\"");
   std::map<std::int64_t, std::int64_t> counts;
   for (const std::int64_t one : classes) ++counts[one];
   std::vector<double> weights;
   for (const std::int64_t one : classes)
     weights.push_back(one == ignored ? 0.0 : 1.0 / static_cast<double>(counts.at(one)));
   if (ignored && counts.size() == 1 && counts.contains(*ignored))
-    throw UserError(fmt::format("data.sampling = \"balanced\": every sample's class is loss.ignore_index = {}", *ignored));
+    throw UserError(
+        fmt::format("data.sampling = \"balanced\": every sample's class is loss.ignore_index = {}", *ignored));
   return weights;
 }
 
@@ -147,7 +150,8 @@ SampleDrawing drawing_of(const DataConfiguration& configuration, const Dataset& 
   return drawn_by_weight(order, weights);
 }
 
-std::string checksum_of_given(const SamplingConfiguration& sampling, const Dataset& data, const SampleDrawing& drawing) {
+std::string checksum_of_given(const SamplingConfiguration& sampling, const Dataset& data,
+                              const SampleDrawing& drawing) {
   if (sampling.subset.empty() && sampling.weights.empty()) return "none";
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(data.size()));
   std::iota(numbers.begin(), numbers.end(), std::int64_t{0});

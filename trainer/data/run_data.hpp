@@ -14,9 +14,9 @@ struct RunData {
   std::string given_samples;
 };
 
-/// Validation comes from its own data, or from the training data where a fraction of it is asked for: then first that is
-/// taken, and of what is left the fraction that trains. Throws UserError as open_dataset() does, and where nothing is
-/// left for one of them.
+/// Validation comes from its own data, or from the training data where a fraction of it is asked for: then first that
+/// is taken, and of what is left the fraction that trains. Throws UserError as open_dataset() does, and where nothing
+/// is left for one of them.
 RunData open_run_data(const DataConfiguration& configuration, std::uint64_t seed,
                       std::optional<std::int64_t> ignored = std::nullopt);
 

@@ -267,8 +267,9 @@ void check_safetensors(const DatasetConfiguration& data, const CheckRequest& req
   if (data.path.empty()) request.complain("path", "is needed for data.kind = \"safetensors\": the file");
   const bool split = request.configuration.data.sampling.validation_fraction > 0.0;
   if (validation && !split && validation->kind == "safetensors" && validation->path == data.path)
-    request.complain("validation.path", "is the training data's file: write another, or data.validation.fraction = 0.1 "
-                                        "for a part of it, or leave [data.validation] out");
+    request.complain("validation.path",
+                     "is the training data's file: write another, or data.validation.fraction = 0.1 "
+                     "for a part of it, or leave [data.validation] out");
   if (data.target.empty() && !data.weights.empty()) request.complain("weights", "are the target's: write data.target");
 }
 

@@ -19,10 +19,13 @@ class Subset final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return whole_->sample_shape(); }
   std::int64_t num_classes() const override { return whole_->num_classes(); }
   std::optional<LabelRange> labels() const override { return whole_->labels(); }
-  std::optional<std::int64_t> class_of(std::int64_t sample) const override { return whole_->class_of(in_whole(sample)); }
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override {
+    return whole_->class_of(in_whole(sample));
+  }
   std::int64_t origin_of(std::int64_t sample) const override { return whole_->origin_of(in_whole(sample)); }
   std::span<const std::int64_t> lengths() const override { return lengths_; }
   std::string name_of(std::size_t tensor) const override { return whole_->name_of(tensor); }
+  std::vector<std::string> class_names() const override { return whole_->class_names(); }
   bool changes_samples() const override { return changes_ == SampleChanges::kept && whole_->changes_samples(); }
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override;
   Batch gather_cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const override;

@@ -309,8 +309,8 @@ void TrainingLoop::resume() {
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
-  const std::string differences = identity_differences(
-      saved.identity, run_identity(parts_.configuration, parts_.data, parts_.given_samples));
+  const std::string differences =
+      identity_differences(saved.identity, run_identity(parts_.configuration, parts_.data, parts_.given_samples));
   if (differences.empty()) return;
   throw AgreedError(ExitCode::user_error, checkpoint + " is of another run:" + differences +
                                               "\nbegin a new run without --resume, or write another run.name");

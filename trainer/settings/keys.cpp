@@ -99,13 +99,12 @@ void add_data(std::vector<Key>& keys) {
   const Place<SamplingConfiguration> sampling = {
       "data.", [](Configuration& c) -> SamplingConfiguration& { return c.data.sampling; },
       [](const Configuration& c) -> const SamplingConfiguration& { return c.data.sampling; }};
-  const Place<SamplingConfiguration> split = {
-      "data.validation.",
-      [](Configuration& c) -> SamplingConfiguration& {
-        if (!c.data.validation) c.data.validation = c.data.train;
-        return c.data.sampling;
-      },
-      sampling.look};
+  const Place<SamplingConfiguration> split = {"data.validation.",
+                                              [](Configuration& c) -> SamplingConfiguration& {
+                                                if (!c.data.validation) c.data.validation = c.data.train;
+                                                return c.data.sampling;
+                                              },
+                                              sampling.look};
   const Place<AugmentConfiguration> augment = {
       "data.augment.", [](Configuration& c) -> AugmentConfiguration& { return c.data.augment; },
       [](const Configuration& c) -> const AugmentConfiguration& { return c.data.augment; }};
