@@ -77,10 +77,10 @@ struct DataReport {
 enum class WithSheet { no, yes };
 
 struct DataReportOptions {
-  std::int64_t most_samples = 0;        // to look at, of each split; 0 = all
-  double seconds_of_reading = 0.5;      // for each number of threads
-  WithSheet sheet = WithSheet::no;      // 8 x 8 training images, as epoch 0 begins with them
-  std::optional<std::int64_t> ignored;  // the label that counts for nothing
+  std::int64_t most_samples = 0;             // to look at, of each split; 0 = all
+  double seconds_of_reading = 0.5;           // for each number of threads
+  WithSheet sheet = WithSheet::no;           // 8 x 8 training images, as epoch 0 begins with them
+  std::optional<std::int64_t> ignored = {};  // the label that counts for nothing
 };
 
 /// Opens the data as a run does. Throws UserError as that does, and where a sheet is asked for of what is no images.
