@@ -50,9 +50,16 @@ def same(found, expected):
     return set(found) == set(expected) and all(numpy.array_equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in found)
 
 
-def command(*arguments, **options):
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "python"), *filter(None, sys.path)]))
-    return subprocess.run([sys.executable, "-m", "onebatch", "convert", *map(str, arguments)], env=environment, text=True, capture_output=True, timeout=120, **options)
+def environment():
+    return dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "python"), *filter(None, sys.path)]))
+
+
+def words(*arguments):
+    return [sys.executable, "-m", "onebatch", "convert", *map(str, arguments)]
+
+
+def command(*arguments):
+    return subprocess.run(words(*arguments), env=environment(), text=True, capture_output=True, timeout=120)
 
 
 def refusal(*arguments, **options):
@@ -158,16 +165,20 @@ def test_killed_it_goes_on_and_ends_in_the_same(source, tmp_path, rows):
     convert(source, whole, Wishes("tensors"), workers=1, rows=70)
     target = tmp_path / "out"
     draws = random.Random(7)
+    arguments = (source, target, "--to", "tensors", "--rows", "70", "--workers", "2")
+    killed = 0
     for _ in range(3):
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "python"), *filter(None, sys.path)]))
-        process = subprocess.Popen([sys.executable, "-m", "onebatch", "convert", str(source), str(target), "--to", "tensors", "--rows", "70", "--workers", "2"], env=environment, start_new_session=True)
+        process = subprocess.Popen(words(*arguments), env=environment(), start_new_session=True)
         deadline = time.monotonic() + 30
         pieces = len(list(target.glob("*.safetensors")))
         while process.poll() is None and len(list(target.glob("*.safetensors"))) <= pieces and time.monotonic() < deadline:
             time.sleep(draws.random() * 0.01)
-        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
         process.wait()
-    done = command(source, target, "--to", "tensors", "--rows", "70", "--workers", "2")
+    assert killed > 0, "it ended before it could be killed"
+    done = command(*arguments)
     assert done.returncode == 0, done.stderr
     assert same(joined(target), rows)
     assert not list(target.rglob("*.partial*"))
@@ -246,8 +257,8 @@ def test_nothing_there_is_said_by_the_command(tmp_path):
 
 def test_without_pyarrow_that_is_said(source, tmp_path):
     hidden = "import sys; sys.modules['pyarrow'] = None; from onebatch.__main__ import main; sys.exit(main())"
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "python"), *filter(None, sys.path)]))
-    done = subprocess.run([sys.executable, "-c", hidden, "convert", str(source), str(tmp_path / "out"), "--to", "tensors"], env=environment, text=True, capture_output=True, timeout=60)
+    wish = [sys.executable, "-c", hidden, "convert", str(source), str(tmp_path / "out"), "--to", "tensors"]
+    done = subprocess.run(wish, env=environment(), text=True, capture_output=True, timeout=60)
     assert done.returncode == 2 and "pip install 'onebatch[convert]'" in done.stderr
 
 

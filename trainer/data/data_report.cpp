@@ -15,7 +15,9 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -104,7 +106,9 @@ class Look {
   void note(const Batch& batch) {
     if (report_.columns.empty()) note_columns(batch);
     if (batch.targets.defined() && batch.targets.scalar_type() == at::kLong && batch.targets.dim() == 1) {
-      for (std::int64_t i = 0; i < batch.targets.size(0); ++i) ++classes_[batch.targets[i].item<std::int64_t>()];
+      const at::Tensor labels = batch.targets.contiguous();
+      const auto* label = labels.const_data_ptr<std::int64_t>();
+      for (std::int64_t i = 0; i < labels.numel(); ++i) ++classes_[label[i]];
     }
     const at::Tensor& input = batch.inputs.front();
     channels_.resize(has_channels(input) ? static_cast<std::size_t>(input.size(1)) : 1);
@@ -149,30 +153,54 @@ class Look {
 };
 
 // Threads that take one block after another of an epoch's samples, from its beginning again at its end.
-ReadingSpeed speed_of(const Dataset& data, const std::vector<std::int64_t>& order, int threads, double seconds) {
-  std::atomic<std::size_t> next = 0;
-  std::atomic<std::int64_t> done = 0;
-  const auto begin = Clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  const auto work = [&] {
-    at::set_num_threads(1);
-    while (elapsed() < seconds) {
-      std::vector<std::int64_t> block(static_cast<std::size_t>(k_at_once));
-      const std::size_t first = next.fetch_add(block.size());
-      for (std::size_t i = 0; i < block.size(); ++i) block[i] = order[(first + i) % order.size()];
-      try {
-        data.read(block, at::kFloat);
-        done += k_at_once;
-      } catch (const UserError&) {  // which is counted among the broken
-      }
+class Reading {
+ public:
+  Reading(const Dataset& data, const std::vector<std::int64_t>& order, double seconds)
+      : data_(data), order_(order), seconds_(seconds) {}
+
+  ReadingSpeed by(int threads) {
+    {
+      std::vector<std::jthread> readers;
+      for (int i = 0; i < threads; ++i) readers.emplace_back([this] { read_on(); });
     }
-  };
-  {
-    std::vector<std::jthread> readers;
-    for (int i = 0; i < threads; ++i) readers.emplace_back(work);
+    if (error_) std::rethrow_exception(error_);
+    return {threads, static_cast<double>(done_) / elapsed()};
   }
-  return {threads, static_cast<double>(done) / elapsed()};
-}
+
+ private:
+  [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+  // Whatever else than a broken sample goes wrong ends the command, and not a thread alone.
+  void read_on() {
+    at::set_num_threads(1);
+    try {
+      while (elapsed() < seconds_) read_block();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+  }
+
+  void read_block() {
+    std::vector<std::int64_t> block(static_cast<std::size_t>(k_at_once));
+    const std::size_t first = next_.fetch_add(block.size());
+    for (std::size_t i = 0; i < block.size(); ++i) block[i] = order_[(first + i) % order_.size()];
+    try {
+      data_.read(block, at::kFloat);
+      done_ += k_at_once;
+    } catch (const UserError&) {  // which is counted among the broken
+    }
+  }
+
+  const Dataset& data_;
+  const std::vector<std::int64_t>& order_;
+  double seconds_;
+  Clock::time_point begin_ = Clock::now();
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<std::int64_t> done_ = 0;
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
 
 // Those that cannot be read are left out.
 SheetOfImages sheet_of_training(const Dataset& data, const std::vector<std::int64_t>& order) {
@@ -209,7 +237,7 @@ DataReport report_data(const DataConfiguration& configuration, std::uint64_t see
   report.train = look_at(*data.train, options);
   if (data.validation) report.validation = look_at(*data.validation, options);
   for (const int threads : {1, 2, 4})
-    report.reading.push_back(speed_of(training, order, threads, options.seconds_of_reading));
+    report.reading.push_back(Reading(training, order, options.seconds_of_reading).by(threads));
   return report;
 }
 
