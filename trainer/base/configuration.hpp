@@ -76,9 +76,10 @@ struct AugmentConfiguration {
 
 /// Which samples of the training data take part, and how an epoch goes through them.
 struct SamplingConfiguration {
-  double fraction = 1.0;             // of what is left for training
-  std::string subset;                // a file of sample numbers; empty = all
-  double validation_fraction = 0.0;  // taken from the training data instead of DataConfiguration::validation's; 0 = none
+  double fraction = 1.0;  // of what is left for training
+  std::string subset;     // a file of sample numbers; empty = all
+  double validation_fraction =
+      0.0;  // taken from the training data instead of DataConfiguration::validation's; 0 = none
   Sampling order = Sampling::shuffle;
   std::string weights;  // weighted: a file, or a tensor of the data's file, with a number for each sample
 };
