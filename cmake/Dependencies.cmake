@@ -28,6 +28,7 @@ list(FILTER _mpi_libraries EXCLUDE REGEX "mpi_cxx")
 set_target_properties(MPI::MPI_CXX PROPERTIES INTERFACE_LINK_LIBRARIES "${_mpi_libraries}")
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
+find_package(PNG 1.6 REQUIRED)
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
 find_library(UNWIND_PTRACE_LIBRARY NAMES libunwind-ptrace.a REQUIRED)   # 1.6

@@ -12,7 +12,7 @@
 namespace onebatch::launch {
 namespace {
 
-const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",
+const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",  "data",
                                              "check", "export", "bench", "info",   "launch"};
 const std::vector<std::string> k_later_commands = {"doctor"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
@@ -63,6 +63,17 @@ void add_plan(CLI::App& app, Arguments& arguments) {
 
 void add_plan_file(CLI::App& command, Arguments& arguments) {
   command.add_option("--plan", arguments.plan_file, "follow this plan, as in a run's plan.json, instead of making one");
+}
+
+void add_data(CLI::App& app, Arguments& arguments) {
+  CLI::App* data =
+      add_command(app, arguments, "data", "what the data are, what of them is broken, how fast they are read",
+                  Takes::a_configuration);
+  data->add_option("--samples", arguments.most_samples, "look at so many of each split, evenly; else at all")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  data->add_option("--sheet", arguments.sheet_file,
+                   "write 64 training images, as epoch 0 begins with them, to this PNG");
+  data->add_option("--profile", arguments.profile_file, "say how long its devices would wait for the data");
 }
 
 void add_check(CLI::App& app, Arguments& arguments) {
@@ -123,6 +134,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration)
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();
+  add_data(app, arguments);
   add_check(app, arguments);
   add_export(app, arguments);
   CLI::App* bench =

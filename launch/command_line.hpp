@@ -9,7 +9,8 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  std::string command;  // "train", "probe", "plan", "verify", "eval", "check", "export", "bench", "info", "launch"
+  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "bench", "info", "launch"
+  std::string command;
   std::string config_file;
   std::vector<std::string> assignments;  // --set
   std::string json_file;
@@ -19,7 +20,7 @@ struct Arguments {
   bool resume = false;               // train
   std::string timeline_file;         // train
   std::string plan_file;             // train, verify: the plan to follow
-  std::string profile_file;          // plan
+  std::string profile_file;          // plan, data
   std::vector<std::string> devices;  // plan: clusters that need not be there
   std::string profiles_folder = "profiles";
   std::vector<std::int64_t> global_batches;
@@ -33,6 +34,8 @@ struct Arguments {
   double tolerance = 0.0;         // verify; 0 = the precision's own
   std::string gradient_file;      // verify
   std::string checkpoint;         // eval, export
+  std::string sheet_file;         // data
+  std::int64_t most_samples = 0;  // data; 0 = all
   std::string program_file;       // check: an exported program, and what follows
   std::string inputs_file;        // to run it on; empty: it is looked at
   std::string phase = "training";

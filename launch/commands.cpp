@@ -250,8 +250,8 @@ class Program {
     EventStream events = make_events();
     std::string document;
     agree_on_rank_0(world_.control(), [&] {
-      document = plan_without_devices(arguments_, loaded_.configuration,
-                                      count_samples(loaded_.configuration.data.train), events);
+      document =
+          plan_without_devices(arguments_, loaded_.configuration, count_samples(loaded_.configuration.data), events);
     });
     write_json(document);
     return code(ExitCode::done);

@@ -25,6 +25,7 @@ class Checker {
     check_kind("optimizer.", c_.optimizer);
     check_kind("schedule.", c_.schedule);
     check_belongs();
+    check_samples();
     check_batch_norm();
     check_precision();
     check_bitwise();
@@ -84,6 +85,30 @@ class Checker {
       if (key.about.elsewhere == Elsewhere::ignored || is_in_use(key, c_) || !chosen(key)) continue;
       if (key.path.starts_with("data.validation.") || is_missing(kind)) continue;
       complain(key.path, "belongs to " + owners(key, kind) + "; leave it out");
+    }
+  }
+
+  void check_samples() {
+    const SamplingConfiguration& sampling = c_.data.sampling;
+    if (!sampling.subset.empty() && sampling.fraction < 1.0)
+      complain("data.subset", "stands beside data.fraction: write one of the two");
+    if (!sampling.weights.empty() && sampling.order != Sampling::weighted)
+      complain("data.sample_weights", "belongs to data.sampling = \"weighted\"; leave it out");
+    if (sampling.weights.empty() && sampling.order == Sampling::weighted)
+      complain("data.sample_weights", "is needed for data.sampling = \"weighted\": a file, or a tensor's name");
+    if (sampling.validation_fraction > 0.0) check_split();
+  }
+
+  // Whatever else of the validation data is given must be the training data's.
+  void check_split() {
+    for (const Key& key : keys_) {
+      const std::string prefix = "data.validation.";
+      if (!key.path.starts_with(prefix) || key.path == prefix + "fraction" || !given(key.path)) continue;
+      const auto train = std::ranges::find(keys_, "data." + key.path.substr(prefix.size()), &Key::path);
+      if (train != keys_.end() && train->show(c_) != key.show(c_))
+        complain(key.path,
+                 "stands beside data.validation.fraction, which takes samples of the training data: write "
+                 "one of the two");
     }
   }
 

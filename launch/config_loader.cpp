@@ -213,8 +213,9 @@ std::string resolved_config(const LoadedConfig& loaded) {
     if (in != section) text += "\n[" + in + "]\n";
     section = in;
     const auto origin = loaded.origins.find(key.path);
-    const std::string from =
-        origin == loaded.origins.end() ? (in == "data.validation" ? "as data" : "default") : origin->second;
+    const std::string from = origin == loaded.origins.end()
+                                 ? (key.about.otherwise.starts_with("`data.") ? "as data" : "default")
+                                 : origin->second;
     text += value.empty() ? "# " + key.path.substr(dot + 1) + " is not set\n"
                           : key.path.substr(dot + 1) + " = " + value + "   # " + from + "\n";
   }

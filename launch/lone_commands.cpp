@@ -2,6 +2,7 @@
 
 #include "comm/launcher.hpp"
 #include "launch/check_command.hpp"
+#include "launch/data_command.hpp"
 #include "launch/export_command.hpp"
 #include "launch/launch_command.hpp"
 #include "launch/log_file.hpp"
@@ -24,6 +25,7 @@ using Work = std::function<std::string(const Arguments&)>;
 
 Work work_of(const Arguments& arguments) {
   if (arguments.command == "check") return check_program;
+  if (arguments.command == "data") return describe_data;
   if (arguments.command == "export") return export_model;
   return nullptr;
 }

@@ -7,7 +7,8 @@
 
 namespace onebatch::launch {
 
-/// Runs `check`, `export` and `info --keys`, and returns the exit code; none: it is another command. Never throws.
+/// Runs `data`, `check`, `export` and `info --keys`, and returns the exit code; none: it is another command. Never
+/// throws.
 std::optional<int> run_alone(const Arguments& arguments);
 
 }  // namespace onebatch::launch

@@ -1,11 +1,11 @@
-"""python -m onebatch export SOURCE --out model.pt2"""
+"""python -m onebatch export SOURCE --out model.pt2, and python -m onebatch convert SOURCE FOLDER --to tensors"""
 import argparse
 import sys
 import warnings
 
 from .checking import CheckFailed
 from .exporting import export
-from .refusals import ExportError
+from .refusals import ConversionError, ExportError
 from .sources import TASKS, from_source
 
 
@@ -15,7 +15,14 @@ def numbers(text):
 
 def arguments():
     parser = argparse.ArgumentParser(prog="python -m onebatch", description="What comes before training; to train, run the program: onebatch train my.toml")
-    command = parser.add_subparsers(dest="command", required=True).add_parser("export", help="write a model as a program that onebatch trains")
+    commands = parser.add_subparsers(dest="command", required=True)
+    add_export(commands)
+    add_convert(commands)
+    return parser.parse_args()
+
+
+def add_export(commands):
+    command = commands.add_parser("export", help="write a model as a program that onebatch trains")
     command.add_argument("source", help="torchvision:resnet50, timm:vit_small_patch16_224, transformers:FacebookAI/roberta-base, my_module.py:build")
     command.add_argument("--out", required=True, help="the file to write, model.pt2")
     command.add_argument("--classes", type=int, help="how many the model is to tell apart")
@@ -23,15 +30,53 @@ def arguments():
     command.add_argument("--shape", type=numbers, help="of a sample, as in 3,64,64")
     command.add_argument("--task", choices=TASKS, default="sequence-classification", help="of a transformers model")
     command.add_argument("--no-check", action="store_true", help="do not run the file against the model")
-    return parser.parse_args()
+
+
+def add_convert(commands):
+    command = commands.add_parser("convert", help="write tables (Parquet, Arrow, CSV) or text as data that onebatch reads; once more goes on where it was stopped")
+    command.add_argument("source", help="a file, a folder of them, a pattern in quotes, or what a Hugging Face data set's save_to_disk wrote")
+    command.add_argument("target", help="the folder to write")
+    command.add_argument("--to", choices=("tensors", "tokens", "images"), required=True, help="safetensors pieces, token files (.bin), or a folder for each class")
+    command.add_argument("--split", help="of a folder that holds several data sets, as train")
+    command.add_argument("--columns", type=lambda text: tuple(text.split(",")), default=(), help="of tensors: these, as in x,label; else all")
+    command.add_argument("--classes", default="", help="the column whose values are classes")
+    command.add_argument("--pad", type=int, default=0, help="of tensors: fill lists up to so many values, and write their lengths")
+    command.add_argument("--text", default="text", help="of tokens: the column with the text")
+    command.add_argument("--tokenizer", default="bytes", help="of tokens: tokenizer.json, its folder, a name on the Hugging Face hub, or bytes")
+    command.add_argument("--separator", default="", help="of tokens: what follows each row's text, a number or a token as in '<|endoftext|>'")
+    command.add_argument("--image", default="image", help="of images: the column with the image, its bytes or a path")
+    command.add_argument("--rows", type=positive, default=8192, help="at least so many in a piece (a CSV or text file is one)")
+    command.add_argument("--workers", type=positive, help="processes; else as many as there are processors")
+
+
+def positive(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError("write a whole number from 1")
+    return int(text)
 
 
 def say(message, *_place):
     print(f"onebatch: {message}", file=sys.stderr)
 
 
+def converted(given):
+    from .converting import Wishes, convert
+
+    wishes = Wishes(given.to, given.columns, given.classes, given.pad, given.text, given.tokenizer, given.separator, given.image)
+    try:
+        report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows)
+    except (ConversionError, OSError) as error:
+        say(error)
+        return 2
+    kept = f", {report['kept']} of them there before" if report["kept"] else ""
+    print(f"{given.target} holds {report['rows']} rows in {report['pieces']} pieces{kept}; convert.json there says more")
+    return 0
+
+
 def main():
     given = arguments()
+    if given.command == "convert":
+        return converted(given)
     try:
         model, inputs, dynamic = from_source(given.source, given)
         with warnings.catch_warnings():

@@ -44,6 +44,10 @@ LIBRARY = ("set the model to its plain PyTorch form (in transformers: attn_imple
 PARTS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
+class ConversionError(Exception):
+    """Data that cannot be converted; the message names the file, and says what to write instead."""
+
+
 class ExportError(Exception):
     """A model that cannot be exported; the message says why, and what to write instead."""
 

@@ -36,6 +36,8 @@ TEST_F(IdentityTest, the_probes_answer_depends_on_what_takes_memory_or_time) {
                                                {"batch.micro_batch_size", whole(7)},
                                                {"run.deterministic", {true}},
                                                {"data.kind", text("synthetic")},
+                                               {"data.fraction", {0.5}},
+                                               {"data.subset", text("good.txt")},
                                                {"data.augment.crop_padding", whole(4)},
                                                {"data.augment.horizontal_flip", {true}},
                                                {"model.hidden", {ConfigList{whole(3)}}},
@@ -68,6 +70,8 @@ TEST_F(IdentityTest, the_probes_answer_depends_on_nothing_else) {
   for (const auto& [path, value] : ConfigTable{{"run.name", text("another")},
                                                {"run.epochs", whole(3)},
                                                {"optimizer.lr", {0.5}},
+                                               {"data.sampling", text("balanced")},
+                                               {"data.sample_weights", text("w")},
                                                {"model.weights", text("w.safetensors")},
                                                {"model.reinitialize", {ConfigList{text("fc.*")}}},
                                                {"schedule.kind", text("cosine")},
@@ -93,9 +97,16 @@ TEST_F(IdentityTest, played_devices_count_as_they_are_when_they_are_measured) {
 
 TEST_F(IdentityTest, a_run_is_known_by_its_seed_and_by_what_its_tensors_mean) {
   const auto identity = identity_of_run({});
-  const std::map<std::string, std::string> expected = {
-      {"run.seed", "1"},      {"model.kind", "mlp"},       {"model.hidden", "[512, 512]"},     {"model.dropout", "0.0"},
-      {"model.freeze", "[]"}, {"optimizer.kind", "adamw"}, {"precision.parameters", "float32"}};
+  const std::map<std::string, std::string> expected = {{"run.seed", "1"},
+                                                       {"model.kind", "mlp"},
+                                                       {"model.hidden", "[512, 512]"},
+                                                       {"model.dropout", "0.0"},
+                                                       {"model.freeze", "[]"},
+                                                       {"optimizer.kind", "adamw"},
+                                                       {"precision.parameters", "float32"},
+                                                       {"data.fraction", "1.0"},
+                                                       {"data.sampling", "shuffle"},
+                                                       {"data.validation.fraction", "0.0"}};
   EXPECT_EQ(identity, expected) << "of other kinds nothing";
   EXPECT_THAT(identity_differences(identity, identity), IsEmpty());
   EXPECT_THAT(identity_differences(identity, identity_of_run(with("optimizer.kind", text("sgd")))),
@@ -114,6 +125,9 @@ TEST_F(IdentityTest, older_checkpoints_are_understood) {
   configuration.optimizer.kind = "sgd";
   configuration.precision.parameters = Precision::bfloat16;
   EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)), IsEmpty());
+  configuration.data.sampling.order = Sampling::balanced;
+  EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)),
+              HasSubstr("data.sampling is balanced, the checkpoint has shuffle"));
   configuration.model.freeze = {"layer0.*"};
   EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)),
               HasSubstr("model.freeze is [\"layer0.*\"], the checkpoint has []"));

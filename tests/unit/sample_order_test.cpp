@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -130,6 +131,67 @@ TEST(SampleOrderTest, steps_until_an_epoch_count_short_batches) {
   order.next();
   EXPECT_EQ(order.steps_until_epoch(2), 5);
   EXPECT_EQ(order.steps_until_epoch(0), 0);
+}
+
+TEST(SampleOrderTest, a_sequential_epoch_is_as_the_samples_lie) {
+  for (const std::int64_t epoch : {0, 1, 7}) EXPECT_EQ(epoch_order(5, epoch, 9, {Sampling::sequential}), all_of(9));
+}
+
+// Frequencies against weights: the statistic of a chi-square test with 4 degrees of freedom, which is above 18.5 in one
+// of a thousand cases (tables of the distribution); the draws of these seeds are always the same.
+TEST(SampleOrderTest, samples_come_as_often_as_their_weights_say) {
+  const std::vector<double> weights = {0.5, 0.0, 1.0, 3.0, 0.25, 5.25, 0.0};
+  const SampleDrawing drawing = drawn_by_weight(Sampling::weighted, weights);
+  std::vector<double> counts(weights.size(), 0.0);
+  constexpr std::int64_t k_epochs = 20000;
+  for (std::int64_t epoch = 0; epoch < k_epochs; ++epoch) {
+    const auto order = epoch_order(11, epoch, 7, drawing);
+    ASSERT_EQ(order.size(), weights.size());
+    for (const std::int64_t sample : order) ++counts[static_cast<std::size_t>(sample)];
+  }
+  double statistic = 0.0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double expected = weights[i] / 10.0 * 7.0 * static_cast<double>(k_epochs);
+    if (expected == 0.0) {
+      EXPECT_EQ(counts[i], 0.0) << "sample " << i << " has no weight";
+    } else {
+      statistic += (counts[i] - expected) * (counts[i] - expected) / expected;
+    }
+  }
+  EXPECT_LT(statistic, 18.5);
+  RecordProperty("chi_square", std::to_string(statistic));
+}
+
+TEST(SampleOrderTest, one_sample_with_all_the_weight_is_all_that_comes) {
+  for (std::size_t only = 0; only < 3; ++only) {
+    std::vector<double> weights(3, 0.0);
+    weights[only] = 1e-300;
+    for (const std::int64_t sample : epoch_order(1, 0, 3, drawn_by_weight(Sampling::weighted, weights)))
+      EXPECT_EQ(sample, static_cast<std::int64_t>(only));
+  }
+}
+
+TEST(SampleOrderTest, draws_depend_on_seed_and_epoch_and_go_on_where_they_stopped) {
+  const std::vector<double> weights = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
+  const SampleDrawing drawing = drawn_by_weight(Sampling::weighted, weights);
+  EXPECT_NE(epoch_order(1, 0, 13, drawing), epoch_order(1, 1, 13, drawing));
+  EXPECT_NE(epoch_order(1, 0, 13, drawing), epoch_order(2, 0, 13, drawing));
+  SampleOrder whole(3, 13, 13, LastBatch::exact, {}, drawing);
+  SampleOrder first(3, 13, 5, LastBatch::exact, {}, drawing);
+  auto both = first.next();
+  SampleOrder second(3, 13, 8, LastBatch::exact, first.position(), drawing);
+  for (const std::int64_t sample : second.next()) both.push_back(sample);
+  EXPECT_EQ(both, whole.next());
+}
+
+TEST(SampleOrderTest, impossible_weights_are_refused) {
+  const auto drawn = [](const std::vector<double>& weights) { return drawn_by_weight(Sampling::weighted, weights); };
+  EXPECT_THROW(drawn({0.0, 0.0}), std::invalid_argument);
+  EXPECT_THROW(drawn({1.0, -1.0}), std::invalid_argument);
+  EXPECT_THROW(drawn({1.0, std::nan("")}), std::invalid_argument);
+  EXPECT_THROW(drawn({1e308, 1e308}), std::invalid_argument);
+  EXPECT_THROW(drawn({}), std::invalid_argument);
+  EXPECT_THROW(SampleOrder(1, 3, 1, LastBatch::exact, {}, drawn({1.0, 1.0})), std::invalid_argument);
 }
 
 TEST(SampleOrderTest, impossible_orders_are_refused) {

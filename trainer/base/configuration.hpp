@@ -18,6 +18,7 @@ enum class DeviceChoice { automatic, cuda, cpu };
 enum class Determinism { off, on, bitwise };
 enum class Switch { automatic, on, off };  // automatic: on where it is of use and nothing forbids it
 enum class LastBatch { exact, drop };
+enum class Sampling { shuffle, sequential, balanced, weighted };
 enum class Replan { automatic, always, never };
 enum class ResNetStem { imagenet, cifar };
 enum class TokenType { automatic, uint8, uint16, uint32 };
@@ -100,8 +101,19 @@ struct AugmentConfiguration {
   double cutmix_alpha = 0.0;
 };
 
+/// Which samples of the training data take part, and how an epoch goes through them.
+struct SamplingConfiguration {
+  double fraction = 1.0;  // of what is left for training
+  std::string subset;     // a file of sample numbers; empty = all
+  double validation_fraction =
+      0.0;  // taken from the training data instead of DataConfiguration::validation's; 0 = none
+  Sampling order = Sampling::shuffle;
+  std::string weights;  // weighted: a file, or a tensor of the data's file, with a number for each sample
+};
+
 struct DataConfiguration {
   DatasetConfiguration train;
+  SamplingConfiguration sampling;
   AugmentConfiguration augment;
   std::optional<DatasetConfiguration> validation;
 };

@@ -91,7 +91,7 @@ Batch TrainingData::gather_cut(std::span<const std::int64_t> indices, at::Scalar
 Batch TrainingData::read(std::span<const std::int64_t> indices, at::ScalarType type) const {
   if (data_.changes_samples()) return data_.read_changed(indices, type, draw_);
   Batch batch = data_.read(indices, type);
-  batch.inputs.front() = augmented(batch.inputs.front(), augment_, draw_, indices);
+  batch.inputs.front() = augmented(batch.inputs.front(), augment_, draw_, origins_of(data_, indices));
   return batch;
 }
 

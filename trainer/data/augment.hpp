@@ -26,7 +26,9 @@ class TrainingData final : public Dataset {
   std::int64_t num_classes() const override { return data_.num_classes(); }
   std::optional<LabelRange> labels() const override { return data_.labels(); }
   std::optional<std::int64_t> class_of(std::int64_t sample) const override { return data_.class_of(sample); }
+  std::int64_t origin_of(std::int64_t sample) const override { return data_.origin_of(sample); }
   std::span<const std::int64_t> lengths() const override { return data_.lengths(); }
+  std::vector<std::string> class_names() const override { return data_.class_names(); }
   std::string name_of(std::size_t tensor) const override { return data_.name_of(tensor); }
   std::vector<std::int64_t> costliest(std::int64_t count) const override { return data_.costliest(count); }
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override;

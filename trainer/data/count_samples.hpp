@@ -9,5 +9,7 @@ namespace onebatch {
 
 /// None where the data is not here.
 std::optional<std::int64_t> count_samples(const DatasetConfiguration& data);
+/// Those that train.
+std::optional<std::int64_t> count_samples(const DataConfiguration& data);
 
 }  // namespace onebatch

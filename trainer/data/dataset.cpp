@@ -7,6 +7,8 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+
 namespace onebatch {
 
 std::vector<at::Tensor> Batch::tensors() const {
@@ -57,6 +59,12 @@ std::vector<std::int64_t> Dataset::costliest(std::int64_t count) const {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i) % size();
   return samples;
+}
+
+std::vector<std::int64_t> origins_of(const Dataset& data, std::span<const std::int64_t> samples) {
+  std::vector<std::int64_t> origins(samples.size());
+  std::ranges::transform(samples, origins.begin(), [&](std::int64_t sample) { return data.origin_of(sample); });
+  return origins;
 }
 
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, Split split, std::uint64_t seed,

@@ -82,6 +82,8 @@ class Dataset {
                                            const Draw& /*draw*/) const {
     return read(indices, type);
   }
+  /// The number that a sample has where it comes from: what is random of it is drawn by that.
+  [[nodiscard]] virtual std::int64_t origin_of(std::int64_t sample) const { return sample; }
   /// Of each sample, where they are sequences that are padded to the longest; else empty.
   [[nodiscard]] virtual std::span<const std::int64_t> lengths() const { return {}; }
   /// gather(), but sequences are cut to `length` instead of to the longest among them.
@@ -101,6 +103,9 @@ class Dataset {
   /// longest.
   [[nodiscard]] virtual std::vector<std::int64_t> costliest(std::int64_t count) const;
 };
+
+/// origin_of() each.
+std::vector<std::int64_t> origins_of(const Dataset& data, std::span<const std::int64_t> samples);
 
 enum class Split { train, validation };
 

@@ -58,6 +58,9 @@ class IdxDataset final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return {1, data_.images.shape[1], data_.images.shape[2]}; }
   std::int64_t num_classes() const override { return num_classes_; }
   std::optional<LabelRange> labels() const override { return labels_; }
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override {
+    return data_.labels.values.at(static_cast<std::size_t>(sample));
+  }
   std::string name_of(std::size_t tensor) const override { return tensor == 0 ? "the images" : "the labels"; }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {

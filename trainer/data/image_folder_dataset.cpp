@@ -206,12 +206,13 @@ std::vector<KeyOf<DatasetConfiguration>> image_folder_keys() {
                    "image_folder: where no part is drawn, and in validation, the shorter side becomes so many pixels "
                    "long and the middle is cut out; 0 = as 256 is to 224, of the longer side of `image_size`"},
                   0, 1 << 16, &D::resize),
-      numbers_key({"mean", k_both,
-                   "what is subtracted from pixels of 0 to 1, on the device, a number per channel. image_folder: `[]` = "
-                   "ImageNet's, `[0.485, 0.456, 0.406]`, grey `[0.449]`; safetensors: it says that the first input is "
-                   "images in 8 bits, uint8 `[samples, C, H, W]`, and one number may do for all channels; `[]` = whole "
-                   "numbers"},
-                  {}, &D::mean),
+      numbers_key(
+          {"mean", k_both,
+           "what is subtracted from pixels of 0 to 1, on the device, a number per channel. image_folder: `[]` = "
+           "ImageNet's, `[0.485, 0.456, 0.406]`, grey `[0.449]`; safetensors: it says that the first input is "
+           "images in 8 bits, uint8 `[samples, C, H, W]`, and one number may do for all channels; `[]` = whole "
+           "numbers"},
+          {}, &D::mean),
       numbers_key({"std", k_both,
                    "what they are divided by then. image_folder: `[]` = ImageNet's, `[0.229, 0.224, 0.225]`, grey "
                    "`[0.226]`"},

@@ -55,6 +55,12 @@ class SafetensorsDataset final : public Dataset {
   std::optional<LabelRange> labels() const override { return labels_; }
   std::span<const std::int64_t> lengths() const override { return sequences_ ? sequences_->lengths : lengths_; }
 
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override {
+    if (!target_ || target_->values || target_->column.floating()) return std::nullopt;
+    const at::Tensor target = target_->column.rows({&sample, 1}, 0, 0);
+    return target.numel() == 1 ? std::optional(target.to(at::kLong).item<std::int64_t>()) : std::nullopt;
+  }
+
   std::string name_of(std::size_t tensor) const override {
     if (tensor < inputs_.size()) return inputs_[tensor].column.name();
     if (tensor == inputs_.size() && target_) return target_->column.name();
@@ -288,9 +294,12 @@ void check_safetensors(const DatasetConfiguration& data, const CheckRequest& req
   const auto& validation = request.configuration.data.validation;
   if (data.path.empty() && data.files.empty())
     request.complain("path", "is needed for data.kind = \"safetensors\": the file, a pattern, or a folder of them");
-  if (validation && validation->kind == "safetensors" && validation->path == data.path &&
+  const bool split = request.configuration.data.sampling.validation_fraction > 0.0;
+  if (validation && !split && validation->kind == "safetensors" && validation->path == data.path &&
       validation->files == data.files)
-    request.complain("validation.path", "is the training data's file: write another, or leave [data.validation] out");
+    request.complain("validation.path",
+                     "is the training data's file: write another, or data.validation.fraction = 0.1 "
+                     "for a part of it, or leave [data.validation] out");
   if (data.mean.size() != data.deviation.size()) request.complain("std", "must have as many numbers as data.mean");
   if (!data.lengths.empty() && !data.offsets.empty())
     request.complain("offsets", "is for sequences without padding, data.lengths for those with: write one of the two");

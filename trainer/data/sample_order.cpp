@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -23,13 +25,39 @@ std::uint64_t key_of(std::uint64_t seed, std::int64_t epoch) {
   return mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(epoch));
 }
 
+// The first sample whose sum lies above a uniform part of all: one of weight 0 never is.
+void draw_by_weight(std::vector<std::int64_t>& order, std::mt19937_64& generator, const std::vector<double>& sums) {
+  const auto last = std::ranges::lower_bound(sums, sums.back());  // that has a weight, should the product round up
+  for (std::int64_t& sample : order) {
+    const double part = static_cast<double>(generator() >> 11) * 0x1p-53;
+    sample = std::min(std::ranges::upper_bound(sums, part * sums.back()), last) - sums.begin();
+  }
+}
+
 }  // namespace
 
-std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size) {
+SampleDrawing drawn_by_weight(Sampling order, std::span<const double> weights) {
+  std::vector<double> sums(weights.size());
+  double sum = 0.0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] >= 0.0)) throw std::invalid_argument("weights of samples are numbers from 0");
+    sums[i] = sum += weights[i];
+  }
+  if (!(sum > 0.0) || !std::isfinite(sum)) throw std::invalid_argument("the weights' sum must be finite and above 0");
+  return {order, std::make_shared<const std::vector<double>>(std::move(sums))};
+}
+
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size,
+                                      const SampleDrawing& drawing) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(dataset_size));
   std::iota(order.begin(), order.end(), 0);
+  if (drawing.order == Sampling::sequential) return order;
   std::mt19937_64 generator(key_of(seed, epoch));
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw_below(generator, i)]);
+  if (drawing.sums) {
+    draw_by_weight(order, generator, *drawing.sums);
+  } else {
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw_below(generator, i)]);
+  }
   return order;
 }
 
@@ -59,14 +87,17 @@ std::int64_t ComputedOrder::at(std::int64_t place) const {
 }
 
 SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size,
-                         LastBatch last_batch, OrderPosition start)
+                         LastBatch last_batch, OrderPosition start, SampleDrawing drawing)
     : seed_(seed),
       dataset_size_(dataset_size),
       global_batch_size_(global_batch_size),
       last_batch_(last_batch),
-      position_(start) {
+      position_(start),
+      drawing_(std::move(drawing)) {
   if (dataset_size < 1 || global_batch_size < 1)
     throw std::invalid_argument("an order needs at least one sample and a batch of at least one");
+  if (drawing_.sums && static_cast<std::int64_t>(drawing_.sums->size()) != dataset_size)
+    throw std::invalid_argument("an order by weight needs a weight for each sample");
   if (last_batch == LastBatch::drop && global_batch_size > dataset_size)
     throw std::invalid_argument("with the last batch dropped, a batch larger than the data set leaves no batch");
   if (start.consumed_in_epoch < 0 || start.consumed_in_epoch > dataset_size)
@@ -80,13 +111,17 @@ std::int64_t SampleOrder::next_size() const {
 
 std::vector<std::int64_t> SampleOrder::some_of_epoch(std::int64_t begin, std::int64_t count) {
   std::vector<std::int64_t> some(static_cast<std::size_t>(count));
-  if (dataset_size_ > k_most_listed_samples) {
+  if (drawing_.order == Sampling::sequential) {
+    std::iota(some.begin(), some.end(), begin);
+    return some;
+  }
+  if (drawing_.sums == nullptr && dataset_size_ > k_most_listed_samples) {
     const ComputedOrder order(key_of(seed_, position_.epoch), dataset_size_);
     for (std::int64_t& sample : some) sample = order.at(begin++);
     return some;
   }
   if (ordered_epoch_ != position_.epoch) {
-    order_ = epoch_order(seed_, position_.epoch, dataset_size_);
+    order_ = epoch_order(seed_, position_.epoch, dataset_size_, drawing_);
     ordered_epoch_ = position_.epoch;
   }
   std::copy_n(order_.begin() + static_cast<std::ptrdiff_t>(begin), count, some.begin());

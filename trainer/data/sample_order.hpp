@@ -4,14 +4,28 @@
 #include "trainer/base/configuration.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace onebatch {
 
-/// The order of the samples of one epoch: a permutation of 0 … dataset_size − 1 that depends on the seed, the epoch and
-/// the size alone.
-std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size);
+/// How an epoch goes through the samples.
+struct SampleDrawing {
+  Sampling order = Sampling::shuffle;
+  /// balanced, weighted: of each sample its weight and those of all before it, summed; the same wherever it is copied.
+  std::shared_ptr<const std::vector<double>> sums = {};
+};
+
+/// Samples are drawn with replacement, each as often as its weight says. Throws std::invalid_argument where weights are
+/// not finite, negative, or all 0.
+SampleDrawing drawn_by_weight(Sampling order, std::span<const double> weights);
+
+/// The samples of one epoch, as many as there are: shuffled they are a permutation of 0 … dataset_size − 1. Depends on
+/// the seed, the epoch, the size and the weights alone.
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t dataset_size,
+                                      const SampleDrawing& drawing = {});
 
 /// Above so many samples an epoch's order is no list, which would take 8 bytes for each on every rank, but is computed
 /// place by place.
@@ -48,7 +62,7 @@ class SampleOrder {
  public:
   /// Throws std::invalid_argument where no batch could ever be given.
   SampleOrder(std::uint64_t seed, std::int64_t dataset_size, std::int64_t global_batch_size, LastBatch last_batch,
-              OrderPosition start = {});
+              OrderPosition start = {}, SampleDrawing drawing = {});
 
   /// The samples of the next optimizer step in order; shorter at the end of an epoch. Rolls over to the next epoch by
   /// itself.
@@ -74,6 +88,7 @@ class SampleOrder {
   std::int64_t global_batch_size_;
   LastBatch last_batch_;
   OrderPosition position_;
+  SampleDrawing drawing_;
   std::int64_t ordered_epoch_ = -1;
   std::vector<std::int64_t> order_;
 };

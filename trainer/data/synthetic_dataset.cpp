@@ -27,6 +27,8 @@ class SyntheticDataset final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return configuration_.shape; }
   std::int64_t num_classes() const override { return configuration_.num_classes; }
 
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override { return label_of(sample); }
+
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     std::vector<std::int64_t> shape = {static_cast<std::int64_t>(indices.size())};
     shape.insert(shape.end(), configuration_.shape.begin(), configuration_.shape.end());
@@ -38,9 +40,7 @@ class SyntheticDataset final : public Dataset {
       fill(indices, inputs.mutable_data_ptr<float>());
     }
     std::int64_t* label = targets.mutable_data_ptr<std::int64_t>();
-    for (const std::int64_t index : indices)
-      *label++ = static_cast<std::int64_t>(mix_bits(sample_key(index)) %
-                                           static_cast<std::uint64_t>(configuration_.num_classes));
+    for (const std::int64_t index : indices) *label++ = label_of(index);
     return {{inputs.to(type)}, targets, {}};
   }
 
@@ -49,6 +49,11 @@ class SyntheticDataset final : public Dataset {
     if (index < 0 || index >= size())
       throw std::out_of_range(fmt::format("sample {} of a data set of {}", index, size()));
     return mix_bits(key_ ^ static_cast<std::uint64_t>(index));
+  }
+
+  std::int64_t label_of(std::int64_t index) const {
+    return static_cast<std::int64_t>(mix_bits(sample_key(index)) %
+                                     static_cast<std::uint64_t>(configuration_.num_classes));
   }
 
   // Uniform on [-sqrt(3), sqrt(3)), which has variance 1: unlike a normal's logarithms and sines it is the same bits

@@ -25,7 +25,7 @@ class Subject {
   Subject(const Configuration& configuration, const Dataset& data)
       : data_(data),
         type_(scalar_type(configuration.precision.parameters)),
-        validates_(configuration.data.validation.has_value()),
+        validates_(configuration.data.validation || configuration.data.sampling.validation_fraction > 0.0),
         takes_targets_(targets_of(configuration.loss) == Targets::none),
         seed_(configuration.run.seed),
         model_(make_model_for(configuration, data, c10::Device(c10::kCPU), type_)) {}

@@ -45,7 +45,7 @@ TrainingLoop::TrainingLoop(const LoopParts& parts)
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
   resume();
-  if (!order_) order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch);
+  if (!order_) order_ = order_from({});
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
     parts_.events.warn(
@@ -86,6 +86,11 @@ TrainResult TrainingLoop::run() {
 
 TrainingData TrainingLoop::training_data(std::int64_t epoch) const {
   return {parts_.data, parts_.replica.augment, {parts_.configuration.run.seed, epoch}};
+}
+
+SampleOrder TrainingLoop::order_from(const OrderPosition& start) const {
+  const Configuration& c = parts_.configuration;
+  return {c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, start, parts_.drawing};
 }
 
 void TrainingLoop::run_step() {
@@ -138,7 +143,7 @@ void TrainingLoop::run_step() {
   record.memory_peak_bytes = totals.memory_peak_bytes;
   record.reduced_bytes = totals.reduced_bytes;
   reduced_bytes_ = totals.reduced_bytes;
-  parts_.events.send(event::StepDone{std::move(record), std::move(batch)});
+  parts_.events.send(event::StepDone{std::move(record), origins_of(parts_.data, batch)});
 }
 
 // Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step
@@ -201,7 +206,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
       first_not_finite(parts_.replica, training_data(before.epoch), slice_of_rank(batch, plan, rank),
                        plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
   const Configuration& c = parts_.configuration;
-  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, before);
+  order_ = order_from(before);
   if (step_ > 0) save();
   saver_.finish();
   const bool float16 = parts_.replica.loss_scale.is_active();
@@ -300,14 +305,15 @@ void TrainingLoop::resume() {
     sum->set_bases(saved.bases);
   step_ = saved.step;
   saved_step_ = saved.step;
-  order_.emplace(c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, saved.position);
+  order_ = order_from(saved.position);
   parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
                                  saved.position.consumed_samples));
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
-  const std::string differences = identity_differences(saved.identity, run_identity(parts_.configuration, parts_.data));
+  const std::string differences =
+      identity_differences(saved.identity, run_identity(parts_.configuration, parts_.data, parts_.given_samples));
   if (differences.empty()) return;
   throw AgreedError(ExitCode::user_error, checkpoint + " is of another run:" + differences +
                                               "\nbegin a new run without --resume, or write another run.name");

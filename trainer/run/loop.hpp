@@ -21,6 +21,8 @@ struct LoopParts {
   const MicroBatchRunner& runner;
   const Dataset& data;
   const Dataset* validation;  // may be none
+  const SampleDrawing& drawing;
+  const std::string& given_samples;  // see RunData
   GradientReducer& reducer;
   comm::Communicator& control;
   EventStream& events;
@@ -44,6 +46,7 @@ class TrainingLoop {
   void run_step();
   // The samples as an epoch trains with them.
   [[nodiscard]] TrainingData training_data(std::int64_t epoch) const;
+  [[nodiscard]] SampleOrder order_from(const OrderPosition& start) const;
   StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr);
   void after_step(bool last);
   void note_out_of_memory(const StepTotals& totals);
@@ -90,6 +93,7 @@ class TrainingLoop {
 };
 
 /// Configuration that a resumed run must share with the checkpoint, by key.
-std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data);
+std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data,
+                                                const std::string& given_samples);
 
 }  // namespace onebatch

@@ -9,7 +9,7 @@ RunState TrainingLoop::run_state() const {
   state.world_size = parts_.control.size();
   state.devices = devices_;
   state.plan = parts_.plans.book.epoch_plan();
-  state.identity = run_identity(parts_.configuration, parts_.data);
+  state.identity = run_identity(parts_.configuration, parts_.data, parts_.given_samples);
   return state;
 }
 

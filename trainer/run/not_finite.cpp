@@ -95,7 +95,7 @@ std::string in_data(const Replica& replica, const Dataset& data, std::span<const
     if (!given[i].is_floating_point()) continue;
     const auto flagged = first_flagged(sought == Sought::nan ? given[i].isnan() : given[i].isinf());
     if (!flagged) continue;
-    const std::string holds = fmt::format("sample {} of {} holds ", samples[*flagged], data.name_of(i));
+    const std::string holds = fmt::format("sample {} of {} holds ", data.origin_of(samples[*flagged]), data.name_of(i));
     if (sought == Sought::nan) return holds + "NaN";
     const bool infinite = !all_finite(data.gather(samples.subspan(*flagged, 1), at::kDouble).tensors()[i]);
     return holds + (infinite ? "an infinity"

@@ -108,14 +108,16 @@ void OpenedRun::open_data() {
   const std::uint64_t seed = configuration_.run.seed;
   std::optional<std::int64_t> ignored;
   if (targets_of(configuration_.loss) == Targets::classes) ignored = configuration_.loss.ignore_index;
-  data = open_dataset(configuration_.data.train, Split::train, seed, ignored, configuration_.data.augment);
+  RunData opened = open_run_data(configuration_.data, seed, ignored);
+  data = std::move(opened.train);
+  validation = std::move(opened.validation);
+  drawing = std::move(opened.drawing);
+  given_samples = std::move(opened.given_samples);
   check_targets(configuration_.loss, *data, num_outputs(configuration_, *data), "data");
   check_batch(configuration_, *data);
   check_augmentation(configuration_.data.augment, *data);
   check_grain(configuration_);
-  if (!configuration_.data.validation) return;
-  validation =
-      open_dataset(*configuration_.data.validation, {Split::validation, seed, ignored, {}, data->class_names()});
+  if (!validation) return;
   check_targets(configuration_.loss, *validation, num_outputs(configuration_, *data), "data.validation");
   if (validation->sample_shape() != data->sample_shape())
     throw UserError("a sample of data.validation has another shape than one of the training data");
@@ -127,7 +129,8 @@ std::vector<AgreedItem> OpenedRun::common_ground() const {
                                    {"MPI", comm::mpi_version()},
                                    {"NCCL", comm::nccl_version()},
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
-                                   {"the number of training samples", std::to_string(data->size())}};
+                                   {"the number of training samples", std::to_string(data->size())},
+                                   {"what data.subset and data.sample_weights hold", given_samples}};
   if (!data->digest().empty()) items.push_back({"the training data's list of files", data->digest()});
   if (validation && !validation->digest().empty())
     items.push_back({"the validation data's list of files", validation->digest()});

@@ -4,7 +4,7 @@
 
 #include "comm/world.hpp"
 #include "trainer/base/session_options.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/data/run_data.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/events/event_stream.hpp"
@@ -29,6 +29,8 @@ struct OpenedRun {
 
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> validation;  // may be none
+  SampleDrawing drawing;
+  std::string given_samples;  // see RunData
   std::unique_ptr<ComputeDevice> device;
   std::unique_ptr<Model> model;  // until a replica has it
 

@@ -231,6 +231,8 @@ TrainResult Session::State::train() {
                      .runner = *runner,
                      .data = *opened->data,
                      .validation = opened->validation.get(),
+                     .drawing = opened->drawing,
+                     .given_samples = opened->given_samples,
                      .reducer = *reducer,
                      .control = talk->control(),
                      .events = events,
@@ -247,7 +249,7 @@ TrainResult Session::State::train() {
 
 VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
   VerifyReport report = verify_gradient({configuration, *replica, *runner, *opened->data, opened->validation.get(),
-                                         *reducer, talk->control(), *plans, graphs.get()},
+                                         opened->drawing, *reducer, talk->control(), *plans, graphs.get()},
                                         verify_options);
   talk->close();
   return report;
@@ -256,7 +258,8 @@ VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
 EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoint) {
   if (!opened->validation)
     throw AgreedError(ExitCode::user_error,
-                      "eval needs validation data: write [data.validation] (data.kind = \"idx\" then takes the t10k-* "
+                      "eval needs validation data: write [data.validation], with fraction = 0.1 for a part of the "
+                      "training data (else data.kind = \"idx\" then takes the t10k-* "
                       "files, \"safetensors\" needs its path)");
   load_model(choose_checkpoint({}, checkpoint, events, talk->control()), *replica, talk->control());
   return onebatch::evaluate({}, *replica, *opened->validation, talk->control());

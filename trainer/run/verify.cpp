@@ -98,7 +98,7 @@ class Verification {
  private:
   [[nodiscard]] SampleOrder order_from(const OrderPosition& start) const {
     const Configuration& c = parts_.configuration;
-    return {c.run.seed, parts_.data.size(), batch_size_, c.batch.last_batch, start};
+    return {c.run.seed, parts_.data.size(), batch_size_, c.batch.last_batch, start, parts_.drawing};
   }
 
   // The reference is rank 0's, on the host and without the limit of the device that it may play.

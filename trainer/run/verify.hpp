@@ -1,6 +1,7 @@
 // The plan's steps against single large batches, on the user's own model and data.
 #pragma once
 
+#include "trainer/data/sample_order.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/run/session.hpp"
 
@@ -12,6 +13,7 @@ struct VerifyParts {
   const MicroBatchRunner& runner;
   const Dataset& data;
   const Dataset* validation;  // may be none
+  const SampleDrawing& drawing;
   GradientReducer& reducer;
   comm::Communicator& control;
   RunPlans& plans;

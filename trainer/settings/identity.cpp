@@ -31,7 +31,12 @@ std::string as_written_today(const std::string& key, const std::string& saved, c
 
 // Of a key that older checkpoints lack: what it would have been then.
 std::string before_there_was(const std::string& key) {
-  return key == "model.freeze" ? "[]" : "none";
+  static const Identity then = {{"model.freeze", "[]"},
+                                {"data.fraction", "1.0"},
+                                {"data.sampling", "shuffle"},
+                                {"data.validation.fraction", "0.0"}};
+  const auto found = then.find(key);
+  return found == then.end() ? "none" : found->second;
 }
 
 }  // namespace

@@ -96,11 +96,22 @@ void add_data(std::vector<Key>& keys) {
   const Place<DatasetConfiguration> train = {
       "data.", [](Configuration& c) -> DatasetConfiguration& { return c.data.train; },
       [](const Configuration& c) -> const DatasetConfiguration& { return c.data.train; }};
+  const Place<SamplingConfiguration> sampling = {
+      "data.", [](Configuration& c) -> SamplingConfiguration& { return c.data.sampling; },
+      [](const Configuration& c) -> const SamplingConfiguration& { return c.data.sampling; }};
+  const Place<SamplingConfiguration> split = {"data.validation.",
+                                              [](Configuration& c) -> SamplingConfiguration& {
+                                                if (!c.data.validation) c.data.validation = c.data.train;
+                                                return c.data.sampling;
+                                              },
+                                              sampling.look};
   const Place<AugmentConfiguration> augment = {
       "data.augment.", [](Configuration& c) -> AugmentConfiguration& { return c.data.augment; },
       [](const Configuration& c) -> const AugmentConfiguration& { return c.data.augment; }};
   add_with_kinds(keys, train, dataset_keys());
+  add(keys, sampling, sampling_keys());
   add_validation(keys);
+  add(keys, split, split_keys());
   add(keys, augment, augment_keys());
   for (const KeyOf<AugmentConfiguration>& own : image_augment_keys()) {
     Key key = key_at(augment, own);

@@ -62,6 +62,38 @@ KeysOf<DatasetConfiguration> dataset_keys() {
           &D::path)};
 }
 
+KeysOf<SamplingConfiguration> sampling_keys() {
+  using S = SamplingConfiguration;
+  return {number_key({"fraction", k_both | Changes::run,
+                      "so much of the training data is used, drawn by `run.seed`, of each class alike; see [Which "
+                      "samples](data.md#which-samples)"},
+                     {0.0, 1.0, true}, &S::fraction),
+          text_key({"subset", k_both,
+                    "a text file of sample numbers, from 0: these alone are used, in this order where that is "
+                    "`\"sequential\"`"},
+                   &S::subset),
+          choice_key({"sampling", Changes::result | Changes::run,
+                      "an epoch has each sample once, in an order drawn by seed and epoch. `\"sequential\"`: as they "
+                      "lie there; `\"balanced\"`: as many are drawn, with replacement, so that each class comes as "
+                      "often as another; `\"weighted\"`: likewise, by `sample_weights`"},
+                     {{"shuffle", Sampling::shuffle},
+                      {"sequential", Sampling::sequential},
+                      {"balanced", Sampling::balanced},
+                      {"weighted", Sampling::weighted}},
+                     &S::order),
+          text_key({"sample_weights", Changes::result,
+                    "how often each sample is drawn, relative to the others: of safetensors the name of a tensor "
+                    "`[samples]`, else a text file with a number for each sample of the training data"},
+                   &S::weights)};
+}
+
+KeysOf<SamplingConfiguration> split_keys() {
+  return {number_key({"fraction", k_both | Changes::run,
+                      "so much of the training data is kept for validation instead, drawn by `run.seed`, of each class "
+                      "alike; it is not trained with, and not augmented. 0: none"},
+                     {0.0, 1.0}, &SamplingConfiguration::validation_fraction)};
+}
+
 KeysOf<AugmentConfiguration> augment_keys() {
   using A = AugmentConfiguration;
   return {integer_key({"crop_padding", k_both,

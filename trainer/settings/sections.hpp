@@ -11,6 +11,8 @@ using KeysOf = std::vector<KeyOf<Section>>;
 KeysOf<RunConfiguration> run_keys();
 KeysOf<BatchConfiguration> batch_keys();
 KeysOf<DatasetConfiguration> dataset_keys();
+KeysOf<SamplingConfiguration> sampling_keys();
+KeysOf<SamplingConfiguration> split_keys();  // of data.validation
 KeysOf<AugmentConfiguration> augment_keys();
 /// Of data sets that are image files.
 KeysOf<AugmentConfiguration> image_augment_keys();

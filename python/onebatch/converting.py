@@ -1,0 +1,149 @@
+"""Tables become data for the trainer: safetensors pieces, token files or class folders of images. A conversion that was killed goes on."""
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+import time
+
+from .files import replacing
+from .refusals import ConversionError
+from .tables import ROWS_IN_A_PIECE, classes_of, read_unit, units_of
+from .written import WRITERS
+
+STATE = ".convert"  # the folder in the target's that knows what is done
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+    """What is to be made of the columns."""
+
+    to: str  # "tensors", "tokens" or "images"
+    columns: tuple = ()  # tensors: these; else all
+    classes: str = ""  # the column of which class indices, or folders, are made
+    pad: int = 0  # tensors: lists of unlike lengths are filled up to so many
+    text: str = "text"  # tokens: the column
+    tokenizer: str = "bytes"  # tokens: a tokenizer.json, its folder, a name on the Hugging Face hub, or "bytes"
+    separator: str = ""  # tokens: after each row, a number or a token's text
+    image: str = "image"  # images: the column
+
+
+def digest_of(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest() if hasattr(hashlib, "file_digest") else hashlib.blake2b(file.read()).hexdigest()
+
+
+class State:
+    """Which pieces are written, and what they are: a small file for each."""
+
+    def __init__(self, target):
+        self.target, self.folder = pathlib.Path(target), pathlib.Path(target) / STATE
+
+    def begin(self, plan):
+        """Refuses a folder that holds something else; clears what a killed conversion left half written."""
+        if self.target.exists() and not self.target.is_dir():
+            raise ConversionError(f"{self.target} is a file: name a folder")
+        known = self.folder / "plan.json"
+        if known.is_file() and json.loads(known.read_text()) != plan:
+            raise ConversionError(f"{self.target} holds another conversion, or its source has changed: name another folder, or remove this one")
+        if not known.is_file() and self.target.is_dir() and any(self.target.iterdir()) and not self.folder.is_dir():
+            raise ConversionError(f"{self.target} is not empty, and no conversion of ours: name another folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for partial in self.target.rglob(".*.partial*"):
+            partial.unlink()
+        write_json(known, plan)
+
+    def place(self, number):
+        return self.folder / f"piece-{number:05}.json"
+
+    def finished(self, number):
+        """What was written, where all of it is still there as it was; else None."""
+        try:
+            piece = json.loads(self.place(number).read_text())
+            whole = all((self.target / name).stat().st_size == size and digest_of(self.target / name) == digest for name, size, digest in piece["files"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return piece if whole else None
+
+    def finish(self, number, files, rows):
+        piece = {"rows": rows, "files": [(str(file.relative_to(self.target)), file.stat().st_size, digest_of(file)) for file in files]}
+        write_json(self.place(number), piece)
+        return piece
+
+
+def write_json(path, value):
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(value, indent=1, default=str) + "\n")
+
+
+def work(unit, target, wishes, classes):
+    """In a process of its own: one unit, unless it is written. Returns how many rows it has, and whether it was there."""
+    state = State(target)
+    piece = state.finished(unit.number)
+    if piece is not None:
+        return piece["rows"], True
+    writer = WRITERS[wishes.to]
+    table = read_unit(unit, writer.columns(wishes))
+    files = writer.write(table, unit, pathlib.Path(target), wishes, classes)
+    return state.finish(unit.number, files, table.num_rows)["rows"], False
+
+
+class Said:
+    """A line on standard error that counts."""
+
+    def __init__(self, target, pieces, shown):
+        self.target, self.pieces, self.shown, self.begin = target, pieces, shown, time.monotonic()
+        self.done = self.rows = self.kept = 0
+
+    def add(self, rows, kept):
+        self.done, self.rows, self.kept = self.done + 1, self.rows + rows, self.kept + kept
+        if self.shown:
+            print(f"\r{self.target}: {self.done} of {self.pieces} pieces, {self.rows} rows", end="", file=sys.stderr, flush=True)
+
+    def end(self):
+        if self.shown:
+            print(file=sys.stderr)
+
+
+def plan_of(source, units, wishes, rows):
+    """What a conversion depends on: another plan's pieces are not its own."""
+    files = {unit.file: [os.stat(unit.file).st_size, os.stat(unit.file).st_mtime_ns] for unit in units}
+    plan = {"source": str(source), "files": files, "rows": rows, "pieces": len(units), **dataclasses.asdict(wishes)}
+    return json.loads(json.dumps(plan))
+
+
+def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_PIECE, progress=None):
+    """Converts, or goes on with it. Returns what convert.json says. Raises ConversionError."""
+    units = units_of(source, split, rows)
+    WRITERS[wishes.to].check(wishes)
+    State(target).begin(plan_of(source, units, wishes, rows))
+    classes = classes_of(units, wishes.classes) if wishes.classes else None
+    said = Said(target, len(units), sys.stderr.isatty() if progress is None else progress)
+    workers = max(1, min(workers or os.cpu_count() or 1, len(units)))
+    try:
+        for done_rows, kept in results(units, target, wishes, classes, workers):
+            said.add(done_rows, kept)
+    finally:
+        said.end()
+    report = {"source": str(source), "to": wishes.to, "pieces": said.done, "rows": said.rows, "kept": said.kept, "classes": classes,
+              **WRITERS[wishes.to].facts(wishes)}  # fmt: skip
+    write_json(pathlib.Path(target) / "convert.json", report)
+    return report
+
+
+def results(units, target, wishes, classes, workers):
+    if workers == 1:
+        yield from (work(unit, target, wishes, classes) for unit in units)
+        return
+    # Not forked: threads of PyTorch and Arrow do not live on in a copy of the process.
+    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(work, unit, target, wishes, classes) for unit in units]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

@@ -1,0 +1,160 @@
+"""Tables on disk, in parts that are read by themselves: Parquet, Arrow (as Hugging Face's save_to_disk leaves it), CSV, and plain text."""
+import dataclasses
+import glob
+import json
+import pathlib
+
+from .refusals import ConversionError
+
+PARTS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".txt": "text"}
+TEXT = "text"  # the column that plain text files have
+ROWS_IN_A_PIECE = 8192
+
+
+def arrow():
+    try:
+        import pyarrow
+    except ImportError:
+        raise ConversionError("Parquet, Arrow and CSV are read by pyarrow, which is not here: pip install 'onebatch[convert]', or pip install pyarrow") from None
+    return pyarrow
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Rows that are read and written together: of Parquet some row groups, of Arrow some record batches, else a whole file."""
+
+    number: int
+    file: str
+    format: str
+    first: int = 0  # row group or record batch
+    end: int = 0
+
+
+def files_of(source, split=None):
+    """The files of a folder, a file or a pattern, sorted by name; all of one format."""
+    path = pathlib.Path(source)
+    if (path / "dataset_dict.json").is_file():
+        splits = json.loads((path / "dataset_dict.json").read_text())["splits"]
+        if split not in splits:
+            raise ConversionError(f"{source} holds several data sets: write --split {' or '.join(splits)}")
+        path = path / split
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix in PARTS and not file.name.startswith(("cache-", ".")))
+    elif path.is_file():
+        found = [path]
+    else:
+        found = sorted(pathlib.Path(name) for name in glob.glob(str(source), recursive=True))
+    formats = {PARTS.get(file.suffix) for file in found}
+    if not found or None in formats:
+        raise ConversionError(f"{source}: there is no file of {', '.join(PARTS)}: name a file, a folder of them or a pattern")
+    if len(formats) > 1:
+        raise ConversionError(f"{source} holds files of several formats ({', '.join(sorted(formats))}): name those of one by a pattern")
+    return found, formats.pop()
+
+
+def units_of(source, split=None, rows=ROWS_IN_A_PIECE):
+    """The same ones each time, as long as the files are the same."""
+    files, kind = files_of(source, split)
+    parts = {"parquet": parquet_parts, "arrow": arrow_parts}.get(kind, lambda _file, _rows: [(0, 0)])
+    places = [(str(file), kind, first, end) for file in files for first, end in parts(file, rows)]
+    return [Unit(number, *place) for number, place in enumerate(places)]
+
+
+def grouped(counts, rows):
+    """Consecutive ones, until they hold so many rows: [(first, end), …]."""
+    groups, first, held = [], 0, 0
+    for i, count in enumerate(counts):
+        held += count
+        if held >= rows:
+            groups.append((first, i + 1))
+            first, held = i + 1, 0
+    return groups + ([(first, len(counts))] if held > 0 else [])
+
+
+def parquet_parts(file, rows):
+    arrow()
+    from pyarrow import parquet
+
+    with reading(file):
+        with parquet.ParquetFile(file) as opened:
+            return grouped([opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)], rows)
+
+
+def arrow_parts(file, rows):
+    with reading(file):
+        return grouped([batch.num_rows for batch in batches(file)], rows)
+
+
+def batches(file):
+    """Of a stream, as Hugging Face writes it, or of a file of Arrow's. Mapped: what is passed over is not read."""
+    pa = arrow()
+    with pa.memory_map(str(file)) as mapped:
+        try:
+            reader = pa.ipc.open_file(mapped)
+        except pa.ArrowInvalid:
+            mapped.seek(0)
+            yield from pa.ipc.open_stream(mapped)
+        else:
+            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+
+
+class reading:
+    """Whatever a damaged file makes a reader throw names the file."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, _type, error, _trace):
+        if error is not None and not isinstance(error, ConversionError) and isinstance(error, (OSError, ValueError)):
+            raise ConversionError(f"{self.file} cannot be read: {error}") from error
+
+
+def read_unit(unit, columns=None):
+    """A table of Arrow's."""
+    pa = arrow()
+    with reading(unit.file):
+        table = read_table(pa, unit, columns)
+    missing = [name for name in columns or () if name not in table.column_names]
+    if missing:
+        raise ConversionError(f"{unit.file} has no column {missing[0]!r}: it has {', '.join(map(repr, table.column_names))}")
+    return table.select(columns) if columns else table
+
+
+def read_table(pa, unit, columns):
+    if unit.format == "text":
+        return pa.table({TEXT: [pathlib.Path(unit.file).read_text(encoding="utf-8")]})
+    if unit.format == "csv":
+        from pyarrow import csv
+
+        return csv.read_csv(unit.file)
+    if unit.format == "parquet":
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(unit.file) as opened:
+            known = [name for name in columns or () if name in opened.schema_arrow.names]
+            return opened.read_row_groups(range(unit.first, unit.end), columns=known if columns and len(known) == len(columns) else None)
+    found = [batch for i, batch in enumerate(batches(unit.file)) if unit.first <= i < unit.end]
+    return pa.Table.from_batches(found)
+
+
+def names_in(table, column):
+    """Of the classes of a column, where Hugging Face's description of the table has them; else None."""
+    described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+    return described.get("info", {}).get("features", {}).get(column, {}).get("names")
+
+
+def classes_of(units, column):
+    """The values of a column, sorted, or the names that numbers stand for: what class index is which."""
+    values = set()
+    for unit in units:
+        table = read_unit(unit, [column])
+        names = names_in(table, column)
+        if names:
+            return names
+        values.update(table.column(column).unique().to_pylist())
+    if None in values:
+        raise ConversionError(f"the column {column!r} lacks a value in some rows: leave them out first")
+    return sorted(values)

@@ -1,0 +1,242 @@
+"""What a conversion writes of a table: tensors, tokens, images. Each writer takes a unit's rows and returns the files it has written."""
+import io
+import pathlib
+
+from .files import TensorFile, replacing
+from .refusals import ConversionError
+
+SUFFIXES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n\x1a\n", ".png"))
+BYTES = 256  # a vocabulary
+
+
+def numbers_of(name, array, unit, pad):
+    """A column as {name: numpy array [rows, ...]}; with its lengths where lists were filled up."""
+    import numpy
+    import pyarrow as pa
+
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if isinstance(array, pa.ChunkedArray):  # of no chunk, or of several that cannot be one
+        array = pa.concat_arrays(array.chunks)
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if array.null_count:
+        row = array.is_null().to_pylist().index(True)
+        raise ConversionError(f"{unit.file}: the column {name!r} has no value in row {row} of piece {unit.number}: leave such rows out, or write a number for what is missing")
+    if pa.types.is_boolean(array.type) or pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
+        return {name: array.to_numpy(zero_copy_only=False)}
+    if pa.types.is_fixed_size_list(array.type) or pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        return lists_of(name, array, unit, pad)
+    if is_image(array.type):
+        return {name: numpy.stack([pixels_of(value, name, unit) for value in same_sizes(name, array, unit)])}
+    raise ConversionError(f"{unit.file}: the column {name!r} holds {array.type}, which is no number: leave it out by --columns, or make class "
+                          f"indices of it by --classes {name}")  # fmt: skip
+
+
+def lists_of(name, array, unit, pad):
+    import numpy
+    import pyarrow.compute as compute
+
+    lengths = compute.list_value_length(array).to_numpy(zero_copy_only=False)
+    inner = numbers_of(name, array.flatten(), unit, 0)[name]
+    alike = len(lengths) == 0 or (lengths == lengths[0]).all()
+    if not pad:
+        if not alike:
+            raise ConversionError(f"{unit.file}: the lists of {name!r} are {lengths.min()} to {lengths.max()} long: write --pad {lengths.max()} or more, which fills "
+                                  f"them up and writes {name}_lengths")  # fmt: skip
+        return {name: inner.reshape(len(lengths), -1 if len(lengths) else 0, *inner.shape[1:])}
+    if len(lengths) and lengths.max() > pad:
+        raise ConversionError(f"{unit.file}: a list of {name!r} is {lengths.max()} long: write --pad {lengths.max()} or more")
+    filled = numpy.zeros((len(lengths), pad, *inner.shape[1:]), inner.dtype)
+    filled[numpy.arange(pad)[None, :] < lengths[:, None]] = inner
+    return {name: filled, f"{name}_lengths": lengths.astype("int64")}
+
+
+def is_image(kind):
+    """As Hugging Face stores one: {bytes, path}."""
+    import pyarrow as pa
+
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
+
+
+def file_of(value, unit):
+    """The bytes of an image file."""
+    if isinstance(value, dict):
+        value = value["bytes"] if value.get("bytes") else value.get("path")
+    if isinstance(value, bytes):
+        return value
+    path = pathlib.Path(unit.file).parent / str(value)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConversionError(f"{unit.file}: the image {path} cannot be read: {error.strerror}") from None
+
+
+def pixels_of(value, name, unit):
+    """[channels, height, width], 8 bits."""
+    import numpy
+
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise ConversionError("images become tensors by Pillow, which is not here: pip install 'onebatch[convert]'; or write --to images") from None
+    try:
+        image = Image.open(io.BytesIO(file_of(value, unit)))
+        pixels = numpy.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+    except (UnidentifiedImageError, OSError) as error:
+        raise ConversionError(f"{unit.file}: an image of {name!r} cannot be read: {error}") from error
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def same_sizes(name, array, unit):
+    values = array.to_pylist()
+    shapes = {pixels_of(value, name, unit).shape for value in values}
+    if len(shapes) > 1:
+        raise ConversionError(f"{unit.file}: the images of {name!r} are of {len(shapes)} sizes: write --to images, which keeps them as they are")
+    return values
+
+
+class Tensors:
+    @staticmethod
+    def check(wishes):
+        pass
+
+    @staticmethod
+    def facts(_wishes):
+        return {}
+
+    @staticmethod
+    def columns(wishes):
+        return list(dict.fromkeys((*wishes.columns, *filter(None, [wishes.classes])))) if wishes.columns else None
+
+    @staticmethod
+    def write(table, unit, target, wishes, classes):
+        import torch
+
+        arrays = {}
+        for name in table.column_names:
+            if name == wishes.classes:
+                index = {value: i for i, value in enumerate(classes)}
+                values = table.column(name).to_pylist()
+                arrays[name] = torch.tensor([value if isinstance(value, int) and value not in index else index[value] for value in values])
+            else:
+                for part, array in numbers_of(name, table.column(name), unit, wishes.pad).items():
+                    arrays[part] = torch.from_numpy(array.copy())
+        path = target / f"part-{unit.number:05}.safetensors"
+        with replacing(path) as partial, TensorFile(partial, {name: (tensor.dtype, tensor.shape) for name, tensor in arrays.items()}) as file:
+            for name, tensor in arrays.items():
+                file.write_at(name, 0, tensor)
+        return [path]
+
+
+class Tokens:
+    @staticmethod
+    def check(wishes):
+        vocabulary_of(wishes)
+
+    @staticmethod
+    def facts(wishes):
+        vocabulary, separator = vocabulary_of(wishes)
+        return {"vocabulary": vocabulary, "separator": separator, "type": type_of(vocabulary)}
+
+    @staticmethod
+    def columns(wishes):
+        return [wishes.text]
+
+    @staticmethod
+    def write(table, unit, target, wishes, _classes):
+        import numpy
+
+        vocabulary, separator = vocabulary_of(wishes)
+        encode = encoder_of(wishes)
+        path = target / f"part-{unit.number:05}.bin"
+        with replacing(path) as partial, open(partial, "wb") as file:
+            for row, text in enumerate(table.column(wishes.text).to_pylist()):
+                if not isinstance(text, str):
+                    raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} has {type(text).__name__} in {wishes.text!r}, not text")
+                tokens = encode(text) + ([] if separator is None else [separator])
+                file.write(numpy.asarray(tokens, dtype=f"<u{4 if type_of(vocabulary) == 'uint32' else 2}").tobytes())
+        return [path]
+
+
+def type_of(vocabulary):
+    return "uint16" if vocabulary <= 1 << 16 else "uint32"
+
+
+def tokenizer_of(name):
+    try:
+        import tokenizers
+    except ImportError:
+        raise ConversionError("a tokenizer is read by tokenizers, which is not here: pip install 'onebatch[convert]'; or write --tokenizer bytes") from None
+    path = pathlib.Path(name)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        return tokenizers.Tokenizer.from_file(str(file)) if file.is_file() else tokenizers.Tokenizer.from_pretrained(name)
+    except Exception as error:  # what tokenizers throws has no type of its own
+        raise ConversionError(f"--tokenizer {name}: it is no tokenizer.json, no folder with one and no name on the Hugging Face hub that can be fetched: {error}") from error
+
+
+def encoder_of(wishes):
+    if wishes.tokenizer == "bytes":
+        return lambda text: list(text.encode())
+    tokenizer = tokenizer_of(wishes.tokenizer)
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def vocabulary_of(wishes):
+    """How many tokens there are, and the one that is written after each row or None."""
+    tokenizer = None if wishes.tokenizer == "bytes" else tokenizer_of(wishes.tokenizer)
+    size = BYTES if tokenizer is None else 1 + max(tokenizer.get_vocab().values(), default=0)  # numbers may have gaps
+    if not wishes.separator:
+        return size, None
+    number = int(wishes.separator) if wishes.separator.isdigit() else tokenizer and tokenizer.token_to_id(wishes.separator)
+    if number is None:
+        raise ConversionError(f"--separator {wishes.separator} is no token of --tokenizer {wishes.tokenizer}: write a number, as 256 after bytes")
+    if number >= 1 << 32:
+        raise ConversionError(f"--separator {number}: a token has 32 bits at most")
+    return max(size, number + 1), number
+
+
+class Images:
+    @staticmethod
+    def check(wishes):
+        if not wishes.classes:
+            raise ConversionError("--to images makes a folder for each class: write --classes COLUMN")
+
+    @staticmethod
+    def facts(_wishes):
+        return {}
+
+    @staticmethod
+    def columns(wishes):
+        return [wishes.image, wishes.classes]
+
+    @staticmethod
+    def write(table, unit, target, wishes, classes):
+        folders = folders_of(classes)
+        by_value = dict(zip(classes, folders))
+        files = []
+        for row, (value, label) in enumerate(zip(table.column(wishes.image).to_pylist(), table.column(wishes.classes).to_pylist())):
+            raw = file_of(value, unit)
+            suffix = next((suffix for magic, suffix in SUFFIXES if raw.startswith(magic)), ".webp" if raw[8:12] == b"WEBP" else None)
+            if suffix is None:
+                raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} is no JPEG, PNG or WebP image")
+            folder = by_value[label] if label in by_value else folders[label]
+            path = target / folder / f"{unit.number:05}-{row:06}{suffix}"
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as partial:
+                partial.write_bytes(raw)
+            files.append(path)
+        return files
+
+
+def folders_of(classes):
+    """Sorted by name they are in the order of the classes."""
+    numbers = all(isinstance(value, int) for value in classes)
+    width = max(len(str(value)) for value in classes)
+    folders = [f"{value:0{width}}" if numbers else str(value).replace("/", "_") for value in classes]
+    if len(set(folders)) < len(folders) or any(name in ("", ".", "..") or name.startswith(".") for name in folders):
+        raise ConversionError("the classes' names cannot be those of folders: give others")
+    return folders
+
+
+WRITERS = {"tensors": Tensors, "tokens": Tokens, "images": Images}

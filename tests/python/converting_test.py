@@ -1,0 +1,268 @@
+"""python -m onebatch convert: what it writes is read back by other libraries; killed, it goes on; what it refuses."""
+import io
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+load_file = pytest.importorskip("safetensors.numpy").load_file
+
+from onebatch.converting import Wishes, convert  # noqa: E402
+from onebatch.refusals import ConversionError  # noqa: E402
+from program import ROOT  # noqa: E402
+
+ROWS = 1000
+
+
+@pytest.fixture
+def rows():
+    generator = numpy.random.default_rng(5)
+    return {"x": generator.standard_normal((ROWS, 3)).astype("float32"), "label": generator.integers(0, 4, ROWS), "weight": generator.random(ROWS)}
+
+
+def table_of(rows):
+    return pyarrow.table({name: pyarrow.array(list(values)) if values.ndim > 1 else pyarrow.array(values) for name, values in rows.items()})
+
+
+@pytest.fixture
+def source(tmp_path, rows):
+    file = tmp_path / "rows.parquet"
+    parquet.write_table(table_of(rows), file, row_group_size=70)
+    return file
+
+
+def joined(folder):
+    pieces = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    return {name: numpy.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def same(found, expected):
+    return set(found) == set(expected) and all(numpy.array_equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in found)
+
+
+def environment():
+    return dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "python"), *filter(None, sys.path)]))
+
+
+def words(*arguments):
+    return [sys.executable, "-m", "onebatch", "convert", *map(str, arguments)]
+
+
+def command(*arguments):
+    return subprocess.run(words(*arguments), env=environment(), text=True, capture_output=True, timeout=120)
+
+
+def refusal(*arguments, **options):
+    with pytest.raises(ConversionError) as refused:
+        convert(*arguments, workers=1, **options)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("workers", (1, 3))
+def test_parquet_becomes_tensors(source, tmp_path, rows, workers):
+    report = convert(source, tmp_path / "out", Wishes("tensors"), workers=workers, rows=200)
+    assert (report["pieces"], report["rows"], report["kept"]) == (5, ROWS, 0)
+    assert same(joined(tmp_path / "out"), rows)
+
+
+def test_columns_are_chosen(source, tmp_path, rows):
+    convert(source, tmp_path / "out", Wishes("tensors", columns=("label",)), workers=1)
+    assert same(joined(tmp_path / "out"), {"label": rows["label"]})
+
+
+def test_csv_becomes_tensors_and_words_become_classes(tmp_path):
+    (tmp_path / "a.csv").write_text("size,animal\n1,dog\n2,cat\n")
+    (tmp_path / "b.csv").write_text("size,animal\n3,eel\n4,dog\n")
+    report = convert(tmp_path / "*.csv", tmp_path / "out", Wishes("tensors", classes="animal"), workers=2)
+    assert report["classes"] == ["cat", "dog", "eel"]
+    assert same(joined(tmp_path / "out"), {"size": numpy.array([1, 2, 3, 4]), "animal": numpy.array([1, 0, 2, 1])})
+
+
+def test_what_save_to_disk_wrote_becomes_tensors(tmp_path, rows):
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({name: values.tolist() for name, values in rows.items()})
+    datasets.DatasetDict({"train": data, "test": data.select(range(10))}).save_to_disk(tmp_path / "data")
+    assert "--split" in refusal(tmp_path / "data", tmp_path / "out", Wishes("tensors"))
+    convert(tmp_path / "data", tmp_path / "out", Wishes("tensors"), split="train", workers=2, rows=300)
+    found = joined(tmp_path / "out")
+    assert numpy.array_equal(found["x"].astype("float32"), rows["x"]) and numpy.array_equal(found["label"], rows["label"])
+
+
+def test_lists_of_unlike_lengths_are_filled_up(tmp_path):
+    lists = [[1, 2, 3], [], [4], [5, 6]]
+    parquet.write_table(pyarrow.table({"ids": lists}), tmp_path / "rows.parquet")
+    assert "write --pad 3" in refusal(tmp_path / "rows.parquet", tmp_path / "out", Wishes("tensors"))
+    assert "is 3 long" in refusal(tmp_path / "rows.parquet", tmp_path / "two", Wishes("tensors", pad=2))
+    convert(tmp_path / "rows.parquet", tmp_path / "padded", Wishes("tensors", pad=4), workers=1)
+    found = joined(tmp_path / "padded")
+    assert found["ids"].tolist() == [values + [0] * (4 - len(values)) for values in lists]
+    assert found["ids_lengths"].tolist() == [3, 0, 1, 2]
+
+
+def tokens(folder, width="<u2"):
+    return numpy.concatenate([numpy.fromfile(path, width) for path in sorted(folder.glob("*.bin"))]).tolist()
+
+
+def test_text_becomes_bytes(tmp_path):
+    texts = ["Grüße", "", "€ 5\n"]
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "rows.parquet", row_group_size=1)
+    report = convert(tmp_path / "rows.parquet", tmp_path / "out", Wishes("tokens", separator="256"), workers=2, rows=1)
+    assert (report["vocabulary"], report["separator"], report["type"]) == (257, 256, "uint16")
+    assert tokens(tmp_path / "out") == [number for text in texts for number in (*text.encode(), 256)]
+
+
+def test_a_plain_text_file_is_one_row(tmp_path):
+    (tmp_path / "poem.txt").write_text("To be\nor not\n")
+    convert(tmp_path / "poem.txt", tmp_path / "out", Wishes("tokens"), workers=1)
+    assert bytes(tokens(tmp_path / "out")) == b"To be\nor not\n"
+
+
+def test_text_becomes_the_tokens_of_a_tokenizer(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[UNK]": 0, "to": 1, "be": 2, "or": 3, "not": 70000, "<end>": 5}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    parquet.write_table(pyarrow.table({"line": ["to be or", "not to see"]}), tmp_path / "rows.parquet")
+    wishes = Wishes("tokens", text="line", tokenizer=str(tmp_path / "tokenizer.json"), separator="<end>")
+    report = convert(tmp_path / "rows.parquet", tmp_path / "out", wishes, workers=1)
+    width = "<u4" if report["type"] == "uint32" else "<u2"
+    assert tokens(tmp_path / "out", width) == [1, 2, 3, 5, 70000 if width == "<u4" else 70000 % 65536, 1, 0, 5]
+    assert report["type"] == "uint32", "a token of the vocabulary has more than 16 bits"
+
+
+def png(value):
+    image = pytest.importorskip("PIL.Image").new("RGB", (5, 4), (value, 10, 20))
+    raw = io.BytesIO()
+    image.save(raw, "png")
+    return raw.getvalue()
+
+
+def test_images_become_folders_of_their_classes(tmp_path):
+    pictures = [png(i) for i in range(6)]
+    table = pyarrow.table({"image": [{"bytes": raw, "path": None} for raw in pictures], "label": [10, 2, 10, 2, 10, 2]})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=2)
+    convert(tmp_path / "rows.parquet", tmp_path / "out", Wishes("images", classes="label"), workers=2, rows=2)
+    found = {path.relative_to(tmp_path / "out").as_posix(): path.read_bytes() for path in (tmp_path / "out").rglob("*.png")}
+    assert found == {f"{'10' if i % 2 == 0 else '02'}/{i // 2:05}-{i % 2:06}.png": raw for i, raw in enumerate(pictures)}
+    convert(tmp_path / "rows.parquet", tmp_path / "tensors", Wishes("tensors"), workers=1)
+    images = joined(tmp_path / "tensors")["image"]
+    assert images.shape == (6, 3, 4, 5) and images.dtype == numpy.uint8 and images[:, 0, 0, 0].tolist() == list(range(6))
+
+
+def test_killed_it_goes_on_and_ends_in_the_same(source, tmp_path, rows):
+    whole = tmp_path / "whole"
+    convert(source, whole, Wishes("tensors"), workers=1, rows=70)
+    target = tmp_path / "out"
+    draws = random.Random(7)
+    arguments = (source, target, "--to", "tensors", "--rows", "70", "--workers", "2")
+    killed = 0
+    for _ in range(3):
+        process = subprocess.Popen(words(*arguments), env=environment(), start_new_session=True)
+        deadline = time.monotonic() + 30
+        pieces = len(list(target.glob("*.safetensors")))
+        while process.poll() is None and len(list(target.glob("*.safetensors"))) <= pieces and time.monotonic() < deadline:
+            time.sleep(draws.random() * 0.01)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed > 0, "it ended before it could be killed"
+    done = command(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert same(joined(target), rows)
+    assert not list(target.rglob("*.partial*"))
+    for path in whole.glob("*.safetensors"):
+        assert (target / path.name).read_bytes() == path.read_bytes()
+
+
+def test_finished_pieces_are_kept_and_damaged_ones_made_again(source, tmp_path, rows):
+    target = tmp_path / "out"
+    convert(source, target, Wishes("tensors"), workers=1, rows=200)
+    damaged, cut, untouched = sorted(target.glob("*.safetensors"))[:3]
+    raw = bytearray(damaged.read_bytes())
+    raw[-1] ^= 1
+    damaged.write_bytes(raw)
+    cut.write_bytes(cut.read_bytes()[:-5])
+    before = untouched.stat().st_mtime_ns
+    report = convert(source, target, Wishes("tensors"), workers=1, rows=200)
+    assert (report["pieces"], report["kept"]) == (5, 3)
+    assert untouched.stat().st_mtime_ns == before
+    assert same(joined(target), rows)
+
+
+def test_another_conversion_is_refused(source, tmp_path):
+    target = tmp_path / "out"
+    convert(source, target, Wishes("tensors"), workers=1)
+    assert "another conversion" in refusal(source, target, Wishes("tensors", columns=("x",)))
+    os.utime(source, ns=(1, 1))
+    assert "its source has changed" in refusal(source, target, Wishes("tensors"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert "no conversion of ours" in refusal(source, tmp_path / "mine", Wishes("tensors"))
+
+
+@pytest.mark.parametrize("wishes, said", (
+    (Wishes("tensors", columns=("z",)), "no column 'z': it has 'x', 'label', 'weight'"),
+    (Wishes("tokens"), "no column 'text'"),
+    (Wishes("tokens", text="label"), "has int in 'label', not text"),
+    (Wishes("tokens", separator="<end>"), "--separator <end> is no token"),
+    (Wishes("images"), "write --classes COLUMN"),
+))  # fmt: skip
+def test_what_cannot_be_is_said(source, tmp_path, wishes, said):
+    assert said in refusal(source, tmp_path / "out", wishes)
+
+
+def test_words_and_missing_values_are_named(tmp_path):
+    parquet.write_table(pyarrow.table({"word": ["a", "b"]}), tmp_path / "words.parquet")
+    assert "'word' holds string" in refusal(tmp_path / "words.parquet", tmp_path / "a", Wishes("tensors"))
+    parquet.write_table(pyarrow.table({"n": [1, None]}), tmp_path / "holes.parquet")
+    assert "'n' has no value in row 1" in refusal(tmp_path / "holes.parquet", tmp_path / "b", Wishes("tensors"))
+
+
+def test_damaged_files_are_named(source, tmp_path):
+    whole = source.read_bytes()
+    draws = random.Random(3)
+    broken = tmp_path / "broken.parquet"
+    said = 0
+    for case in range(60):
+        raw = bytearray(whole[: draws.randrange(len(whole))] if case % 2 else whole)
+        for _ in range(3):
+            if raw:
+                raw[draws.randrange(len(raw))] = draws.randrange(256)
+        broken.write_bytes(raw)
+        try:
+            convert(broken, tmp_path / f"out-{case}", Wishes("tensors"), workers=1)
+        except ConversionError as error:
+            said += 1
+            assert "broken.parquet" in str(error)
+    assert said >= 30, "every file that was cut is refused"
+
+
+def test_nothing_there_is_said_by_the_command(tmp_path):
+    done = command(tmp_path / "none", tmp_path / "out", "--to", "tensors")
+    assert done.returncode == 2
+    assert "there is no file of .parquet, .arrow, .csv, .txt" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_pyarrow_that_is_said(source, tmp_path):
+    hidden = "import sys; sys.modules['pyarrow'] = None; from onebatch.__main__ import main; sys.exit(main())"
+    wish = [sys.executable, "-c", hidden, "convert", str(source), str(tmp_path / "out"), "--to", "tensors"]
+    done = subprocess.run(wish, env=environment(), text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2 and "pip install 'onebatch[convert]'" in done.stderr
+
+
+def test_the_report_is_a_document(source, tmp_path):
+    convert(source, tmp_path / "out", Wishes("tensors"), workers=1)
+    assert json.loads((tmp_path / "out" / "convert.json").read_text())["rows"] == ROWS
+    assert pathlib.Path(tmp_path / "out" / "part-00000.safetensors").is_file()
