@@ -127,7 +127,7 @@ class Loader {
     const auto begin = node.source().begin;
     const std::string where = source == Source::command_line ? "--set " + path : place(begin);
     const unsigned line = source == Source::command_line ? 0 : begin.line;
-    if (path == "data.workers" || path == "data.validation.workers") return workers(path, node, where, line);
+    if (path == "data.validation.workers") return workers(path, node, where, line);
     std::vector<std::string> known;
     for (const Key& key : keys_) known.push_back(key.path);
     const auto meant = meant_keys(path, known, sections());
@@ -140,7 +140,7 @@ class Loader {
   // Earlier versions had this key, and 0 was all that it could be.
   void workers(const std::string& path, const toml::node& node, const std::string& where, unsigned line) {
     const std::string message =
-        path + ": there are no workers: the training thread reads the samples; leave the key out";
+        path + ": there are no workers: the thread that trains reads these samples; leave the key out";
     if (node.value_exact<std::int64_t>() == 0)
       loaded_.left_over.push_back({where, message, line});
     else

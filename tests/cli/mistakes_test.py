@@ -37,14 +37,14 @@ def test_all_mistakes_of_a_configuration_are_said_at_once_before_anything_is_mad
 
 
 def test_workers_of_an_older_file_are_accepted_as_none_and_said_once(onebatch, scratch):
-    scratch.config.write_text(scratch.config.read_text().replace("[data]\n", "[data]\nworkers = 0\n"))
+    scratch.config.write_text(scratch.config.read_text().replace("[data.validation]\n", "[data.validation]\nworkers = 0\n"))
     out = onebatch.run(2, "plan", scratch.config)
-    assert out.count("data.workers: there are no workers: the training thread reads the samples; leave the key out") == 1
+    assert out.count("data.validation.workers: there are no workers: the thread that trains reads these samples; leave the key out") == 1
 
 
 def test_workers_that_there_are_not_are_refused(onebatch, scratch):
-    out = onebatch.run(1, "plan", scratch.config, *settings("data.workers=2"), code=2)
-    assert "the training thread reads the samples; leave the key out" in out
+    out = onebatch.run(1, "plan", scratch.config, *settings("data.validation.workers=2"), code=2)
+    assert "the thread that trains reads these samples; leave the key out" in out
 
 
 def test_missing_data_are_named(onebatch, scratch):

@@ -24,7 +24,7 @@ def older(tmp_path):
 def test_a_configuration_is_read_with_what_has_become_of_its_keys(onebatch, older):
     config, folder = older
     out = onebatch.run(1, "plan", config, "--profile", folder / "profile.json")
-    assert "data.workers: there are no workers" in out
+    assert "data.validation.workers: there are no workers" in out
     assert "plan for a global batch of 64" in out
 
 

@@ -3,7 +3,7 @@
 // fails inside. Kind is kill, stop, throw, loop, overflow (of its stack), segv (in a thread of its own), ahead or
 // memory (from then on its device has half as much for activations as the last step took). It writes the moment of the
 // fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE: so many seconds pass before a
-// checkpoint is copied, or written, beside the steps.
+// checkpoint is copied, or written, beside the steps; ONEBATCH_SLOW_READER: and before each training sample is read.
 #include "trainer/base/fault_point.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -62,7 +62,8 @@ Fault read_fault() {
 std::int64_t fault_point(const char* place, std::int64_t number) {
   static const Fault fault = read_fault();
   for (const auto& [slow_place, name] :
-       {std::pair("copy", "ONEBATCH_SLOW_COPY"), std::pair("write", "ONEBATCH_SLOW_WRITE")}) {
+       {std::pair("copy", "ONEBATCH_SLOW_COPY"), std::pair("write", "ONEBATCH_SLOW_WRITE"),
+        std::pair("reader", "ONEBATCH_SLOW_READER")}) {
     if (const char* slow = std::getenv(name); slow != nullptr && std::strcmp(place, slow_place) == 0)
       std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(slow)));
   }

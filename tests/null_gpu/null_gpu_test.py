@@ -85,6 +85,15 @@ def test_a_wait_that_the_reducer_forgets_is_seen(null_gpu, tmp_path):
     assert "NCCL reads what aten::add_ writes on another stream" in done.words, done.words
 
 
+@pytest.mark.parametrize("model, more", [("mlp", ""), ("resnet", ""), ("resnet", mode("exact")), ("resnet", PRECISIONS["bfloat16"])])
+def test_what_is_read_ahead_is_copied_beside_the_kernels_and_waited_for(null_gpu, tmp_path, model, more):
+    """One rank sends nothing to others: the waits between streams are those for its samples."""
+    config = configuration(tmp_path, model, batch="micro_batch_size = 6", more=more)
+    expect_trained(null_gpu.run(1, "train", config, "--set", "data.workers=2", lag_milliseconds=200), 5, tmp_path)
+    done = null_gpu.run(1, "train", config, "--set", "data.workers=2", "--set", 'run.name="forgets"', lag_milliseconds=200, drop_waits=True)
+    assert "reads what a copy writes on another stream" in done.words, done.words
+
+
 def test_where_memory_ends_the_run_goes_on_with_less(null_gpu, tmp_path):
     first = null_gpu.run(1, "train", configuration(tmp_path, "mlp"))
     asked = first.counts[0]["allocations"]

@@ -70,15 +70,17 @@ TEST(ConfigLoaderTest, the_command_line_wins_over_the_files_other_way_to_say_it)
 TEST(ConfigLoaderTest, workers_of_earlier_versions_may_be_none) {
   const LoadedConfig loaded = load_config(k_good, "x.toml", {"data.workers=0", "data.validation.workers=0"});
   EXPECT_THAT(mistakes_text(loaded.mistakes), IsEmpty());
-  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("--set data.workers: there are no workers"));
-  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("data.validation.workers"));
-  EXPECT_THAT(resolved_config(loaded), Not(HasSubstr("workers")));
+  EXPECT_EQ(loaded.configuration.data.reading.workers, 0);
+  EXPECT_THAT(mistakes_text(loaded.left_over),
+              HasSubstr("--set data.validation.workers: there"));
 }
 
 TEST(ConfigLoaderTest, workers_that_there_are_not_are_a_mistake) {
-  for (const char* wrong : {"data.workers=2", "data.workers=-1", "data.workers=zero", "data.validation.workers=1"})
-    EXPECT_THAT(mistakes_of(k_good, {wrong}), HasSubstr("the training thread reads the samples; leave the key out"))
-        << wrong;
+  EXPECT_THAT(mistakes_of(k_good, {"data.validation.workers=1"}),
+              HasSubstr("the thread that trains reads these samples; leave the key out"));
+  for (const char* wrong : {"data.workers=-1", "data.workers=zero", "data.workers=1025"})
+    EXPECT_THAT(mistakes_of(k_good, {wrong}), HasSubstr("write \"auto\" or a whole number from 0 to 1024")) << wrong;
+  EXPECT_EQ(load_config(k_good, "x.toml", {"data.workers=auto"}).configuration.data.reading.workers, std::nullopt);
 }
 
 TEST(ConfigLoaderTest, played_devices_may_have_times_of_their_own) {

@@ -81,7 +81,11 @@ TEST(StepFiguresTest, are_summed_and_kept_apart_and_the_norm_is_rank_0s) {
     double loss = 0.0;
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto r = static_cast<double>(rank);
-      parts.push_back({.loss = 0.5 + r, .grad_norm = 7.0 - r, .compute_seconds = 0.25 + r, .comm_seconds = 0.125 + r});
+      parts.push_back({.loss = 0.5 + r,
+                       .grad_norm = 7.0 - r,
+                       .compute_seconds = 0.25 + r,
+                       .comm_seconds = 0.125 + r,
+                       .data_wait_seconds = 0.0625 * r});
       loss += 0.5 + r;
     }
     const SummedFigures found = unpacked_figures(added(parts), num_ranks);
@@ -92,6 +96,7 @@ TEST(StepFiguresTest, are_summed_and_kept_apart_and_the_norm_is_rank_0s) {
     ASSERT_EQ(found.comm_seconds.size(), num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       EXPECT_EQ(found.compute_seconds[rank], parts[rank].compute_seconds);
+      EXPECT_EQ(found.data_wait_seconds[rank], parts[rank].data_wait_seconds);
       EXPECT_EQ(found.comm_seconds[rank], parts[rank].comm_seconds);
       parts[rank].failed = true;
       EXPECT_TRUE(unpacked_figures(added(parts), num_ranks).failed) << rank;

@@ -111,10 +111,17 @@ struct SamplingConfiguration {
   std::string weights;  // weighted: a file, or a tensor of the data's file, with a number for each sample
 };
 
+/// How training samples are read, which changes nothing of what is trained.
+struct ReadingConfiguration {
+  std::optional<std::int64_t> workers;  // threads that read ahead; none = as many as reading is seen to need
+  double read_ahead_mb = 256.0;         // of host memory on each rank
+};
+
 struct DataConfiguration {
   DatasetConfiguration train;
   SamplingConfiguration sampling;
   AugmentConfiguration augment;
+  ReadingConfiguration reading;
   std::optional<DatasetConfiguration> validation;
 };
 

@@ -19,7 +19,8 @@ struct StepRecord {
   bool skipped = false;              // nothing was updated
   std::optional<double> loss_scale;  // float16 only
   double step_seconds = 0.0;
-  std::vector<double> compute_seconds;  // per rank
+  std::vector<double> compute_seconds;    // per rank
+  std::vector<double> data_wait_seconds;  // per rank: for samples, no part of those
   double exposed_comm_seconds = 0.0;
   double samples_per_second = 0.0;
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
@@ -47,6 +48,7 @@ struct TrainResult {
   double samples_per_second = 0.0;
   StepSeconds step_seconds;
   double predicted_step_seconds = 0.0;
+  double data_wait_seconds = 0.0;  // of all steps: of each, the rank's that waited most for samples
   std::int64_t out_of_memory_events = 0;
   std::int64_t replans = 0;
   std::int64_t reduced_bytes_per_step = 0;  // of the last step; the same whatever the accumulation

@@ -4,12 +4,16 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 
 namespace onebatch {
@@ -25,6 +29,19 @@ at::Tensor pinned_copy_of(const at::Tensor& host) {
     throw std::runtime_error("a copy from host memory in what is being recorded");
   }
   return pinned_like(host).copy_(host);
+}
+
+// One of LibTorch's pool, which gives another each time that it is asked.
+c10::Stream copying_stream(c10::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::scoped_lock lock(mutex);
+  auto found = streams.find(device.index());
+  if (found == streams.end()) {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    found = streams.emplace(device.index(), stream).first;
+  }
+  return found->second;
 }
 
 }  // namespace
@@ -45,6 +62,23 @@ bool NoUploads::refused() const {
 at::Tensor upload(const at::Tensor& host, c10::Device device) {
   if (!host.is_cpu() || device.is_cpu()) return host.to(device);
   return pinned_copy_of(host).to(device, /*non_blocking=*/true);
+}
+
+// What is copied there is allocated there: memory that the computing stream has just given back would have to be waited
+// for. The allocator has it back when both streams have done with it.
+at::Tensor upload_pinned(const at::Tensor& pinned, c10::Device device) {
+  const c10::Stream computes = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const c10::Stream copies = copying_stream(device);
+  at::Tensor there;
+  {
+    const c10::StreamGuard on_it(copies);
+    there = pinned.to(device, /*non_blocking=*/true);
+  }
+  c10::Event arrived(device.type());
+  arrived.record(copies);
+  arrived.block(computes);
+  there.record_stream(computes);
+  return there;
 }
 
 void upload_into(const at::Tensor& place, const at::Tensor& host) {

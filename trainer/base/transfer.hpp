@@ -11,7 +11,11 @@ namespace onebatch {
 /// host goes on.
 at::Tensor upload(const at::Tensor& host, c10::Device device);
 
-/// The same into a tensor that is there.
+/// upload() of a tensor in pinned_like() memory that nobody writes to any more: without a copy of its own, on a
+/// stream of its own, so that it does not wait behind kernels; the current stream waits for it.
+at::Tensor upload_pinned(const at::Tensor& pinned, c10::Device device);
+
+/// upload() into a tensor that is there.
 void upload_into(const at::Tensor& place, const at::Tensor& host);
 
 /// While one lives upload() to a GPU is refused, on all threads: a graph that records a copy from host memory would

@@ -8,6 +8,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace onebatch {
 
@@ -19,12 +20,30 @@ std::vector<at::Tensor> Batch::tensors() const {
   return all;
 }
 
+namespace {
+
+Batch with_each(const Batch& batch, const std::function<at::Tensor(const at::Tensor&)>& change) {
+  Batch changed = batch;
+  for (at::Tensor& input : changed.inputs) input = change(input);
+  if (batch.targets.defined()) changed.targets = change(batch.targets);
+  if (batch.weights.defined()) changed.weights = change(batch.weights);
+  return changed;
+}
+
+}  // namespace
+
 Batch Batch::on(c10::Device device) const {
-  Batch moved = *this;
-  for (at::Tensor& input : moved.inputs) input = upload(input, device);
-  if (targets.defined()) moved.targets = upload(targets, device);
-  if (weights.defined()) moved.weights = upload(weights, device);
+  Batch moved = with_each(*this, [&](const at::Tensor& tensor) {
+    return is_pinned ? upload_pinned(tensor, device) : upload(tensor, device);
+  });
+  moved.is_pinned = false;
   return moved;
+}
+
+Batch Batch::pinned() const {
+  Batch copied = with_each(*this, [](const at::Tensor& tensor) { return pinned_like(tensor).copy_(tensor); });
+  copied.is_pinned = true;
+  return copied;
 }
 
 Batch Batch::to_numbers(at::ScalarType type) const {

@@ -26,12 +26,15 @@ struct Batch {
   at::Tensor targets;              // [N, ...] class indices (int64) or numbers; undefined where the data has none
   at::Tensor weights;              // of the targets' shape, what each counts; undefined: 1
   std::optional<PixelScale> pixels = {};  // of the first input, where it is still uint8: to_numbers()
+  bool is_pinned = false;  // all of it lies where a GPU takes it from by itself, and nobody writes to it any more
 
   /// All that are there: inputs, targets, weights.
   [[nodiscard]] std::vector<at::Tensor> tensors() const;
   [[nodiscard]] Batch on(c10::Device device) const;
   /// Pixels become numbers of `type`, where the batch lies; nothing else is changed.
   [[nodiscard]] Batch to_numbers(at::ScalarType type) const;
+  /// On the host: a copy that on() can take to a GPU as it is.
+  [[nodiscard]] Batch pinned() const;
 };
 
 /// What random changes of training samples are drawn from, together with a sample's index: any plan, any number of
@@ -52,6 +55,7 @@ struct LabelRange {
   Label largest;
 };
 
+/// Samples by number. Reading changes nothing that can be seen: several threads may read one data set at the same time.
 class Dataset {
  public:
   Dataset() = default;

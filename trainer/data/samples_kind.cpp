@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 
 namespace onebatch {
@@ -33,7 +34,7 @@ class GivenSamples final : public Dataset {
   std::string name_of(std::size_t /*tensor*/) const override { return named_; }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
-    Batch batch = samples_.gather(indices);
+    Batch batch = given(indices);
     if (batch.inputs.empty()) throw UserError(named_ + " gives samples without any input");
     for (at::Tensor& input : batch.inputs) input = checked(input, indices.size(), type);
     if (batch.targets.defined()) batch.targets = checked(batch.targets, indices.size(), type);
@@ -44,6 +45,12 @@ class GivenSamples final : public Dataset {
   }
 
  private:
+  // A program's own function need not expect several threads.
+  Batch given(std::span<const std::int64_t> indices) const {
+    const std::scoped_lock lock(one_at_a_time_);
+    return samples_.gather(indices);
+  }
+
   at::Tensor checked(const at::Tensor& given, std::size_t count, at::ScalarType type) const {
     if (!given.defined() || !given.device().is_cpu() || given.dim() == 0 ||
         given.size(0) != static_cast<std::int64_t>(count))
@@ -66,6 +73,7 @@ class GivenSamples final : public Dataset {
   }
 
   Samples samples_;
+  mutable std::mutex one_at_a_time_;
   std::string named_;
   std::vector<std::int64_t> sample_shape_;
   std::optional<LabelRange> labels_;

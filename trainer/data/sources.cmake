@@ -1,3 +1,3 @@
 onebatch_add_kinds(onebatch_trainer data DatasetKind idx_dataset image_folder_dataset safetensors_dataset synthetic_dataset tar_dataset tokens_dataset)
-target_sources(onebatch_pure PRIVATE data/file_list.cpp data/idx.cpp data/npy.cpp data/number_file.cpp data/ragged.cpp data/sample_order.cpp data/selection.cpp data/tar_file.cpp data/token_files.cpp)
-target_sources(onebatch_trainer PRIVATE data/augment.cpp data/data_report.cpp data/dataset.cpp data/decoders.cpp data/image_reader.cpp data/image_sheet.cpp data/padding.cpp data/run_data.cpp data/samples_kind.cpp data/sequences.cpp data/subset.cpp data/tensor_column.cpp)
+target_sources(onebatch_pure PRIVATE data/file_list.cpp data/idx.cpp data/npy.cpp data/number_file.cpp data/ragged.cpp data/sample_order.cpp data/selection.cpp data/tar_file.cpp data/token_files.cpp data/wait_share.cpp)
+target_sources(onebatch_trainer PRIVATE data/augment.cpp data/data_report.cpp data/dataset.cpp data/decoders.cpp data/image_reader.cpp data/image_sheet.cpp data/loader.cpp data/padding.cpp data/read_ahead.cpp data/run_data.cpp data/samples_kind.cpp data/sequences.cpp data/subset.cpp data/tensor_column.cpp)

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -26,21 +27,25 @@ struct alignas(64) BlockHeader {
   void* start;  // as malloc gave it
   std::int64_t bytes;
   BudgetAllocator* owner;
+  bool is_counted;
 };
+
+thread_local bool counts_nothing = false;
 
 class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    charge(static_cast<std::int64_t>(bytes));
+    const bool is_counted = !counts_nothing;
+    if (is_counted) charge(static_cast<std::int64_t>(bytes));
     std::size_t room = bytes + sizeof(BlockHeader) + alignof(BlockHeader);
     void* const start = room > bytes ? std::malloc(room) : nullptr;
     void* aligned = start;
     if (start == nullptr || std::align(alignof(BlockHeader), sizeof(BlockHeader) + bytes, aligned, room) == nullptr) {
-      current_ -= static_cast<std::int64_t>(bytes);
+      if (is_counted) current_ -= static_cast<std::int64_t>(bytes);
       throw_out_of_memory(static_cast<std::int64_t>(bytes), "the host has no more memory");
     }
-    auto* header = new (aligned) BlockHeader{start, static_cast<std::int64_t>(bytes), this};
+    auto* header = new (aligned) BlockHeader{start, static_cast<std::int64_t>(bytes), this, is_counted};
     void* data = header + 1;
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
@@ -54,6 +59,14 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::int64_t current_bytes() const override { return current_; }
   std::int64_t peak_bytes() const override { return peak_; }
   void reset_peak() override { peak_ = current_.load(); }
+
+  static void count(const c10::DataPtr& block) {
+    if (block.get_deleter() != &release || block.get_context() == nullptr) return;
+    auto* header = static_cast<BlockHeader*>(block.get_context()) - 1;
+    if (header->is_counted) return;
+    header->owner->charge(header->bytes);
+    header->is_counted = true;
+  }
 
   std::string refusal() {
     const std::lock_guard lock(refusal_mutex_);
@@ -75,7 +88,7 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   static void release(void* data) {
     if (data == nullptr) return;
     auto* header = static_cast<BlockHeader*>(data) - 1;
-    header->owner->current_ -= header->bytes;
+    if (header->is_counted) header->owner->current_ -= header->bytes;
     std::free(header->start);
   }
 
@@ -126,6 +139,16 @@ void MemoryBudget::release_freed_pages() {
 
 MemoryBudget& MemoryBudget::install() {
   return installed();
+}
+
+void MemoryBudget::count(const c10::DataPtr& block) {
+  BudgetAllocator::count(block);
+}
+
+UncountedMemory::UncountedMemory() : before_(std::exchange(counts_nothing, true)) {}
+
+UncountedMemory::~UncountedMemory() {
+  counts_nothing = before_;
 }
 
 std::string MemoryBudget::last_refusal() {

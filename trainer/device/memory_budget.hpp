@@ -2,6 +2,8 @@
 // would be.
 #pragma once
 
+#include <c10/core/Allocator.h>
+
 #include <cstdint>
 #include <string>
 
@@ -26,6 +28,9 @@ class MemoryBudget {
   /// Counts memory that was had elsewhere; with a negative number it is given back. Throws c10::OutOfMemoryError where
   /// the limit does not allow it.
   virtual void charge(std::int64_t bytes) = 0;
+  /// Counts a block that was allocated where nothing is counted (UncountedMemory), from now until it is freed; of any
+  /// other it changes nothing. Throws c10::OutOfMemoryError where the limit does not allow it.
+  static void count(const c10::DataPtr& block);
   /// The peak becomes what is held now.
   virtual void reset_peak() = 0;
   /// Gives the host back what malloc kept of freed blocks.
@@ -37,6 +42,19 @@ class MemoryBudget {
 
  protected:
   MemoryBudget() = default;
+};
+
+/// While it lives, what its thread allocates is the host's and counts for no device, until MemoryBudget::count(): for
+/// samples that lie ready until a micro-batch is made of them.
+class UncountedMemory {
+ public:
+  UncountedMemory();
+  ~UncountedMemory();
+  UncountedMemory(const UncountedMemory&) = delete;
+  UncountedMemory& operator=(const UncountedMemory&) = delete;
+
+ private:
+  bool before_;
 };
 
 /// Lifts the budget while it lives: for work that belongs to the host, such as the reference of `verify`.

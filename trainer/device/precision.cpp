@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -46,6 +48,14 @@ void place_threads(const Configuration& configuration, const ComputeDevice& devi
   // How a kernel's threads share its work may change its last bits, and ranks that share a host have fewer.
   const bool bitwise = configuration.run.deterministic == Determinism::bitwise;
   at::set_num_threads(bitwise ? 1 : std::max(1, static_cast<int>(part.size())));
+}
+
+// at::set_num_threads() would count for all threads that begin later. LibTorch's kernels are OpenMP's, whose number is
+// each thread's own, once at::get_num_threads() has given it the process's.
+void use_one_thread_here() {
+  at::get_num_threads();
+  using SetNumThreads = void (*)(int);
+  if (const auto set = reinterpret_cast<SetNumThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
 }
 
 }  // namespace onebatch

@@ -14,4 +14,8 @@ void set_up_arithmetic(const Configuration& configuration);
 /// where it has one. What OMP_NUM_THREADS says stays. Collective.
 void place_threads(const Configuration& configuration, const ComputeDevice& device, comm::Communicator& control);
 
+/// From now on LibTorch's kernels that the calling thread starts run on it alone: for threads that read data beside
+/// those that compute.
+void use_one_thread_here();
+
 }  // namespace onebatch

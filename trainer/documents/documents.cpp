@@ -177,6 +177,7 @@ std::string to_json(const TrainResult& result) {
        {"samples_per_second", number(result.samples_per_second)},
        {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},
        {"predicted_step_seconds", number(result.predicted_step_seconds)},
+       {"data_wait_seconds", number(result.data_wait_seconds)},
        {"reduced_bytes_per_step", result.reduced_bytes_per_step},
        {"checkpoints_saved", result.checkpoints_saved},
        {"checkpoint_waits", result.checkpoint_waits},
@@ -195,9 +196,17 @@ std::string to_json(const EvaluationResult& result) {
               2);
 }
 
+namespace {
+
+Json numbers(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(number(value));
+  return list;
+}
+
+}  // namespace
+
 std::string to_json_line(const StepRecord& record) {
-  Json compute = Json::array();
-  for (const double seconds : record.compute_seconds) compute.push_back(number(seconds));
   Json line = {{"step", record.step},
                {"epoch", record.epoch},
                {"consumed_samples", record.consumed_samples},
@@ -206,7 +215,8 @@ std::string to_json_line(const StepRecord& record) {
                {"grad_norm", number(record.grad_norm)},
                {"skipped", record.skipped},
                {"step_seconds", number(record.step_seconds)},
-               {"compute_seconds", compute},
+               {"compute_seconds", numbers(record.compute_seconds)},
+               {"data_wait_seconds", numbers(record.data_wait_seconds)},
                {"exposed_comm_seconds", number(record.exposed_comm_seconds)},
                {"samples_per_second", number(record.samples_per_second)},
                {"memory_peak_bytes", record.memory_peak_bytes},

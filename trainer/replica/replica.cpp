@@ -76,20 +76,30 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
   if (has_to_settle(loss, data)) check_outputs(*this, data);
 }
 
+namespace {
+
+Batch laid_out(Batch batch, bool channels_last) {
+  if (!channels_last) return batch;
+  for (at::Tensor& input : batch.inputs) input = images_in_channels_last(input);
+  return batch;
+}
+
+}  // namespace
+
 Replica::Loaded Replica::load(const Dataset& data, std::span<const std::int64_t> samples) const {
   if (control != nullptr) control->note_progress();
   Batch batch = data.read(samples, loss_type);
   if (!batch.targets.defined() && !loss.is_the_models())
     throw UserError("the data has no targets: name them in data.target, or write loss.kind = \"model\"");
   const double weight = loss.is_the_models() ? 0.0 : loss.weight(batch.targets, batch.weights);
+  return {laid_out(host_part().of(std::move(batch)).on(device.device()).to_numbers(type), channels_last), weight};
+}
+
+Batch HostPart::of(Batch batch) const {
   for (at::Tensor& input : batch.inputs) {
     if (input.is_floating_point()) input = input.to(type);
   }
-  Batch there = batch.on(device.device()).to_numbers(type);
-  if (channels_last) {
-    for (at::Tensor& input : there.inputs) input = images_in_channels_last(input);
-  }
-  return {std::move(there), weight};
+  return device.is_cpu() ? laid_out(batch.to_numbers(type), channels_last) : batch;
 }
 
 Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& context) {

@@ -23,6 +23,15 @@ class Communicator;
 /// batch, or, where a sample's loss and gradient are seen not to depend on it, to the longest in it.
 enum class Padding { global_batch, micro_batch };
 
+/// What of loading a micro-batch is the host's alone: any thread may do it, and where it was done it changes nothing.
+struct HostPart {
+  c10::Device device;
+  at::ScalarType type;  // the parameters'
+  bool channels_last;
+
+  [[nodiscard]] Batch of(Batch batch) const;
+};
+
 /// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before
 /// the model.
 struct Replica {
@@ -39,6 +48,7 @@ struct Replica {
     double weight = 0.0;
   };
   Loaded load(const Dataset& data, std::span<const std::int64_t> samples) const;
+  [[nodiscard]] HostPart host_part() const { return {device.device(), type, channels_last}; }
 
   struct Forward {
     at::Tensor loss;     // the sum, a scalar on the graph

@@ -65,6 +65,8 @@ TrainResult TrainingLoop::run() {
   }
   training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
                          parts_.graphs);
+  loading_.emplace(DataLoading::Parts{c, parts_.replica, parts_.readers_data, parts_.plans.book, parts_.control,
+                                      parts_.events, parts_.world.node_local_size()});
   parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
@@ -79,6 +81,7 @@ TrainResult TrainingLoop::run() {
     if (survivors_) survivors_->lost();
     throw;
   }
+  loading_.reset();
   survivors_.reset();
   fault_point("end", step_);
   return result();
@@ -95,11 +98,12 @@ SampleOrder TrainingLoop::order_from(const OrderPosition& start) const {
 
 void TrainingLoop::run_step() {
   const OrderPosition before = order_->position();
+  const std::int64_t samples = order_->next_size();
+  if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
+  loading_->announce(*order_, total_steps_ - step_);
   std::vector<std::int64_t> batch = order_->next();
   const double lr =
       learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
-  const auto samples = static_cast<std::int64_t>(batch.size());
-  if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, before.epoch, lr);
@@ -119,6 +123,8 @@ void TrainingLoop::run_step() {
         fmt::format("step {} was skipped: its gradient overflows float16 at the loss scale {:g}; the next is {:g}",
                     step_, totals.loss_scale, parts_.replica.loss_scale.scale()));
   last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
+  loading_->note(totals, seconds, step_);
+  data_wait_seconds_ += std::ranges::max(totals.data_wait_seconds);
   step_seconds_.push_back(seconds);
   timed_samples_ += static_cast<std::int64_t>(batch.size());
   StepRecord record;
@@ -138,6 +144,7 @@ void TrainingLoop::run_step() {
   record.skipped = totals.skipped || totals.overflowed;
   record.step_seconds = seconds;
   record.compute_seconds = totals.compute_seconds;
+  record.data_wait_seconds = totals.data_wait_seconds;
   record.exposed_comm_seconds = totals.exposed_comm_seconds;
   record.samples_per_second = static_cast<double>(batch.size()) / seconds;
   record.memory_peak_bytes = totals.memory_peak_bytes;
@@ -159,6 +166,7 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                              .step = step_ + fault_point("step", step_),
                              .stop_requested = stop != nullptr && stop->load() != 0,
                              .save_due = is_time_to_save(),
+                             .loader = loading_->loader(),
                              .failure = saver_.look(),
                              .before_sums =
                                  [this] {
@@ -333,6 +341,7 @@ TrainResult TrainingLoop::result() const {
     result.samples_per_second = static_cast<double>(timed_samples_) / total_seconds;
     result.predicted_step_seconds = parts_.plans.book.epoch_plan().full.predicted_step_seconds;
   }
+  result.data_wait_seconds = data_wait_seconds_;
   result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};
   result.reduced_bytes_per_step = reduced_bytes_;
   result.out_of_memory_events = out_of_memory_events_;

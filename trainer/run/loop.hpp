@@ -5,6 +5,7 @@
 #include "trainer/checkpoint/run_saver.hpp"
 #include "trainer/checkpoint/survivor_save.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/run/data_loading.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/run/session.hpp"
 
@@ -20,7 +21,8 @@ struct LoopParts {
   Replica& replica;
   const MicroBatchRunner& runner;
   const Dataset& data;
-  const Dataset* validation;  // may be none
+  std::shared_ptr<const Dataset> readers_data;  // the same, for threads that may outlive the run
+  const Dataset* validation;                    // may be none
   const SampleDrawing& drawing;
   const std::string& given_samples;  // see RunData
   GradientReducer& reducer;
@@ -79,6 +81,8 @@ class TrainingLoop {
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
   std::optional<TrainingStep> training_step_;
+  std::optional<DataLoading> loading_;
+  double data_wait_seconds_ = 0.0;  // of the rank that waited most
   std::vector<double> step_seconds_;
   std::int64_t timed_samples_ = 0;
   std::int64_t reduced_bytes_ = 0;  // of the last step

@@ -27,7 +27,7 @@ struct OpenedRun {
   /// Runs `make`. Where it runs out of memory: throws DoesNotFitError, which says how much the model takes.
   void or_does_not_fit(const std::function<void()>& make) const;
 
-  std::unique_ptr<Dataset> data;
+  std::shared_ptr<Dataset> data;        // its readers' too
   std::unique_ptr<Dataset> validation;  // may be none
   SampleDrawing drawing;
   std::string given_samples;  // see RunData

@@ -230,6 +230,7 @@ TrainResult Session::State::train() {
                      .replica = *replica,
                      .runner = *runner,
                      .data = *opened->data,
+                     .readers_data = opened->data,
                      .validation = opened->validation.get(),
                      .drawing = opened->drawing,
                      .given_samples = opened->given_samples,

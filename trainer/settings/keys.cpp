@@ -108,8 +108,12 @@ void add_data(std::vector<Key>& keys) {
   const Place<AugmentConfiguration> augment = {
       "data.augment.", [](Configuration& c) -> AugmentConfiguration& { return c.data.augment; },
       [](const Configuration& c) -> const AugmentConfiguration& { return c.data.augment; }};
+  const Place<ReadingConfiguration> reading = {
+      "data.", [](Configuration& c) -> ReadingConfiguration& { return c.data.reading; },
+      [](const Configuration& c) -> const ReadingConfiguration& { return c.data.reading; }};
   add_with_kinds(keys, train, dataset_keys());
   add(keys, sampling, sampling_keys());
+  add(keys, reading, reading_keys());
   add_validation(keys);
   add(keys, split, split_keys());
   add(keys, augment, augment_keys());

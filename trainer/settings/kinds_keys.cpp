@@ -3,6 +3,8 @@
 #include "trainer/settings/sections.hpp"
 #include "trainer/settings/special_keys.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 namespace {
 
@@ -92,6 +94,27 @@ KeysOf<SamplingConfiguration> split_keys() {
                       "so much of the training data is kept for validation instead, drawn by `run.seed`, of each class "
                       "alike; it is not trained with, and not augmented. 0: none"},
                      {0.0, 1.0}, &SamplingConfiguration::validation_fraction)};
+}
+
+KeysOf<ReadingConfiguration> reading_keys() {
+  using R = ReadingConfiguration;
+  constexpr std::int64_t k_most_workers = 1024;
+  auto workers = optional_integer_key(
+      {"workers", Changes::nothing,
+       "threads of each rank that read the coming micro-batches of training while this one is computed. auto: none, "
+       "until reading is seen to hold training up, and then as many as it takes and the node's cores allow; 0: the "
+       "thread that trains reads. See [how data is read](data.md#how-data-is-read)"},
+      0, "auto", &R::workers);
+  workers.values = fmt::format("\"auto\" or a whole number from 0 to {}", k_most_workers);
+  workers.read = [read = workers.read, values = workers.values](const ConfigValue& value, R& reading) -> Complaint {
+    const auto number = value.integer();
+    return number && *number > k_most_workers ? "write " + values : read(value, reading);
+  };
+  return {std::move(workers),
+          number_key({"read_ahead_mb", Changes::nothing,
+                      "MiB of host memory that what is read ahead may take on each rank; a micro-batch that is larger "
+                      "is read ahead alone"},
+                     {0.0, 1 << 20, true}, &R::read_ahead_mb)};
 }
 
 KeysOf<AugmentConfiguration> augment_keys() {

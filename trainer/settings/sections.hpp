@@ -13,6 +13,7 @@ KeysOf<BatchConfiguration> batch_keys();
 KeysOf<DatasetConfiguration> dataset_keys();
 KeysOf<SamplingConfiguration> sampling_keys();
 KeysOf<SamplingConfiguration> split_keys();  // of data.validation
+KeysOf<ReadingConfiguration> reading_keys();
 KeysOf<AugmentConfiguration> augment_keys();
 /// Of data sets that are image files.
 KeysOf<AugmentConfiguration> image_augment_keys();

@@ -155,7 +155,7 @@ class Accumulator {
   LocalSums sums_;
 };
 
-LocalSums run_in_turn(Replica& replica, const Dataset& data, Indices samples,
+LocalSums run_in_turn(Replica& replica, const ReadAhead& data, Indices samples,
                       const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                       const AccumulationOptions& options) {
   const auto start = Clock::now();
@@ -166,15 +166,16 @@ LocalSums run_in_turn(Replica& replica, const Dataset& data, Indices samples,
   LocalSums sums = accumulator.finish();
   {
     const Span span(replica.timeline, "pace", "compute");
-    replica.device.pace(seconds_since(start), micro_batches);
+    replica.device.pace(seconds_since(start) - data.waited_seconds(), micro_batches);
   }
   sums.unread->begin = begin;
   sums.unread->end = replica.device.mark();
+  sums.unread->left_out = data.waits();
   return sums;
 }
 
 // Nothing where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
-std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const Dataset& data, Indices samples,
+std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const ReadAhead& data, Indices samples,
                                    const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                                    const AccumulationOptions& options) {
   comm::LocalCommunicator alone;
@@ -202,6 +203,7 @@ void settle(LocalSums& sums, std::span<const double> read) {
   sums.loss = read[0];
   if (read.size() > 1) sums.weight = read[1];
   sums.compute_seconds += unread.end->seconds_since(*unread.begin);
+  for (const DataWait& wait : unread.left_out) sums.compute_seconds -= wait.end->seconds_since(*wait.begin);
 }
 
 std::vector<Indices> micro_batches_of(Indices samples, const std::vector<MicroBatchRun>& runs) {
@@ -221,8 +223,10 @@ LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all
                               const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                               const AccumulationOptions& options) {
   Replica& replica = runner.replica();
-  const PaddedTo padded(all, longest_of(all, options.global_batch.empty() ? samples : options.global_batch));
-  const Dataset& data = replica.padding == Padding::global_batch ? padded : all;
+  const std::int64_t length = replica.padding == Padding::micro_batch
+                                  ? k_longest_in_it
+                                  : longest_of(all, options.global_batch.empty() ? samples : options.global_batch);
+  const ReadAhead data(all, replica.device, replica.timeline, options.ahead, length);
   if (replica.shares_statistics != (runner.apart() != nullptr && runner.apart()->shares_statistics()))
     throw std::logic_error("what runs the micro-batches has another mode of BatchNorm than the replica");
   std::optional<LocalSums> sums;
@@ -235,6 +239,7 @@ LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all
       throw MicroBatchDoesNotFit(largest_of(micro_batches));
     }
   }
+  sums->data_wait_seconds = data.waited_seconds();
   if (sums->unread && options.reads == Reads::now) settle(*sums, read_numbers(sums->unread->numbers));
   return *std::move(sums);
 }

@@ -37,6 +37,8 @@ struct AccumulationOptions {
   comm::Communicator* ranks = nullptr;
   /// What the samples are a part of. Empty: they are all of it.
   std::span<const std::int64_t> global_batch = {};
+  /// Who has read them ahead.
+  Ahead ahead = {};
   /// Of micro-batches that run one after the other; none: kernel by kernel.
   MicroStepGraphs* graphs = nullptr;
   Reads reads = Reads::now;

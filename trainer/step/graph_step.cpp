@@ -79,7 +79,7 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
   return micro_batch;
 }
 
-LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices samples,
+LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices samples,
                                 const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                                 comm::Communicator& ranks, Samples which) {
   std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
@@ -120,6 +120,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const Dataset& data, Indices s
       for (std::size_t k = begin; k < end; ++k) {
         if (parts[k].empty()) continue;  // in lock-step: others have some in this round
         group.push_back(load(replica, data, parts[k], step, sums));
+        rounds->leave_out(data.waits().back());
       }
       fault_point("model", step);
       rounds->run(group);

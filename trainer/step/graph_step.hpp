@@ -40,7 +40,7 @@ class GraphStep : public StepRunner {
 
   /// Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all
   /// ranks UserError where a step's BatchNorm has one value per channel in all.
-  LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+  LocalSums accumulate(Replica& replica, const ReadAhead& data, std::span<const std::int64_t> samples,
                        const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
                        Samples which) override;
 

@@ -112,12 +112,18 @@ std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
 void Rounds::finish(LocalSums& sums) {
   pace();
   sums.compute_seconds = compute_seconds_;
-  sums.unread = {loss_sum_, begun_there_, replica_.device.mark()};
+  sums.unread = {loss_sum_, begun_there_, replica_.device.mark(), left_out_};
 }
 
 void Rounds::start_clock() {
   begun_ = Clock::now();
   begun_there_ = replica_.device.mark();
+  left_out_.clear();
+}
+
+void Rounds::leave_out(const DataWait& wait) {
+  begun_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait.seconds));
+  left_out_.push_back(wait);
 }
 
 // When the device has done all of it: what is exchanged was read.

@@ -73,6 +73,8 @@ class Rounds {
 
   [[nodiscard]] StepExchange& exchange() { return exchange_; }
 
+  /// Of the time since the last exchange this was none of the rank's own.
+  void leave_out(const DataWait& wait);
   /// The loss and this rank's own time, of which the last part is unread.
   void finish(LocalSums& sums);
   /// The most that has been kept of the first micro-batch at any time, of each sample.
@@ -117,6 +119,7 @@ class Rounds {
   double kept_bytes_per_sample_ = 0.0;
   Clock::time_point begun_ = Clock::now();
   std::shared_ptr<const DeviceMoment> begun_there_;  // where the device was then
+  std::vector<DataWait> left_out_;                   // since then
   double compute_seconds_ = 0.0;
   std::vector<MicroBatchRun> completed_;  // since the clock was stopped
 };

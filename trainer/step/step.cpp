@@ -125,6 +125,7 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
                                      .split_on_out_of_memory = true,
                                      .ranks = &control_,
                                      .global_batch = request.global_batch,
+                                     .ahead = {request.loader, request.epoch},
                                      .graphs = graphs_,
                                      .reads = replica_.loss.is_the_models() ? Reads::now : Reads::later});
   } catch (const StepAbandoned&) {
@@ -222,6 +223,7 @@ void TrainingStep::read_figures(Part& mine, StepTotals& totals, const StepReques
   totals.grad_norm = all.grad_norm;
   totals.overflowed = !std::isfinite(totals.grad_norm);
   totals.compute_seconds = all.compute_seconds;
+  totals.data_wait_seconds = all.data_wait_seconds;
   totals.exposed_comm_seconds = std::ranges::min(all.comm_seconds);
   if (size > 1) totals.reduced_bytes += static_cast<std::int64_t>(numbers.size() * sizeof(double));
 }
@@ -241,7 +243,8 @@ StepFigures TrainingStep::own_figures(Part& mine, StepTotals& totals) {
   return {.loss = mine.sums.loss,
           .grad_norm = totals.skipped ? 0.0 : checked_norm(read.back(), flat),
           .compute_seconds = mine.sums.compute_seconds,
-          .comm_seconds = mine.reduced->seconds_since(*mine.computed)};
+          .comm_seconds = mine.reduced->seconds_since(*mine.computed),
+          .data_wait_seconds = mine.sums.data_wait_seconds};
 }
 
 }  // namespace onebatch

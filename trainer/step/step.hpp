@@ -18,6 +18,7 @@ struct StepTotals {
   bool stop_requested = false;                  // on any rank
   bool save_due = false;                        // on any rank
   std::vector<double> compute_seconds;          // per rank
+  std::vector<double> data_wait_seconds;        // per rank, no part of those
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   double exposed_comm_seconds = 0.0;            // the rank that waited least: what it waited for is communication alone
   double grad_norm = 0.0;
@@ -41,6 +42,7 @@ struct StepRequest {
   std::int64_t step = 0;
   bool stop_requested = false;  // on this rank
   bool save_due = false;        // by this rank's clock: all are to save at the same step
+  Loader* loader = nullptr;     // who has read this rank's samples ahead; none: nobody has
   /// What has failed on this rank beside the step: all ranks are told with the step's sums, and throw.
   std::exception_ptr failure = {};
   /// Told when the flat gradient is the global batch's, before it is clipped.

@@ -3,7 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "trainer/base/plan.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/data/read_ahead.hpp"
 #include "trainer/graph/shelf.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -18,13 +18,13 @@
 namespace onebatch {
 
 struct Replica;
-class DeviceMoment;
 
 /// What only the device can tell of a rank's micro-batches, when it has done them.
 struct UnreadSums {
   at::Tensor numbers;                         // float64: the loss's sum, and its weight where the model tells it
   std::shared_ptr<const DeviceMoment> begin;  // of what compute_seconds does not have yet
   std::shared_ptr<const DeviceMoment> end;
+  std::vector<DataWait> left_out;  // between the two: no computing
 };
 
 /// What one rank's micro-batches of one step came to.
@@ -32,6 +32,7 @@ struct LocalSums {
   double loss = 0.0;  // sum, not mean
   double weight = 0.0;
   double compute_seconds = 0.0;           // of all micro-batches, a simulated device's slowness included
+  double data_wait_seconds = 0.0;         // for samples: no part of those
   std::optional<UnreadSums> unread = {};  // what is missing in those three; see settle()
   std::int64_t out_of_memory_events = 0;  // micro-batches that were split
   std::int64_t failed_size = 0;           // the smallest of them; 0 where there was none
@@ -54,7 +55,7 @@ class StepRunner {
 
   /// As accumulate_gradient(), leaving unread what it can, with BatchNorm's statistics shared over the micro-batches of
   /// all `ranks` where shares_statistics() says so, which makes it collective over them.
-  virtual LocalSums accumulate(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+  virtual LocalSums accumulate(Replica& replica, const ReadAhead& data, std::span<const std::int64_t> samples,
                                const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                                comm::Communicator& ranks, Samples which) = 0;
 

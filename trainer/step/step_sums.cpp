@@ -9,7 +9,7 @@ namespace {
 enum Slot : std::size_t { k_weight, k_stop, k_save, k_failed, k_discard, k_news, k_out_of_memory, k_first_per_rank };
 enum PerRank : std::size_t { k_step, k_failed_size, k_memory_peak, k_num_per_rank };
 
-// Of the figures: these, and then two for each rank.
+// Of the figures: these, and then three for each rank.
 enum Figure : std::size_t { k_loss, k_has_failed, k_grad_norm, k_num_figures };
 
 std::size_t place_of(std::size_t rank, PerRank what) {
@@ -66,23 +66,26 @@ StepSums unpacked(std::span<const double> sums, std::size_t num_ranks) {
 }
 
 std::vector<double> packed(const StepFigures& figures, std::size_t rank, std::size_t num_ranks) {
-  std::vector<double> numbers(k_num_figures + 2 * num_ranks, 0.0);
+  std::vector<double> numbers(k_num_figures + 3 * num_ranks, 0.0);
   numbers[k_loss] = figures.loss;
   numbers[k_has_failed] = flag(figures.failed);
   if (rank == 0) numbers[k_grad_norm] = figures.grad_norm;
   numbers[k_num_figures + rank] = figures.compute_seconds;
   numbers[k_num_figures + num_ranks + rank] = figures.comm_seconds;
+  numbers[k_num_figures + 2 * num_ranks + rank] = figures.data_wait_seconds;
   return numbers;
 }
 
 SummedFigures unpacked_figures(std::span<const double> sums, std::size_t num_ranks) {
   const auto compute = sums.subspan(k_num_figures, num_ranks);
-  const auto comm = sums.subspan(k_num_figures + num_ranks);
+  const auto comm = sums.subspan(k_num_figures + num_ranks, num_ranks);
+  const auto data_wait = sums.subspan(k_num_figures + 2 * num_ranks);
   return {sums[k_loss],
           sums[k_has_failed] > 0.0,
           sums[k_grad_norm],
           {compute.begin(), compute.end()},
-          {comm.begin(), comm.end()}};
+          {comm.begin(), comm.end()},
+          {data_wait.begin(), data_wait.end()}};
 }
 
 }  // namespace onebatch

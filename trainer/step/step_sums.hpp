@@ -49,7 +49,8 @@ struct StepFigures {
   bool failed = false;     // what has failed is said afterwards
   double grad_norm = 0.0;  // rank 0's counts
   double compute_seconds = 0.0;
-  double comm_seconds = 0.0;  // waiting for the gradient's reduction
+  double comm_seconds = 0.0;       // waiting for the gradient's reduction
+  double data_wait_seconds = 0.0;  // and for samples
 };
 
 /// The same of all ranks.
@@ -59,6 +60,7 @@ struct SummedFigures {
   double grad_norm = 0.0;
   std::vector<double> compute_seconds;  // per rank
   std::vector<double> comm_seconds;
+  std::vector<double> data_wait_seconds;
 };
 
 [[nodiscard]] std::vector<double> packed(const StepFigures& figures, std::size_t rank, std::size_t num_ranks);

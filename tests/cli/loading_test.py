@@ -1,0 +1,135 @@
+"""Data workers change nothing of what is trained: same samples, same losses, same weights, whatever they read ahead, resumed or not; what cannot be read ends every rank
+and is named; what ranks wait for is told, and none of it is computing."""
+import pathlib
+import re
+import statistics
+import time
+
+import pytest
+
+from program import DIGITS_MLP, DIGITS_RESNET, Scratch, read_json, read_json_lines, settings
+
+STEPS = 50  # of 6 an epoch
+FIXED = 'global_batch_size = 257\nmicro_batch_size = [32, 48, 16]'
+MODELS = {
+    "mlp": DIGITS_MLP,
+    "resnet exact": DIGITS_RESNET + '[batch_norm]\nmode = "exact"\n',
+    "resnet sync": DIGITS_RESNET + '[batch_norm]\nmode = "sync"\n',
+    "bitwise": DIGITS_MLP.replace("[run]", '[run]\ndeterministic = "bitwise"'),
+}
+AUGMENTED = "[data.augment]\ncrop_padding = 1\nhorizontal_flip = true\n"
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+def configuration(text, ranks, steps=STEPS, more=""):
+    sizes = FIXED if ranks == 3 else FIXED.replace("[32, 48, 16]", "32")
+    return text.replace("epochs = 3", f"max_steps = {steps}").replace("global_batch_size = 257", sizes).replace("[data.validation]", AUGMENTED + more)
+
+
+class Run:
+    def __init__(self, program, scratch, ranks, name, *changes):
+        self.out = program.run(ranks, "train", scratch.config, *settings(f'run.name="{name}"', "comm.overlap=false", *changes), environment=ONE_THREAD, seconds=300)
+        self.folder = pathlib.Path(scratch.runs / name)
+        self.metrics = read_json_lines(self.folder / "metrics.jsonl")
+        self.samples = (self.folder / "samples.jsonl").read_text()
+        self.losses = [line["loss"] for line in self.metrics]
+        self.weights = (self.folder / "checkpoints/latest/model.safetensors").read_bytes()
+
+    def equals(self, other):
+        return self.samples == other.samples and self.losses == other.losses and self.weights == other.weights
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_any_number_of_workers_trains_the_same_bits(program, tmp_path, model, ranks):
+    steps = STEPS if model == "mlp" else 14
+    scratch = Scratch(tmp_path, configuration(MODELS[model], ranks, steps))
+    without = Run(program, scratch, ranks, "none", "data.workers=0")
+    assert len(without.losses) == steps and len(set(without.losses)) == steps
+    for workers in (1, 4):
+        assert Run(program, scratch, ranks, f"with{workers}", f"data.workers={workers}").equals(without), workers
+    # and the augmentation is in it
+    assert Run(program, scratch, ranks, "plain", "data.workers=1", "data.augment.crop_padding=0", "data.augment.horizontal_flip=false").losses != without.losses
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_resumed_in_mid_epoch_with_other_workers_trains_the_same_bits(program, tmp_path, ranks):
+    scratch = Scratch(tmp_path, configuration(DIGITS_MLP, ranks))
+    whole = Run(program, scratch, ranks, "whole", "data.workers=0")
+    Run(program, scratch, ranks, "parts", "data.workers=4", "run.max_steps=27")
+    again = Run(program, scratch, ranks, "parts", "data.workers=1", f"run.max_steps={STEPS}", 'checkpoint.resume="auto"')
+    assert "resumed from" in again.out
+    assert again.equals(whole)
+
+
+# What can go wrong with a worker, on one of two ranks.
+
+def faulty(faulty_onebatch, tmp_path, fault, *changes, seconds=120):
+    scratch = Scratch(tmp_path, configuration(DIGITS_MLP, 1, 400, "").replace("micro_batch_size = 32", "micro_batch_size = 16"))
+    begin = time.monotonic()
+    command = faulty_onebatch.command_line(2, "train", scratch.config, *settings("comm.overlap=false", "comm.timeout_seconds=4", *changes))
+    done = faulty_onebatch.finish(command, {**ONE_THREAD, "ONEBATCH_FAULT": fault.format(moment=tmp_path / "moment")}, seconds)
+    return done, time.monotonic() - begin, scratch
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_sample_that_cannot_be_read_ends_every_rank_and_is_named(faulty_onebatch, tmp_path, workers):
+    # The fault is of every sample from this one on: the last of the data set, which no probe reads.
+    last = 1499
+    done, _, scratch = faulty(faulty_onebatch, tmp_path, f"1 reader {last} throw {{moment}}", f"data.workers={workers}")
+    words = done.stdout + done.stderr
+    assert done.returncode == 1, words
+    assert f"sample {last} of the training data: this was planned by a test (reader)" in words and "rank 1" in words, words
+    used = [line["indices"] for line in read_json_lines(scratch.runs / "run/samples.jsonl")] if (scratch.runs / "run/samples.jsonl").exists() else []
+    assert all(last not in indices for indices in used), "no step was done with it"
+
+
+def test_a_worker_that_a_disk_never_answers_does_not_hold_up_the_end(faulty_onebatch, tmp_path):
+    done, seconds, scratch = faulty(faulty_onebatch, tmp_path, "1 reader 1499 loop {moment}", "data.workers=1")
+    words = done.stdout + done.stderr
+    assert done.returncode not in (0, None), words
+    assert "rank 1" in words, words
+    assert seconds < 60, words
+    stacks = [text for file in (scratch.runs / "run").glob("incident-*.txt") for text in [file.read_text()]]
+    assert any("(data worker 0)" in text and "loops_for_ever" in text for text in stacks), words
+
+
+# What waiting costs and what is said of it.
+
+def slow(faulty_onebatch, tmp_path, *changes, seconds="0.0004", steps=150):
+    text = configuration(DIGITS_MLP, 1, steps).replace("global_batch_size = 257", "global_batch_size = 64").replace("hidden = [64, 48]", "hidden = [1024, 1024]")
+    scratch = Scratch(tmp_path, text)
+    out = faulty_onebatch.run(1, "train", scratch.config, *settings('run.name="slow"', *changes), "--json", tmp_path / "result.json",
+                              environment={**ONE_THREAD, "ONEBATCH_SLOW_READER": seconds}, seconds=300)
+    return out, read_json_lines(scratch.runs / "slow/metrics.jsonl"), read_json(tmp_path / "result.json")
+
+
+def waits(lines):
+    return statistics.median(line["data_wait_seconds"][0] for line in lines)
+
+
+def test_slow_data_is_said_and_is_no_computing(faulty_onebatch, tmp_path):
+    out, lines, result = slow(faulty_onebatch, tmp_path, "data.workers=0")
+    assert waits(lines) > 64 * 0.0004
+    assert statistics.median(line["compute_seconds"][0] for line in lines) < 0.5 * waits(lines)
+    assert out.count("waits for data") == 1 and 'data.workers = "auto"' in out, out
+    assert result["data_wait_seconds"] == pytest.approx(sum(line["data_wait_seconds"][0] for line in lines), rel=1e-6)
+
+
+def test_workers_begin_where_reading_holds_training_up(faulty_onebatch, tmp_path):
+    out, lines, _ = slow(faulty_onebatch, tmp_path)
+    assert re.search(r"data workers? reads? ahead", out), out
+    before, after = waits(lines[2:8]), waits(lines[-40:])
+    assert before > 64 * 0.0004 > after, (before, after)
+
+
+def test_no_workers_begin_where_reading_is_little(program, tmp_path):
+    scratch = Scratch(tmp_path, configuration(DIGITS_MLP, 1, 60))
+    assert "data worker" not in Run(program, scratch, 1, "quick").out
+
+
+def test_keys_say_what_they_take(program, tmp_path):
+    scratch = Scratch(tmp_path)
+    for change, words in (("data.workers=-1", '"auto" or a whole number from 0 to 1024'), ("data.workers=5000", "from 0 to 1024"), ("data.read_ahead_mb=0", "read_ahead_mb")):
+        out = program.run(1, "train", scratch.config, *settings(change), code=2)
+        assert words in out, out

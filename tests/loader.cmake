@@ -1,0 +1,4 @@
+# How training samples are read.
+onebatch_add_test(NAME loader_test SOURCES trainer/loader_test.cpp trainer/loading_step_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
+onebatch_add_pytest(loading cli/loading_test.py LABELS ranks TIMEOUT 600 PROCESSORS 2
+  ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
