@@ -81,23 +81,23 @@ def weights(scratch):
 
 
 @pytest.mark.parametrize("text", [CONFIG, MIXED], ids=["changed", "mixed"])
-def test_ranks_and_parts_change_nothing(program, tmp_path, text):
+def test_ranks_and_parts_change_nothing(onebatch, tmp_path, text):
     one, two, parts = (prepared(tmp_path / name, text) for name in ("one", "two", "parts"))
-    program.run(1, "train", one.config)
-    program.run(2, "train", two.config)
-    program.run(1, "train", parts.config, *settings("batch.micro_batch_size=3"))
+    onebatch.run(1, "train", one.config)
+    onebatch.run(2, "train", two.config)
+    onebatch.run(1, "train", parts.config, *settings("batch.micro_batch_size=3"))
     assert relative_l2(weights(two), weights(one)) < 1e-13
     assert relative_l2(weights(parts), weights(one)) < 1e-13
     assert json.loads((one.runs / "run/classes.json").read_text()) == ["ant", "bee", "cow"]
 
 
-def test_a_skipped_file_is_a_sample_of_weight_zero(program, tmp_path):
+def test_a_skipped_file_is_a_sample_of_weight_zero(onebatch, tmp_path):
     """The same pixels as tensors, normalised here, with that sample's weight 0: the same weights."""
     text = SKIPPING.replace("[8, 10]", "[10, 10]").replace("resize = 12", "resize = 10")
     text = text[: text.index("[data.augment]")] + text[text.index("[model]") :]
     files = prepared(tmp_path / "files", text, size=lambda number: (10, 10))
     (tmp_path / "files/images/bee/3.png").write_bytes(b"")
-    said = program.run(2, "train", files.config)
+    said = onebatch.run(2, "train", files.config)
     assert "bee/3.png is empty: it is skipped" in said
     (tmp_path / "tensors").mkdir()
     tensors = Scratch(tmp_path / "tensors", text.replace('"image_folder"', '"safetensors"').replace("/images", "/x.safetensors"))
@@ -107,41 +107,41 @@ def test_a_skipped_file_is_a_sample_of_weight_zero(program, tmp_path):
     pixels = [pixel for label in range(3) for number in range(10) for pixel in planes(10, 10, label * 50 + number)]
     write_safetensors(tmp_path / "tensors/x.safetensors", x=("F64", [30, 3, 10, 10], pixels), y=("I64", [30], [i // 10 for i in range(30)]),
                       w=("F64", [30], [float(i != 13) for i in range(30)]))
-    program.run(2, "train", tensors.config)
+    onebatch.run(2, "train", tensors.config)
     assert relative_l2(weights(files), weights(tensors)) < 1e-14
 
 
-def test_a_broken_file_ends_the_run(program, tmp_path):
+def test_a_broken_file_ends_the_run(onebatch, tmp_path):
     scratch = prepared(tmp_path, CONFIG)
     (tmp_path / "images/bee/3.png").write_bytes(b"GIF89a")
-    assert "bee/3.png is a GIF" in program.run(2, "train", scratch.config, *settings("run.max_steps=30"), code=2)
+    assert "bee/3.png is a GIF" in onebatch.run(2, "train", scratch.config, *settings("run.max_steps=30"), code=2)
 
 
-def test_skipped_files_are_named_once_and_counted(program, tmp_path):
+def test_skipped_files_are_named_once_and_counted(onebatch, tmp_path):
     scratch = prepared(tmp_path, SKIPPING)
     (tmp_path / "images/bee/3.png").write_bytes(png(9, 9, 1)[:-30])
     (tmp_path / "images/cow/7.png").write_bytes(b"hello")
-    said = program.run(2, "train", scratch.config, *settings("run.max_steps=20"))
+    said = onebatch.run(2, "train", scratch.config, *settings("run.max_steps=20"))
     assert said.count("bee/3.png is cut off") == 1 and said.count("cow/7.png is no JPEG") == 1
     assert "2 of the data's files could not be read" in said
 
 
-def test_a_class_of_validation_alone_is_named(program, tmp_path):
+def test_a_class_of_validation_alone_is_named(onebatch, tmp_path):
     scratch = prepared(tmp_path, CONFIG + '[data.validation]\npath = "{runs}/../other"\n')
     make_images(tmp_path / "other", classes=("ant", "dog"))
-    assert 'the class "dog" is none of the training data\'s 3' in program.run(1, "train", scratch.config, code=2)
+    assert 'the class "dog" is none of the training data\'s 3' in onebatch.run(1, "train", scratch.config, code=2)
 
 
-def test_lists_that_differ_between_ranks_are_refused(program, tmp_path):
+def test_lists_that_differ_between_ranks_are_refused(onebatch, tmp_path):
     """Two folders under one name: a link that is relative to where each rank was started."""
     scratch = prepared(tmp_path, CONFIG.replace('path = "{runs}/../images"', 'path = "images"'))
     make_images(tmp_path / "there/images", classes=("ant", "bee", "fox"))
-    starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), program.path, "train", str(scratch.config))]
-    done = program.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
+    starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), onebatch.path, "train", str(scratch.config))]
+    done = onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
     assert done.returncode == 2 and "the training data's list of files" in done.stdout + done.stderr
 
 
-def test_other_kinds_refuse_what_they_cannot_do(program, tmp_path):
+def test_other_kinds_refuse_what_they_cannot_do(onebatch, tmp_path):
     scratch = Scratch(tmp_path, CONFIG.replace('kind = "image_folder"', 'kind = "idx"'))
-    said = program.run(1, "train", scratch.config, code=2)
+    said = onebatch.run(1, "train", scratch.config, code=2)
     assert "data.augment.hue" in said and 'belongs to data.kind = "image_folder"' in said
