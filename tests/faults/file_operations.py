@@ -2,7 +2,7 @@
 """Each of a run's file operations fails, in each way that it can: the run ends with a code that is documented and names the file, and the same
 command with --resume goes on to the very weights of a run that nobody disturbed, leaving nothing that no document names.
 
-file_operations.py PROGRAM LIBRARY [--minutes M] [--seed S] [--jobs J] [--scenario NAME]... [--fault FAULT]... [--case K FAULT] [--all]
+file_operations.py PROGRAM LIBRARY [--minutes M] [--seed S] [--jobs J] [--scenario NAME]... [--fault FAULT]... [--case K FAULT] [--all [--part I/N]]
 
 LIBRARY is libfile_operation_faults.so. Without --all, as many cases in random order as the minutes allow.
 """
@@ -239,6 +239,7 @@ def main():
     options.add_argument("--fault", choices=FAULTS, action="append")
     options.add_argument("--case", nargs=2, metavar=("K", "FAULT"))
     options.add_argument("--all", action="store_true")
+    options.add_argument("--part", help="I/N: of N parts of all cases the I-th, from 1")
     given = options.parse_args()
     program, library = given.program.resolve(), given.library.resolve()
     pool = Pool(given.jobs, program, library, ENVIRONMENT)
@@ -259,6 +260,9 @@ def run_cases(given, benches):
     random.Random(given.seed).shuffle(cases)
     if given.fault:
         cases = [case for case in cases if case[2] in given.fault]
+    if given.part:
+        part, parts = map(int, given.part.split("/"))
+        cases = cases[part - 1 :: parts]
     if given.case:
         cases = [case for case in cases if (str(case[1]), case[2]) == tuple(given.case)]
     codes, failed, done = collections.Counter(), 0, 0

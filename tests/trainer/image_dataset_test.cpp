@@ -2,6 +2,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/dataset_kind.hpp"
+#include "trainer/data/subset.hpp"
 #include "trainer/images/image_mixing.hpp"
 #include "trainer/models/loss.hpp"
 
@@ -133,6 +134,21 @@ TEST_F(ImageDatasetTest, a_mixed_sample_is_made_of_what_both_would_have_been) {
     EXPECT_DOUBLE_EQ(batch.weights[0][0].item<double>(), mix.share);
     EXPECT_DOUBLE_EQ(batch.weights[0].sum().item<double>(), 1.0);
   }
+}
+
+TEST_F(ImageDatasetTest, samples_are_mixed_with_those_alone_that_are_trained_with) {
+  AugmentConfiguration augment;
+  augment.mixup_alpha = augment.cutmix_alpha = 1.0;
+  const std::shared_ptr<const Dataset> whole = open(augment);
+  const Subset some(whole, {0, 1, 2, 3}, SampleChanges::kept);  // all of the first class
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch) {
+    const Batch batch = some.read_changed(all(some), at::kFloat, {3, epoch});
+    EXPECT_TRUE(batch.targets.eq(0).all().item<bool>()) << "epoch " << epoch;
+  }
+  bool others = false;
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch)
+    others |= whole->read_changed(all(some), at::kFloat, {3, epoch}).targets.ne(0).any().item<bool>();
+  EXPECT_TRUE(others) << "of all samples some partner is of another class";
 }
 
 TEST_F(ImageDatasetTest, a_broken_file_stops_or_weighs_nothing_and_is_named_once) {

@@ -95,6 +95,17 @@ std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration,
   return chosen_kind<DatasetKind>(configuration).open(configuration, request);
 }
 
+void refuse_same_files(const DatasetConfiguration& data, const CheckRequest& request) {
+  const DataConfiguration& all = request.configuration.data;
+  if (&data != &all.train || !all.validation || all.sampling.validation_fraction > 0.0) return;
+  const DatasetConfiguration& validation = *all.validation;
+  if (validation.kind != data.kind || validation.path != data.path || validation.files != data.files) return;
+  request.complain(
+      "validation.path",
+      "is the training data's: write another, or data.validation.fraction = 0.1 for a part of it, or leave "
+      "[data.validation] out");
+}
+
 std::optional<std::int64_t> count_samples(const DatasetConfiguration& data) {
   const DatasetKind& kind = chosen_kind<DatasetKind>(data);
   if (!kind.count_samples) return std::nullopt;

@@ -42,6 +42,8 @@ struct Batch {
 struct Draw {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
+  /// The samples that are trained with, of whom one is drawn where it is mixed with another; empty: all.
+  std::span<const std::int64_t> among = {};
 };
 
 /// A class index, and the first sample that holds it.

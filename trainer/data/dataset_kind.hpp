@@ -29,4 +29,7 @@ struct DatasetKind : Kind<DatasetConfiguration> {
   static std::vector<DatasetKind> built_in();
 };
 
+/// A kind's check: complains where the validation data would be the training data's own files.
+void refuse_same_files(const DatasetConfiguration& data, const CheckRequest& request);
+
 }  // namespace onebatch

@@ -171,15 +171,18 @@ class ImageFolderDataset final : public Dataset {
       weigh(batch.weights.mutable_data_ptr<float>() + row * of_each);
   }
 
-  // With another of the whole data set, as the same epoch trains with that one.
+  // With another of those that are trained with, as the same epoch trains with that one.
   Sample mixed(std::int64_t index, const Draw& draw) const {
     Sample sample{reader_.read_changed(index, draw), label_of(index), label_of(index), 1.0};
     if (!sample.image) return sample;
-    const Mix mix = draw_mix(augment_, {draw.seed, draw.epoch, index}, size(), reader_.form().size);
-    const auto partner = reader_.read_changed(mix.partner, draw);
+    const auto others = static_cast<std::int64_t>(draw.among.size());
+    const Mix mix =
+        draw_mix(augment_, {draw.seed, draw.epoch, index}, others > 0 ? others : size(), reader_.form().size);
+    const std::int64_t other = others > 0 ? draw.among[static_cast<std::size_t>(mix.partner)] : mix.partner;
+    const auto partner = reader_.read_changed(other, draw);
     if (!partner) return sample;
     apply(mix, *partner, *sample.image);
-    sample.partners = label_of(mix.partner);
+    sample.partners = label_of(other);
     sample.share = mix.share;
     return sample;
   }
@@ -241,13 +244,10 @@ void check_crop_padding(const DatasetConfiguration& data, const CheckRequest& re
 }
 
 void check_image_folder(const DatasetConfiguration& data, const CheckRequest& request) {
-  const auto& validation = request.configuration.data.validation;
   if (data.path.empty())
     request.complain("path",
                      "is needed for data.kind = \"image_folder\": a folder of class folders, a .csv or a .jsonl");
-  if (&data == &request.configuration.data.train && validation && validation->kind == data.kind &&
-      validation->path == data.path)
-    request.complain("validation.path", "is the training data's: write another, or leave [data.validation] out");
+  refuse_same_files(data, request);
   if (data.channels == 2) request.complain("channels", "is 2: write 3 or 1");
   for (const auto* list : {&data.mean, &data.deviation}) {
     if (!list->empty() && static_cast<std::int64_t>(list->size()) != data.channels)

@@ -40,6 +40,8 @@ class ReadAhead final : public Dataset {
   std::optional<std::int64_t> class_of(std::int64_t sample) const override { return data_.class_of(sample); }
   std::span<const std::int64_t> lengths() const override { return data_.lengths(); }
   std::string name_of(std::size_t tensor) const override { return data_.name_of(tensor); }
+  std::vector<std::string> class_names() const override { return data_.class_names(); }
+  std::int64_t origin_of(std::int64_t sample) const override { return data_.origin_of(sample); }
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     return data_.gather(indices, type);
   }

@@ -291,15 +291,9 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
 }
 
 void check_safetensors(const DatasetConfiguration& data, const CheckRequest& request) {
-  const auto& validation = request.configuration.data.validation;
   if (data.path.empty() && data.files.empty())
     request.complain("path", "is needed for data.kind = \"safetensors\": the file, a pattern, or a folder of them");
-  const bool split = request.configuration.data.sampling.validation_fraction > 0.0;
-  if (validation && !split && validation->kind == "safetensors" && validation->path == data.path &&
-      validation->files == data.files)
-    request.complain("validation.path",
-                     "is the training data's file: write another, or data.validation.fraction = 0.1 "
-                     "for a part of it, or leave [data.validation] out");
+  refuse_same_files(data, request);
   if (data.mean.size() != data.deviation.size()) request.complain("std", "must have as many numbers as data.mean");
   if (!data.lengths.empty() && !data.offsets.empty())
     request.complain("offsets", "is for sequences without padding, data.lengths for those with: write one of the two");

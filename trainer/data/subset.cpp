@@ -38,7 +38,8 @@ Batch Subset::read(std::span<const std::int64_t> indices, at::ScalarType type) c
 }
 
 Batch Subset::read_changed(std::span<const std::int64_t> indices, at::ScalarType type, const Draw& draw) const {
-  return changes_samples() ? whole_->read_changed(in_whole(indices), type, draw) : read(indices, type);
+  return changes_samples() ? whole_->read_changed(in_whole(indices), type, {draw.seed, draw.epoch, samples_})
+                           : read(indices, type);
 }
 
 // The whole's, as far as they are among these.

@@ -125,11 +125,9 @@ class TarDataset final : public Dataset {
 };
 
 void check_tar(const DatasetConfiguration& data, const CheckRequest& request) {
-  const auto& validation = request.configuration.data.validation;
   if (data.path.empty() && data.files.empty())
     request.complain("path", "is needed for data.kind = \"tar\": a file, a pattern, or a folder of *.tar");
-  if (validation && validation->kind == "tar" && validation->path == data.path && validation->files == data.files)
-    request.complain("validation.path", "is the training data's: write another, or leave [data.validation] out");
+  refuse_same_files(data, request);
 }
 
 std::int64_t samples_in_shards(const DatasetConfiguration& data) {

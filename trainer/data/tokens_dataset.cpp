@@ -118,13 +118,11 @@ std::vector<KeyOf<DatasetConfiguration>> tokens_keys() {
 }
 
 void check_tokens_keys(const DatasetConfiguration& data, const CheckRequest& request) {
-  const auto& validation = request.configuration.data.validation;
   if (data.path.empty() && data.files.empty())
     request.complain("path", "is needed for data.kind = \"tokens\": a file, a pattern, or a folder of *.bin");
   if (data.block_size == 0)
     request.complain("block_size", "is needed for data.kind = \"tokens\": how many tokens a sample has");
-  if (validation && validation->kind == "tokens" && validation->path == data.path && validation->files == data.files)
-    request.complain("validation.path", "is the training data's: write another, or leave [data.validation] out");
+  refuse_same_files(data, request);
   const std::int64_t classes = request.configuration.model.num_classes;
   if (classes > 0 && data.vocabulary > classes)
     request.complain("vocabulary", fmt::format("is more than model.num_classes = {}", classes));
