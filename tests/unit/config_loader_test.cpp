@@ -71,8 +71,7 @@ TEST(ConfigLoaderTest, workers_of_earlier_versions_may_be_none) {
   const LoadedConfig loaded = load_config(k_good, "x.toml", {"data.workers=0", "data.validation.workers=0"});
   EXPECT_THAT(mistakes_text(loaded.mistakes), IsEmpty());
   EXPECT_EQ(loaded.configuration.data.reading.workers, 0);
-  EXPECT_THAT(mistakes_text(loaded.left_over),
-              HasSubstr("--set data.validation.workers: there"));
+  EXPECT_THAT(mistakes_text(loaded.left_over), HasSubstr("--set data.validation.workers: there"));
 }
 
 TEST(ConfigLoaderTest, workers_that_there_are_not_are_a_mistake) {

@@ -58,15 +58,15 @@ struct BatchConfiguration {
 
 /// One data set. The validation set has the same keys and inherits those left out.
 struct DatasetConfiguration {
-  std::string kind = "idx";  // or "image_folder", "safetensors", "synthetic", "tar", "tokens", or one that was registered
+  std::string kind = "idx";  // or another of trainer/data/sources.cmake, or one that was registered
   std::string path;          // idx: folder with train-*/t10k-* files; safetensors, tokens: file, folder or pattern
   std::vector<std::string> files;           // safetensors, tokens: several, by name or pattern, within path
   std::vector<std::string> inputs = {"x"};  // safetensors: names of tensors [samples, ...]
   std::string target = "y";                 // safetensors: likewise; empty = none
   std::string weights;                      // safetensors: of the target's shape, what each counts; empty = 1
   std::string lengths;                      // safetensors: [samples], of sequences that are padded; empty = all alike
-  std::string offsets;            // safetensors: [samples + 1], of sequences that lie without padding; empty = none
-  std::int64_t block_size = 0;    // tokens: of one sample
+  std::string offsets;          // safetensors: [samples + 1], of sequences that lie without padding; empty = none
+  std::int64_t block_size = 0;  // tokens: of one sample
   TokenType token_type = TokenType::automatic;      // tokens
   std::int64_t vocabulary = 0;                      // tokens; 0 = looked through
   std::optional<std::int64_t> separator;            // tokens: between documents

@@ -4,7 +4,6 @@
 #include "comm/long_work.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
-#include "trainer/batch_norm/running_statistics.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/optim/schedule.hpp"
@@ -12,7 +11,6 @@
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/not_finite.hpp"
 #include "trainer/settings/identity.hpp"
-#include "trainer/step/evaluation.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/verify/at_start.hpp"
 
@@ -240,36 +238,6 @@ void TrainingLoop::after_step(bool last) {
   const std::int64_t every = parts_.configuration.checkpoint.every_steps;
   if (last || stopping_ || save_due_ || (every > 0 && step_ % every == 0)) save();
   if (epoch_ends && !stopping_) validate();
-}
-
-void TrainingLoop::check_replicas() {
-  const auto difference = mend_replicas(parts_.replica, parts_.control,
-                                        [this] { begin_to_change("replicas that differed were being mended"); });
-  if (!difference) return;
-  if (survivors_) survivors_->end_of_use();
-  ++mended_replicas_;
-  std::string ranks;
-  for (const int rank : difference->ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
-  parts_.events.fallback("the same parameters on every rank",
-                         fmt::format("rank 0's sent to all: after step {} those of rank {} differed, first in {}",
-                                     step_, ranks, difference->parameter));
-}
-
-void TrainingLoop::validate() {
-  if (parts_.validation == nullptr) return;
-  const Span span(parts_.replica.timeline, "validation", "between steps");
-  parts_.control.set_activity(fmt::format("validation after step {}", step_));
-  std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
-  const double weight = share();
-  if (weight > 0.0)
-    micro_batch_size = parts_.plans.book.epoch_plan()
-                           .full.ranks.at(static_cast<std::size_t>(parts_.control.rank()))
-                           .micro_batches.back()
-                           .size;
-  check_other_buffers(parts_.replica, parts_.control);
-  const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
-  validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
-  parts_.events.send(event::Validated{order_->position().epoch, *validation_});
 }
 
 // Of this rank in the full plan: 0 for all where nothing was planned, since the run was complete.
