@@ -2,8 +2,6 @@
 // THREADS SECONDS. Each reads micro-batches of 32 with random resized crops and flips. See bench/images.py.
 #include "trainer/data/dataset_kind.hpp"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -52,5 +50,5 @@ int main(int argc, char** argv) {
   request.augment.random_resized_crop = true;
   request.augment.horizontal_flip = true;
   const auto opened = onebatch::open_dataset(data, request);
-  fmt::print("{:.1f}\n", onebatch::images_a_second(*opened, std::atoi(argv[4]), std::atof(argv[5])));
+  std::printf("%.1f\n", onebatch::images_a_second(*opened, std::atoi(argv[4]), std::atof(argv[5])));
 }

@@ -131,10 +131,9 @@ class Loader {
     std::vector<std::string> known;
     for (const Key& key : keys_) known.push_back(key.path);
     const auto meant = meant_keys(path, known, sections());
-    complain(where,
-             fmt::format("{}: no such key{}", path,
-                         meant.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(meant, " or "))),
-             line);
+    std::string hint;
+    for (const std::string& key : meant) hint += (hint.empty() ? "; did you mean " : " or ") + key;
+    complain(where, path + ": no such key" + (hint.empty() ? "" : hint + "?"), line);
   }
 
   // Earlier versions had this key, and 0 was all that it could be.

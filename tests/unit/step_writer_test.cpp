@@ -75,7 +75,7 @@ TEST(StepWriterTest, validations_stand_once_each) {
   EXPECT_EQ(steps_in(read_bytes(file)), (std::vector<std::int64_t>{2, 4}));
   listener(event::Validated{2, {.loss = 0.5, .accuracy = 0.25, .samples = 8}});
   listener(event::StepDone{record_of(5), {}});
-  listener(event::Validated{3, {.loss = 0.25, .samples = 8}});
+  listener(event::Validated{3, {.loss = 0.25, .accuracy = {}, .samples = 8}});
   EXPECT_EQ(read_bytes(file),
             "{\"step\":2}\n{\"step\":4,\"epoch\":2,\"samples\":8,\"loss\":0.5,\"accuracy\":0.25}\n"
             "{\"step\":5,\"epoch\":3,\"samples\":8,\"loss\":0.25}\n");
