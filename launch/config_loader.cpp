@@ -141,7 +141,7 @@ class Loader {
     const std::string message =
         path + ": there are no workers: the thread that trains reads these samples; leave the key out";
     if (node.value_exact<std::int64_t>() == 0)
-      loaded_.left_over.push_back({where, message, line});
+      loaded_.left_over.push_back({where, without_key(where, message), line});
     else
       complain(where, message, line);
   }
@@ -167,10 +167,14 @@ class Loader {
     return fmt::format("{}:{}:{}", name_, position.line, position.column);
   }
 
-  void complain(std::string where, std::string message, unsigned line) {
-    // "--set optimizer.lr" names the key already.
+  // "--set optimizer.lr" names the key already.
+  static std::string without_key(const std::string& where, const std::string& message) {
     const std::string key = where.starts_with("--set ") ? fmt::format("{}: ", where.substr(6)) : "";
-    if (!key.empty() && message.starts_with(key)) message.erase(0, key.size());
+    return !key.empty() && message.starts_with(key) ? message.substr(key.size()) : message;
+  }
+
+  void complain(std::string where, std::string message, unsigned line) {
+    message = without_key(where, message);
     loaded_.mistakes.push_back({std::move(where), std::move(message), line});
   }
 

@@ -4,7 +4,7 @@
 // show_samples CONFIG OUT EPOCH SAMPLE…: EPOCH -1 for samples as they are, else as that epoch trains with them; samples
 // "order:N" are the epoch's first N.
 // show_samples CONFIG --each FILE…: a line for each file, which stands for data.path, whether it was refused or all of
-// it was read; in the end the memory of its own.
+// it was read; in the end by how much the memory of its own has grown.
 #include "launch/config_loader.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
@@ -103,11 +103,12 @@ std::string read_all(const Configuration& c) {
 
 int read_each(int argc, char** argv) {
   Configuration c = configuration_of(argv[1]);
+  const std::int64_t before = own_kib();  // some of LibTorch's libraries have 120 MB of their own
   for (int i = 3; i < argc; ++i) {
     c.data.train.path = argv[i];
     std::cout << read_all(c) << std::endl;
   }
-  std::cout << fmt::format("own {} KiB", own_kib()) << std::endl;
+  std::cout << fmt::format("own {} KiB", own_kib() - before) << std::endl;
   return 0;
 }
 

@@ -89,13 +89,16 @@ constexpr Changes k_both = Changes::result | Changes::probe;
 
 std::vector<KeyOf<DatasetConfiguration>> tokens_keys() {
   using D = DatasetConfiguration;
-  return {
+  auto block_size =
       integer_key({"block_size", k_both,
                    "tokens: how many tokens a sample has. Sample i of a file is its tokens from i · block_size on, and "
                    "its targets are those from one further on; a file of n tokens has (n − 1) / block_size samples, "
                    "rounded down, and no sample lies in two files",
                    "needed"},
-                  1, std::int64_t{1} << 24, &D::block_size),
+                  1, std::int64_t{1} << 24, &D::block_size);
+  block_size.show = [show = block_size.show](const D& data) { return data.block_size == 0 ? "" : show(data); };
+  return {
+      std::move(block_size),
       choice_key({"token_type", k_both,
                   "tokens: what a file without a header holds, little-endian (`\"auto\"`: uint16, as nanoGPT writes "
                   "them). llm.c's files say what they hold"},

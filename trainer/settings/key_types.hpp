@@ -198,7 +198,10 @@ KeyOf<SectionOf<Field>> integers_key(KeyText about, std::int64_t least, Field fi
             std::invoke(field, section) = *list;
             return {};
           },
-          [=](const Section& section) { return integers_text(std::invoke(field, section)); }};
+          [=](const Section& section) {  // an empty list is no value that may be written
+            const auto& list = std::invoke(field, section);
+            return list.empty() ? std::string() : integers_text(list);
+          }};
 }
 
 template <typename Field>
@@ -211,7 +214,10 @@ KeyOf<SectionOf<Field>> names_key(KeyText about, Field field) {
             std::invoke(field, section) = *names;
             return {};
           },
-          [=](const Section& section) { return names_text(std::invoke(field, section)); }};
+          [=](const Section& section) {
+            const auto& names = std::invoke(field, section);
+            return names.empty() ? std::string() : names_text(names);
+          }};
 }
 
 }  // namespace onebatch
