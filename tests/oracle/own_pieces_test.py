@@ -9,31 +9,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 tensors = pytest.importorskip("safetensors.torch")
-CONFIG = """
+from oracle.common import configuration  # noqa: E402
+
+CONFIG = configuration("""
 [run]
 max_steps = 4
-output_dir = "{folder}"
-name = "run"
 [batch]
 global_batch_size = 12
 [data]
-kind = "safetensors"
 path = "{path}"
 {data}
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.5
-[precision]
-compute = "float64"
-parameters = "float64"
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
-"""
+""")
 IMAGES = 'mean = [0.2, 0.4, 0.6]\nstd = [0.5, 0.25, 2.0]'
 PACKED = 'offsets = "offsets"'
 

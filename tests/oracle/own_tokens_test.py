@@ -10,11 +10,11 @@ from program import read_json_lines, settings
 
 torch = pytest.importorskip("torch")
 load_file = pytest.importorskip("safetensors.torch").load_file
-CONFIG = """
+from oracle.common import configuration  # noqa: E402
+
+CONFIG = configuration("""
 [run]
 max_steps = 6
-output_dir = "{folder}"
-name = "run"
 [batch]
 global_batch_size = 12
 [data]
@@ -22,20 +22,9 @@ kind = "tokens"
 path = "{path}"
 block_size = 16
 {data}
-[model]
-kind = "torchscript"
-path = "{folder}/model.pt"
 [optimizer]
-kind = "sgd"
 lr = 0.5
-[precision]
-compute = "float64"
-parameters = "float64"
-[probe]
-steps_per_trial = 1
-[log]
-samples = true
-"""
+""")
 VOCABULARY, BLOCK, WIDTH = 40, 16, 12
 GIGABYTE = 1 << 30
 
