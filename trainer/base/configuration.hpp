@@ -32,16 +32,34 @@ enum class CommBackend { automatic, nccl, mpi };
 enum class ReduceType { parameters, bfloat16 };
 enum class OnBroken { stop, skip };
 enum class ResumeMode { automatic, never, path };
+enum class BetterIs { automatic, least, greatest };  // automatic: by the metric
+enum class LrScaling { none, linear, square_root };
 
 /// What a kind brings that is registered from elsewhere, by the key's name; see trainer/settings/option.hpp.
 using Options = std::map<std::string, std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>>>;
+
+/// A number of the validation by which checkpoints or steps are compared.
+struct WatchedMetric {
+  std::string metric;  // as validation.jsonl names it; empty = none is watched
+  BetterIs better = BetterIs::automatic;
+};
+
+struct EarlyStopping {
+  WatchedMetric watched;
+  std::int64_t patience = 5;  // validations in a row without a better one
+  double min_delta = 0.0;     // what is better by less is no better
+};
 
 struct RunConfiguration {
   std::string name;  // the folder below output_dir; empty = the configuration file's stem
   std::string output_dir = "runs";
   std::uint64_t seed = 1;
-  std::optional<std::int64_t> epochs;  // one of the two
+  std::optional<std::int64_t> epochs;  // one of the two, or both: whichever ends first
   std::optional<std::int64_t> max_steps;
+  std::int64_t validate_every_steps = 0;  // besides at each epoch's end; 0 = not by steps
+  bool val_first = false;                 // a validation before the first step
+  EarlyStopping early_stopping;
+  std::vector<std::string> metrics;  // of a validation, beside its loss; empty = those of the loss's kind
   DeviceChoice device = DeviceChoice::automatic;
   Determinism deterministic = Determinism::off;
   Switch cuda_graphs = Switch::automatic;  // of micro-steps, on a GPU; automatic: where a model's can be recorded
@@ -168,12 +186,17 @@ struct OptimizerConfiguration {
   std::vector<ParameterGroup> groups;
   std::optional<double> max_grad_norm;   // none = no clipping
   std::optional<double> max_grad_value;  // of each element
-  Options options;                       // of a kind that was registered
+  double ema_decay = 0.0;                // of an exponential moving average of the weights; 0 = none is kept
+  LrScaling lr_scaling = LrScaling::none;
+  std::int64_t lr_batch_size = 256;  // lr_scaling: the global batch that lr is meant for
+  Options options;                   // of a kind that was registered
 };
 
 struct ScheduleConfiguration {
   std::string kind = "constant";  // or "linear", "cosine", "step", or one that was registered
-  std::int64_t warmup_steps = 0;
+  std::int64_t warmup_steps = 0;  // at most one of the three
+  double warmup_epochs = 0.0;
+  double warmup_fraction = 0.0;    // of all steps
   double final_lr_fraction = 0.0;  // linear, cosine: lr at the end over lr at the top
   std::int64_t step_size = 0;      // step: optimizer steps between two cuts
   double gamma = 0.1;              // step: the cut
@@ -238,16 +261,27 @@ struct CheckpointConfiguration {
   ResumeMode resume = ResumeMode::never;  // a new training is a new run
   bool background = true;                 // written from a copy on rank 0's host while training goes on
   std::string resume_path;                // ResumeMode::path: a step-N folder or a run's folder
+  WatchedMetric keep_best;                // the checkpoint of the best validation stays besides
 };
 
 struct VerifyConfiguration {
   bool at_start = true;  // train: a few samples at once against the same in parts, before the first step
 };
 
+/// A program that is told of a run's events, one JSON object a line, on its standard input.
+struct LogSink {
+  std::vector<std::string> command;  // program and arguments; no shell
+  std::vector<std::string> events;   // names of those it wants; empty = all
+};
+
 struct LogConfiguration {
   std::int64_t every_steps = 10;  // lines on a screen that is no terminal
   bool jsonl = true;
   bool samples = false;
+  bool csv = true;
+  bool tensorboard = true;
+  bool report = true;
+  std::vector<LogSink> sinks;
 };
 
 /// What a played device becomes in mid-run.

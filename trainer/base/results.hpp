@@ -28,10 +28,18 @@ struct StepRecord {
   std::int64_t plan = 0;                        // how often the plan had changed in this run until then
 };
 
+/// A number of a whole validation set, by its name in the result documents: "f1_macro", "perplexity", ...
+struct MetricValue {
+  std::string name;
+  double value = 0.0;
+};
+
 struct EvaluationResult {
   double loss = 0.0;
-  std::optional<double> accuracy;  // classification only
+  std::optional<double> accuracy = {};  // classification only
   std::int64_t samples = 0;
+  std::vector<MetricValue> metrics = {};  // beside these two, in the order in which they are shown
+  std::vector<std::vector<std::int64_t>> confusion_matrix = {};  // [true class][predicted class]; may be empty
 };
 
 struct StepSeconds {
@@ -55,6 +63,7 @@ struct TrainResult {
   std::int64_t mended_replicas = 0;         // how often some rank's parameters differed and were replaced
   std::string run_dir;
   bool stopped_by_signal = false;      // saved; --resume goes on
+  bool stopped_early = false;          // by run.early_stopping
   std::int64_t checkpoints_saved = 0;  // in this start
   std::int64_t checkpoint_waits = 0;   // of them, those that had to wait until the one before was written
   double checkpoint_seconds = 0.0;     // for which training stood still because of all of them
