@@ -5,6 +5,7 @@
 #include "trainer/verify/expected_update.hpp"
 #include "trainer/verify/judgement.hpp"
 #include "trainer/verify/reference_buffers.hpp"
+#include "trainer/verify/sensitivity.hpp"
 
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
@@ -93,6 +94,7 @@ class Bench {
     return {parts(), {c10::Device(c10::kCPU), type, BatchNorms::as_configured}, weights_of(*replica_->model)};
   }
   Replica& replica() { return *replica_; }
+  [[nodiscard]] const Dataset& data() const { return *data_; }
   [[nodiscard]] const Configuration& configuration() const { return configuration_; }
 
  private:
@@ -119,6 +121,37 @@ class Bench {
 };
 
 // As many gradients as samples, summed one by one in float32 and in float64.
+// The first hidden unit's input for sample 0 becomes `distance`, the rest stays.
+void move_to_kink(Replica& replica, const Dataset& data, double distance) {
+  const at::NoGradGuard no_grad;
+  const auto parameters = replica.model->parameters();
+  const at::Tensor weight = parameters.at(0).tensor;
+  const at::Tensor bias = parameters.at(1).tensor;
+  const std::vector<std::int64_t> first = {0};
+  const at::Tensor x = data.read(first, at::kDouble).inputs.at(0).to(at::kDouble);
+  bias[0].fill_(0.0);
+  bias[0].fill_(distance - weight[0].to(at::kDouble).dot(x.flatten()).item<double>());
+}
+
+TEST(SensitivityTest, a_kink_within_rounding_moves_the_gradient_and_one_beyond_it_does_not) {
+  Bench bench([](Configuration& c) { c.precision.compute = c.precision.parameters = Precision::float64; });
+  const Group samples = {0, 1, 2, 3, 4, 5, 6, 7};
+  const auto moved_at = [&](double distance) {
+    move_to_kink(bench.replica(), bench.data(), distance);
+    ReferenceModel model = bench.model(at::kDouble);
+    const Weights weights = weights_of(*bench.replica().model);
+    const Gradient exact = model.gradient_of({samples}, 0).gradient;
+    const double moved = apart_by_rounded_weights(model, weights, samples, 0, exact, k_float32, HUGE_VAL);
+    EXPECT_EQ(difference_of(model.gradient_of({samples}, 0).gradient, exact).relative_l2, 0.0)
+        << "weights are put back";
+    return moved;
+  };
+  EXPECT_GT(moved_at(1e-9), 1e-3);
+  EXPECT_GT(moved_at(-1e-9), 1e-3);
+  EXPECT_LT(moved_at(1e-3), 1e-6);
+  EXPECT_LT(moved_at(-1e-3), 1e-6);
+}
+
 TEST(RoundingOfSumsTest, predicts_what_thousands_of_float32_sums_round) {
   const Bench bench;
   std::vector<Group> groups(24576);

@@ -30,5 +30,6 @@ at::Tensor as_numbers(const at::Tensor& tensor);
 
 /// By what a number of this type is rounded at most, relative.
 double unit_roundoff(at::ScalarType type);
+constexpr double k_float32_roundoff = 0x1p-24;
 
 }  // namespace onebatch

@@ -5,6 +5,7 @@
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/verify/mixing_operator.hpp"
 #include "trainer/verify/reference_buffers.hpp"
+#include "trainer/verify/sensitivity.hpp"
 #include "trainer/verify/separation.hpp"
 
 #include <fmt/format.h>
@@ -19,37 +20,10 @@ constexpr std::size_t k_few_samples = 7;
 constexpr double k_same_weight = 1e-6;        // a model may return it in float32
 constexpr double k_most_by_order = 1e-3;      // of float64; more is no rounding
 constexpr double k_least_in_float64 = 1e-10;  // of the plan's micro-batches: what mixes samples is far above it
-constexpr double k_float32_roundoff = 0x1p-24;
 constexpr double k_part_of_gradients = 0.25;  // judge_number allows four times that: the gradient's own error
 
 double apart(double ours, double expected) {
   return ours == expected ? 0.0 : ratio(std::abs(ours - expected), std::abs(expected));
-}
-
-// How far the same samples in other orders (last to first, from the middle on) are from `exact`: the larger.
-double apart_by_order(ReferenceModel& model, const TrainedBatch& batch, const Gradient& exact) {
-  const SavedTensors before(model.model().buffers());
-  const Group backwards(batch.samples.rbegin(), batch.samples.rend());
-  Group turned = batch.samples;
-  std::ranges::rotate(turned, turned.begin() + static_cast<std::ptrdiff_t>(turned.size() / 2));
-  double most = 0.0;
-  for (const Group& samples : {backwards, turned}) {
-    const double apart = difference_of(model.gradient_of({samples}, batch.step).gradient, exact).relative_l2;
-    if (!(apart <= most)) most = apart;
-    before.restore();
-  }
-  return most;
-}
-
-// What rounds where float64 is asked for.
-double roundoff_inside(const ReferenceParts& parts, const Weights& weights) {
-  const Group few = {0, std::min<std::int64_t>(1, parts.data.size() - 1)};
-  try {
-    ReferenceModel model(parts, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::frozen}, weights);
-    return std::min(k_float32_roundoff, unit_roundoff(shortest_type(model, few, 0)));
-  } catch (const std::exception&) {
-    return unit_roundoff(at::kDouble);  // whatever it was stops the reference too, where it matters
-  }
 }
 
 }  // namespace
@@ -116,7 +90,8 @@ double Judge::roundoff_of_numbers() const {
 
 Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
   if (in_float64_on_host_)
-    return {exact, apart_by_order(reference_, batch, exact.gradient), copies_of(reference_.model().buffers())};
+    return {exact, apart_by_order(reference_, batch.samples, batch.step, exact.gradient),
+            copies_of(reference_.model().buffers())};
   const c10::Device device = own_ ? own_->device() : parts_.replica.device.device();
   try {
     return own_answer_on(device, batch, exact);
@@ -133,7 +108,7 @@ Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::An
 Judge::Own Judge::own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
   if (!own_) own_.emplace(parts_, Arithmetic{device, std::nullopt}, first_);
   own_->take_parameters(batch.before);
-  const double order = apart_by_order(*own_, batch, exact.gradient);
+  const double order = apart_by_order(*own_, batch.samples, batch.step, exact.gradient);
   Own own{own_->gradient_of({batch.samples}, batch.step), order, copies_of(own_->model().buffers())};
   const double error = difference_of(own.answer.gradient, exact.gradient).relative_l2;
   own.error = error <= order ? order : error;
@@ -163,10 +138,12 @@ void Judge::judge_gradient(const TrainedBatch& batch, const Gradient& exact, con
                                                                          : k_float32_roundoff;
   const double error = difference_of(batch.gradient, exact).relative_l2;
   const double summed = unit_roundoff(parts_.replica.gradients.flat().scalar_type());
-  const Judgement judgement =
+  Judgement judgement =
       given_tolerance_ > 0.0
           ? Judgement{given_tolerance_, is_within(error, given_tolerance_) ? Verdict::pass : Verdict::fail}
           : onebatch::judge(error, own.error, u, [&] { return rounding(batch, summed); });
+  if (judgement.verdict == Verdict::fail && u == k_float32_roundoff && std::isfinite(error))
+    judgement = at_a_kink(batch, exact, error, judgement);
   if (report_.tolerance == 0.0) report_.tolerance = judgement.tolerance;
   add("gradient", batch.where, error, judgement);
   if (in_float64_on_host_) float64_error_ = error;
@@ -174,6 +151,22 @@ void Judge::judge_gradient(const TrainedBatch& batch, const Gradient& exact, con
   // In float64 rounding alone is never so large that nothing can be judged.
   const bool nothing = judgement.verdict == Verdict::cannot_judge && in_float64_on_host_;
   if (judgement.verdict == Verdict::fail || nothing) explain(batch, exact, error, judgement.tolerance);
+}
+
+// Whether float32 defines the gradient no better than this, which one single batch need not have shown.
+Judgement Judge::at_a_kink(const TrainedBatch& batch, const Gradient& exact, double error, const Judgement& found) {
+  const double moved =
+      apart_by_rounded_weights(reference_, batch.before, batch.samples, batch.step, exact, k_float32_roundoff, error);
+  const Judgement anew = onebatch::judge(error, moved, k_float32_roundoff, [] { return 0.0; });
+  if (anew.verdict == Verdict::fail) return found;
+  const std::string text = fmt::format(
+      "{}: weights that are one rounding of float32 off move the large batch's own gradient by {:.2g} in float64: some "
+      "activation is that close to a kink (a ReLU's zero, two equal maxima), and either side of it is right",
+      batch.where, moved);
+  note(text);
+  if (given_tolerance_ == 0.0) return anew;
+  take({"kink", text});
+  return found;
 }
 
 double Judge::rounding(const TrainedBatch& batch, double u) const {
@@ -191,7 +184,7 @@ void Judge::judge_float64(const TrainedBatch& batch, const Gradient& exact) {
     const double u = std::max(unit_roundoff(at::kDouble), inside_);
     double order = k_least_in_float64 / 2.0;
     if (!is_within(error, k_least_in_float64))
-      order = std::max(order, std::min(k_most_by_order, apart_by_order(reference_, batch, exact)));
+      order = std::max(order, std::min(k_most_by_order, apart_by_order(reference_, batch.samples, batch.step, exact)));
     const Judgement judgement = onebatch::judge(error, order, u, [&] { return rounding(batch, u); });
     add("gradient in float64", batch.where, error, judgement);
     float64_error_ = error;

@@ -48,6 +48,7 @@ class Judge {
   Own own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact);
   void judge_separation(const TrainedBatch& batch);
   void judge_gradient(const TrainedBatch& batch, const Gradient& exact, const Own& own);
+  Judgement at_a_kink(const TrainedBatch& batch, const Gradient& exact, double error, const Judgement& found);
   void judge_float64(const TrainedBatch& batch, const Gradient& exact);
   void judge_groups(const TrainedBatch& batch, const Gradient& exact, const Own& own);
   void judge_sums(const TrainedBatch& batch, const BatchSums& exact, const Own& single);

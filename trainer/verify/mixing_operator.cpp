@@ -5,6 +5,7 @@
 
 #include <ATen/ops/linalg_vector_norm.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace onebatch {
@@ -103,6 +104,16 @@ at::ScalarType shortest_type(ReferenceModel& model, const Group& samples, std::i
     }
   }
   return shortest;
+}
+
+double roundoff_inside(const ReferenceParts& parts, const Weights& weights) {
+  const Group few = {0, std::min<std::int64_t>(1, parts.data.size() - 1)};
+  try {
+    ReferenceModel model(parts, {c10::Device(c10::kCPU), at::kDouble, BatchNorms::frozen}, weights);
+    return std::min(k_float32_roundoff, unit_roundoff(shortest_type(model, few, 0)));
+  } catch (const std::exception&) {
+    return unit_roundoff(at::kDouble);  // whatever it was stops the reference too, where it matters
+  }
 }
 
 }  // namespace onebatch

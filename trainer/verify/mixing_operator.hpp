@@ -16,4 +16,7 @@ std::string first_drawing_operator(ReferenceModel& model, const Group& samples, 
 /// The floating-point type with the fewest digits among the results of the forward's calls.
 at::ScalarType shortest_type(ReferenceModel& model, const Group& samples, std::int64_t step);
 
+/// The unit roundoff of what rounds in the model's forward where float64 is asked for: at most float32's.
+double roundoff_inside(const ReferenceParts& parts, const Weights& weights);
+
 }  // namespace onebatch
