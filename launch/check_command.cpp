@@ -153,12 +153,14 @@ std::string run_once(const Arguments& arguments) {
                            .inputs = arguments.inputs_file,
                            .phase = arguments.phase == "evaluation" ? CheckedPhase::evaluation : CheckedPhase::training,
                            .loss = arguments.own_loss ? CheckedLoss::programs_own : CheckedLoss::squares,
-                           .save = arguments.save_file};
+                           .save = arguments.save_file,
+                           .device = arguments.check_device == "cuda" ? DeviceChoice::cuda : DeviceChoice::cpu};
   check_exported(check);
   if (!arguments.quiet) print_out(fmt::format("what {} computes is in {}\n", check.program, arguments.save_file));
   const Json document = {{"file", check.program},
                          {"inputs", arguments.inputs_file},
                          {"phase", arguments.phase},
+                         {"device", arguments.check_device},
                          {"result", arguments.save_file}};
   return document.dump(2);
 }

@@ -92,6 +92,10 @@ void add_check(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"training", "evaluation"}))
       ->capture_default_str()
       ->needs(inputs);
+  check->add_option("--device", arguments.check_device, "where it runs: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->needs(inputs);
   check
       ->add_flag("--loss", arguments.own_loss,
                  "take the gradient of the first of its two outputs, its loss's sum; else of the sum of all squares")

@@ -39,6 +39,7 @@ struct Arguments {
   std::string program_file;       // check: an exported program, and what follows
   std::string inputs_file;        // to run it on; empty: it is looked at
   std::string phase = "training";
+  std::string check_device = "cpu";
   std::string save_file;
   bool own_loss = false;
   std::string source;  // export: a folder of a run or of a checkpoint, or a configuration

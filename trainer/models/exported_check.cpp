@@ -1,6 +1,7 @@
 #include "trainer/models/exported_check.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/device/compute_device.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/models/exported.hpp"
@@ -59,7 +60,7 @@ std::vector<NamedTensor> found_by(const Model& model, const std::vector<at::Tens
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
     if (tensor.is_complex())
       throw UserError(program + ": its " + name + " is complex, which no safetensors file holds: return its parts");
-    found.push_back({name, tensor.detach().to(at::kDouble)});
+    found.push_back({name, tensor.detach().to(c10::Device(c10::kCPU), at::kDouble)});
   };
   for (std::size_t i = 0; i < outputs.size(); ++i) add(fmt::format("output.{}", i), outputs[i]);
   std::set<const c10::TensorImpl*> parameters;
@@ -82,9 +83,13 @@ void check_exported(const ProgramCheck& check) {
       load_exported({.file = check.program,
                      .returns = own_loss ? ProgramReturns::loss_and_weight : ProgramReturns::every_tensor,
                      .inputs_called = check.inputs.string()});
-  model->move_to(c10::Device(c10::kCPU), at::kDouble, at::kDouble);
+  DeviceRequest request;
+  request.choice = check.device;
+  const auto device = bind_device(request);
+  model->move_to(device->device(), at::kDouble, at::kDouble);
   model->set_phase(check.phase == CheckedPhase::training ? Phase::training : Phase::evaluation);
-  const std::vector<at::Tensor> inputs = read_inputs(check.inputs);
+  std::vector<at::Tensor> inputs = read_inputs(check.inputs);
+  for (at::Tensor& input : inputs) input = input.to(device->device());
   std::vector<std::int64_t> samples;
   if (!inputs.empty() && inputs.front().dim() > 0) samples.resize(static_cast<std::size_t>(inputs.front().size(0)));
   std::iota(samples.begin(), samples.end(), 0);

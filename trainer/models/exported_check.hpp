@@ -2,6 +2,8 @@
 // LibTorch.
 #pragma once
 
+#include "trainer/base/configuration.hpp"
+
 #include <filesystem>
 #include <string>
 
@@ -18,12 +20,13 @@ struct ProgramCheck {
   CheckedPhase phase = CheckedPhase::training;
   CheckedLoss loss = CheckedLoss::squares;
   std::filesystem::path save;  // safetensors
+  DeviceChoice device = DeviceChoice::cpu;
 };
 
-/// Runs the program once on the host in float64, by the code that trains it, and writes in float64 its tensors
+/// Runs the program once in float64, by the code that trains it, and writes in float64 its tensors
 /// "output.0", "output.1", …, "gradient.NAME" of every parameter that has got one and, as they are after the forward,
 /// "buffer.NAME"; what has several names is there under each. Random layers draw for the seed 0 and samples 0, 1, ….
-/// Throws UserError where file and inputs do not fit each other, std::system_error where nothing can be written.
+/// Throws UserError where file and inputs do not fit each other or there is no such device, std::system_error where nothing can be written.
 void check_exported(const ProgramCheck& check);
 
 }  // namespace onebatch
