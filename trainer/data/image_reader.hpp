@@ -1,9 +1,9 @@
-// One image of a list, from its file to the size that a model takes.
+// One image, from its file to the size that a model takes.
 #pragma once
 
 #include "trainer/data/dataset.hpp"
+#include "trainer/data/image_files.hpp"
 #include "trainer/images/draws.hpp"
-#include "trainer/images/image_list.hpp"
 #include "trainer/images/resample.hpp"
 
 #include <mutex>
@@ -21,10 +21,11 @@ struct ImageForm {
 /// Reads from any number of threads at once.
 class ImageReader {
  public:
-  ImageReader(ImageList list, const ImageForm& form, const AugmentConfiguration& augment, OnBroken on_broken)
-      : list_(std::move(list)), form_(form), augment_(augment), on_broken_(on_broken) {}
+  ImageReader(std::unique_ptr<ImageFiles> files, const ImageForm& form, const AugmentConfiguration& augment,
+              OnBroken on_broken)
+      : files_(std::move(files)), form_(form), augment_(augment), on_broken_(on_broken) {}
 
-  [[nodiscard]] const ImageList& list() const { return list_; }
+  [[nodiscard]] const ImageFiles& files() const { return *files_; }
   [[nodiscard]] const ImageForm& form() const { return form_; }
   [[nodiscard]] OnBroken on_broken() const { return on_broken_; }
 
@@ -43,7 +44,7 @@ class ImageReader {
   [[nodiscard]] Image whole(const std::vector<std::uint8_t>& bytes) const;
   [[nodiscard]] Image changed(const std::vector<std::uint8_t>& bytes, Draws& draws) const;
 
-  ImageList list_;
+  std::unique_ptr<ImageFiles> files_;
   ImageForm form_;
   AugmentConfiguration augment_;
   OnBroken on_broken_;
