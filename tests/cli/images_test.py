@@ -1,6 +1,8 @@
 """Image files, from the folder to the trained weights."""
+import io
 import json
 import struct
+import tarfile
 import zlib
 
 import pytest
@@ -145,3 +147,44 @@ def test_other_kinds_refuse_what_they_cannot_do(onebatch, tmp_path):
     scratch = Scratch(tmp_path, CONFIG.replace('kind = "image_folder"', 'kind = "idx"'))
     said = onebatch.run(1, "train", scratch.config, code=2)
     assert "data.augment.hue" in said and 'belongs to data.kind = "image_folder"' in said
+
+
+def shards_of(scratch, folder, label=lambda number: ("cls", str(number).encode())):
+    """The images of the scratch's folder, as two tar files, in their order."""
+    folder.mkdir()
+    images = sorted((scratch.runs.parent / "images").rglob("*.png"))
+    for part, some in enumerate((images[:13], images[13:])):
+        with tarfile.open(folder / f"{part}.tar", "w") as tar:
+            for number, image in enumerate(some):
+                ending, text = label("ant bee cow".split().index(image.parent.name))
+                for name, content in ((f"a/{number}.png", image.read_bytes()), (f"a/{number}.{ending}", text)):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    text = scratch.config.read_text().replace('kind = "image_folder"', 'kind = "tar"\ninputs = ["jpg;png"]\ntarget = "cls"').replace("/images", f"/{folder.name}")
+    scratch.config.write_text(text.replace('name = "run"', f'name = "{folder.name}"'))
+
+
+@pytest.mark.parametrize("target, label", [("cls", None), ("json:label", lambda number: ("json", json.dumps({"label": number, "words": "x"}).encode()))])
+@pytest.mark.parametrize("text", [CONFIG, MIXED], ids=["changed", "mixed"])
+def test_shards_of_images_train_as_their_folder_does(onebatch, tmp_path, text, target, label):
+    scratch = prepared(tmp_path, text)
+    onebatch.run(2, "train", scratch.config)
+    shards_of(scratch, tmp_path / "shards", **({"label": label} if label else {}))
+    onebatch.run(2, "train", scratch.config, *settings("run.name='shards'", f"data.target='{target}'"))
+    (file,) = scratch.runs.glob("shards/checkpoints/step-*6/model.safetensors")
+    assert relative_l2(read_safetensors(file), weights(scratch)) < 1e-13
+
+
+def test_what_shards_of_images_lack_is_named(onebatch, tmp_path):
+    scratch = prepared(tmp_path, SKIPPING)
+    (tmp_path / "images/bee/3.png").write_bytes(png(9, 9, 1)[:-30])
+    shards_of(scratch, tmp_path / "shards")
+    said = onebatch.run(2, "train", scratch.config, *settings("run.max_steps=20"))
+    assert "1.tar: the .jpg;png of sample 13, at byte 512, is cut off" in said, said
+    said = onebatch.run(1, "train", scratch.config, *settings("run.name='no'", "data.target='json:label'"), code=2)
+    assert "holds no a/0.json" in said, said
+    said = onebatch.run(1, "train", scratch.config, *settings("run.name='no'", "data.target=''"), code=2)
+    assert 'data.target' in said and '"json:label"' in said, said
+    said = onebatch.run(1, "train", scratch.config, *settings("run.name='no'", "data.inputs=['npy']"), code=2)
+    assert "data.image_size" in said and "data.augment" in said, said

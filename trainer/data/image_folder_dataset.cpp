@@ -13,26 +13,25 @@ constexpr Changes k_both = Changes::result | Changes::probe;
 std::vector<KeyOf<DatasetConfiguration>> image_folder_keys() {
   using D = DatasetConfiguration;
   return {
-      integers_key({"image_size", k_both, "image_folder: `[height, width]` of what the model takes", "needed"}, 1,
+      integers_key({"image_size", k_both, "images: `[height, width]` of what the model takes", "needed"}, 1,
                    &D::image_size),
-      integer_key({"channels", k_both, "image_folder: 3 (red, green, blue) or 1 (grey)"}, 1, 3, &D::channels),
+      integer_key({"channels", k_both, "images: 3 (red, green, blue) or 1 (grey)"}, 1, 3, &D::channels),
       integer_key({"resize", Changes::result,
-                   "image_folder: where no part is drawn, and in validation, the shorter side becomes so many pixels "
+                   "images: where no part is drawn, and in validation, the shorter side becomes so many pixels "
                    "long and the middle is cut out; 0 = as 256 is to 224, of the longer side of `image_size`"},
                   0, 1 << 16, &D::resize),
-      numbers_key(
-          {"mean", k_both,
-           "what is subtracted from pixels of 0 to 1, on the device, a number per channel. image_folder: `[]` = "
-           "ImageNet's, `[0.485, 0.456, 0.406]`, grey `[0.449]`; safetensors: it says that the first input is "
-           "images in 8 bits, uint8 `[samples, C, H, W]`, and one number may do for all channels; `[]` = whole "
-           "numbers"},
-          {}, &D::mean),
+      numbers_key({"mean", k_both,
+                   "what is subtracted from pixels of 0 to 1, on the device, a number per channel. Images: `[]` = "
+                   "ImageNet's, `[0.485, 0.456, 0.406]`, grey `[0.449]`; safetensors: it says that the first input is "
+                   "images in 8 bits, uint8 `[samples, C, H, W]`, and one number may do for all channels; `[]` = whole "
+                   "numbers"},
+                  {}, &D::mean),
       numbers_key({"std", k_both,
-                   "what they are divided by then. image_folder: `[]` = ImageNet's, `[0.229, 0.224, 0.225]`, grey "
+                   "what they are divided by then. Images: `[]` = ImageNet's, `[0.229, 0.224, 0.225]`, grey "
                    "`[0.226]`"},
                   {0.0, HUGE_VAL, true}, &D::deviation),
       choice_key({"on_broken", Changes::result,
-                  "image_folder: a file that cannot be read ends the run; `\"skip\"`: it is named once and counts for "
+                  "images: a file that cannot be read ends the run; `\"skip\"`: it is named once and counts for "
                   "nothing, and all others stay where they are"},
                  {{"stop", OnBroken::stop}, {"skip", OnBroken::skip}}, &D::on_broken)};
 }

@@ -5,49 +5,46 @@
 #include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/decoders.hpp"
-#include "trainer/data/file_list.hpp"
+#include "trainer/data/images_dataset.hpp"
 #include "trainer/data/label_search.hpp"
-#include "trainer/data/tar_file.hpp"
+#include "trainer/data/tar_images.hpp"
+#include "trainer/images/image_mixing.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <stdexcept>
-
 namespace onebatch {
 namespace {
 
-constexpr const char* k_extension = ".tar";
-
-std::vector<std::string> endings_of(const DatasetConfiguration& data) {
-  std::vector<std::string> endings = data.inputs;
-  if (!data.target.empty()) endings.push_back(data.target);
-  return endings;
+std::vector<std::string> columns_of(const DatasetConfiguration& data) {
+  std::vector<std::string> columns = data.inputs;
+  if (!data.target.empty()) columns.push_back(data.target);
+  return columns;
 }
 
 class TarDataset final : public Dataset {
  public:
   TarDataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored)
-      : endings_(endings_of(configuration)), num_inputs_(configuration.inputs.size()) {
-    for (const std::string& ending : endings_) decoders_.push_back(decoder_of(ending));
-    const auto files = files_of(configuration, k_extension);
-    for (const auto& file : files) add_shard(file, between_reads(files.size()));
-    if (size_ == 0) throw UserError(files.front().string() + " holds no sample");
-    for (std::size_t i = 0; i < endings_.size(); ++i) likes_.push_back(decoded(i, 0));
+      : columns_(columns_of(configuration)),
+        num_inputs_(configuration.inputs.size()),
+        decoders_(decoders_of(columns_)),
+        shards_(configuration, columns_) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) likes_.push_back(decoded(i, 0));
     if (has_labels()) find_labels(ignored);
   }
 
-  std::int64_t size() const override { return size_; }
+  std::int64_t size() const override { return shards_.size(); }
   std::vector<std::int64_t> sample_shape() const override { return likes_.front().sizes().vec(); }
   std::int64_t num_classes() const override { return num_classes_; }
   std::optional<LabelRange> labels() const override { return labels_; }
-  std::string name_of(std::size_t tensor) const override { return "the files that end in ." + endings_.at(tensor); }
+  std::string name_of(std::size_t tensor) const override {
+    return "the files that end in ." + ending_of(columns_.at(tensor));
+  }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     Batch batch;
-    for (std::size_t i = 0; i < endings_.size(); ++i) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
       const at::Tensor rows = stacked(i, indices).to(likes_[i].is_floating_point() ? type : at::kLong);
       if (i < num_inputs_) batch.inputs.push_back(rows);
       if (i >= num_inputs_) batch.targets = rows;
@@ -56,47 +53,32 @@ class TarDataset final : public Dataset {
   }
 
  private:
-  struct Shard {
-    DataFile file;
-    std::vector<TarPlace> places;  // [samples, endings]
-    std::int64_t first_sample;
-  };
-
-  void add_shard(const std::filesystem::path& path, Between between) {
-    DataFile file(path, between);
-    auto places = index_samples(file, endings_);
-    const auto samples = static_cast<std::int64_t>(places.size() / endings_.size());
-    if (samples > 0) shards_.push_back({std::move(file), std::move(places), size_});
-    size_ += samples;
+  static std::vector<Decoder> decoders_of(const std::vector<std::string>& columns) {
+    std::vector<Decoder> decoders;
+    for (const std::string& column : columns) decoders.push_back(decoder_of(column));
+    return decoders;
   }
 
-  [[nodiscard]] bool has_labels() const { return endings_.size() > num_inputs_ && !likes_.back().is_floating_point(); }
+  [[nodiscard]] bool has_labels() const { return columns_.size() > num_inputs_ && !likes_.back().is_floating_point(); }
 
-  at::Tensor decoded(std::size_t ending, std::int64_t sample) const {
-    if (sample < 0 || sample >= size_)
-      throw std::out_of_range(fmt::format("sample {} of a data set of {}", sample, size_));
-    const Shard& shard = *std::prev(std::ranges::upper_bound(shards_, sample, {}, &Shard::first_sample));
-    const auto row = static_cast<std::size_t>(sample - shard.first_sample);
-    const TarPlace& place = shard.places[row * endings_.size() + ending];
-    std::vector<std::byte> bytes(static_cast<std::size_t>(place.bytes));
-    shard.file.read(place.begin, bytes);
+  at::Tensor decoded(std::size_t column, std::int64_t sample) const {
+    const std::vector<std::byte> bytes = shards_.bytes(column, sample);
     try {
-      return decoders_[ending](bytes);
+      return decoders_[column](bytes);
     } catch (const UserError& error) {
-      throw UserError(fmt::format("{}: the .{} of sample {}, at byte {}, {}", shard.file.path().string(),
-                                  endings_[ending], sample, place.begin, error.what()));
+      throw UserError(fmt::format("{} {}", shards_.name(column, sample), error.what()));
     }
   }
 
-  at::Tensor stacked(std::size_t ending, std::span<const std::int64_t> indices) const {
-    const at::Tensor& like = likes_[ending];
+  at::Tensor stacked(std::size_t column, std::span<const std::int64_t> indices) const {
+    const at::Tensor& like = likes_[column];
     std::vector<at::Tensor> rows;
     for (const std::int64_t sample : indices) {
-      rows.push_back(decoded(ending, sample));
+      rows.push_back(decoded(column, sample));
       const at::Tensor& row = rows.back();
       if (row.sizes() != like.sizes() || row.scalar_type() != like.scalar_type())
         throw UserError(fmt::format("the .{} of sample {} is {} {}, and that of sample 0 {} {}: all must be alike",
-                                    endings_[ending], sample, at::toString(row.scalar_type()),
+                                    columns_[column], sample, at::toString(row.scalar_type()),
                                     shape_text(row.sizes().vec()), at::toString(like.scalar_type()),
                                     shape_text(like.sizes().vec())));
     }
@@ -108,34 +90,49 @@ class TarDataset final : public Dataset {
 
   void find_labels(std::optional<std::int64_t> ignored) {
     LabelSearch search(ignored);
-    for (std::int64_t sample = 0; sample < size_; ++sample)
+    for (std::int64_t sample = 0; sample < shards_.size(); ++sample)
       search.look_through(sample, stacked(num_inputs_, {&sample, 1}).to(at::kLong));
     labels_ = search.found();
     num_classes_ = search.num_classes();
   }
 
-  std::vector<std::string> endings_;
+  std::vector<std::string> columns_;
   std::size_t num_inputs_;
   std::vector<Decoder> decoders_;
-  std::vector<Shard> shards_;
-  std::int64_t size_ = 0;
+  TarShards shards_;
   std::vector<at::Tensor> likes_;  // the first sample's
   std::optional<LabelRange> labels_;
   std::int64_t num_classes_ = 0;
 };
 
+bool holds_images(const DatasetConfiguration& data) {
+  return is_image_column(data.inputs.front());
+}
+
+void check_image_shards(const DatasetConfiguration& data, const CheckRequest& request) {
+  if (data.inputs.size() > 1)
+    request.complain("inputs", "has something beside images, which are trained with alone: write one ending");
+  if (data.target.empty() || is_image_column(data.target))
+    request.complain("target", "is needed beside images: the ending of their classes, as \"cls\" or \"json:label\"");
+  check_images(data, request);
+}
+
+bool changes_image_files(const AugmentConfiguration& augment) {
+  return augment.random_resized_crop || augment.brightness > 0.0 || augment.contrast > 0.0 ||
+         augment.saturation > 0.0 || augment.hue > 0.0 || augment.rand_augment_ops > 0 || is_mixing(augment);
+}
+
 void check_tar(const DatasetConfiguration& data, const CheckRequest& request) {
   if (data.path.empty() && data.files.empty())
     request.complain("path", "is needed for data.kind = \"tar\": a file, a pattern, or a folder of *.tar");
   refuse_same_files(data, request);
-}
-
-std::int64_t samples_in_shards(const DatasetConfiguration& data) {
-  const std::vector<std::string> endings = endings_of(data);
-  std::int64_t samples = 0;
-  for (const auto& file : files_of(data, k_extension))
-    samples += static_cast<std::int64_t>(index_samples(DataFile(file), endings).size() / endings.size());
-  return samples;
+  if (data.inputs.empty()) return request.complain("inputs", "is empty: write the endings of what the model takes");
+  if (holds_images(data)) return check_image_shards(data, request);
+  if (!data.image_size.empty())
+    request.complain("image_size",
+                     "is of images, and data.inputs names none: write [\"jpg\"], [\"png\"] or [\"webp\"]");
+  if (&data == &request.configuration.data.train && changes_image_files(request.configuration.data.augment))
+    request.complain("augment", "changes images, and data.inputs names none: write [\"jpg\"], [\"png\"] or [\"webp\"]");
 }
 
 }  // namespace
@@ -143,12 +140,13 @@ std::int64_t samples_in_shards(const DatasetConfiguration& data) {
 DatasetKind tar_dataset_kind() {
   DatasetKind kind;
   kind.name = "tar";
-  kind.shares = {"files", "inputs", "target"};
+  kind.shares = {"files", "inputs", "target", "image_size", "channels", "resize", "mean", "std", "on_broken"};
   kind.check = check_tar;
-  kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
+  kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) -> std::unique_ptr<Dataset> {
+    if (holds_images(data)) return images_dataset(data, tar_images(data), request);
     return std::make_unique<TarDataset>(data, request.ignored);
   };
-  kind.count_samples = samples_in_shards;
+  kind.count_samples = [](const DatasetConfiguration& data) { return samples_in_shards(data, columns_of(data)); };
   return kind;
 }
 

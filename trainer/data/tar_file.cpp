@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -163,14 +165,19 @@ namespace {
 // Collects the members of one sample after the other.
 class SampleIndex {
  public:
-  SampleIndex(const std::string& file, const std::vector<std::string>& endings) : file_(file), endings_(endings) {}
+  SampleIndex(const std::string& file, const std::vector<std::string>& endings) : file_(file), endings_(endings) {
+    for (std::size_t i = 0; i < endings.size(); ++i) {
+      std::istringstream all(endings[i]);
+      for (std::string one; std::getline(all, one, ';');) column_of_[one] = i;
+    }
+  }
 
   void add(const Name& name, const TarMember& member) {
     if (!begun_ || name.key != key_) begin(name.key);
-    const auto found = std::ranges::find(endings_, name.ending);
-    if (found == endings_.end()) return;
-    auto& place = found_[static_cast<std::size_t>(found - endings_.begin())];
-    if (place) throw UserError(fmt::format("{} holds {}.{} twice", file_, name.key, name.ending));
+    const auto found = column_of_.find(name.ending);
+    if (found == column_of_.end()) return;
+    auto& place = found_[found->second];
+    if (place) throw UserError(fmt::format("{} holds {}.{} twice", file_, name.key, endings_[found->second]));
     place = TarPlace{member.begin, member.bytes};
   }
 
@@ -199,6 +206,7 @@ class SampleIndex {
 
   const std::string& file_;
   const std::vector<std::string>& endings_;
+  std::map<std::string, std::size_t, std::less<>> column_of_;
   std::string key_;
   bool begun_ = false;
   std::vector<std::optional<TarPlace>> found_;

@@ -119,8 +119,10 @@ void add_data(std::vector<Key>& keys) {
   add(keys, augment, augment_keys());
   for (const KeyOf<AugmentConfiguration>& own : image_augment_keys()) {
     Key key = key_at(augment, own);
-    key.kinds = {"image_folder"};
-    key.in_use = [kind = key.kinds.front()](const Configuration& c) { return c.data.train.kind == kind; };
+    key.kinds = {"image_folder", "tar"};
+    key.in_use = [kinds = key.kinds](const Configuration& c) {
+      return std::ranges::find(kinds, c.data.train.kind) != kinds.end();
+    };
     keys.push_back(std::move(key));
   }
 }
