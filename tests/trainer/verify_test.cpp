@@ -120,7 +120,6 @@ class Bench {
   std::unique_ptr<Replica> replica_;
 };
 
-// As many gradients as samples, summed one by one in float32 and in float64.
 // The first hidden unit's input for sample 0 becomes `distance`, the rest stays.
 void move_to_kink(Replica& replica, const Dataset& data, double distance) {
   const at::NoGradGuard no_grad;
@@ -133,25 +132,33 @@ void move_to_kink(Replica& replica, const Dataset& data, double distance) {
   bias[0].fill_(distance - weight[0].to(at::kDouble).dot(x.flatten()).item<double>());
 }
 
-TEST(SensitivityTest, a_kink_within_rounding_moves_the_gradient_and_one_beyond_it_does_not) {
+// Whether the gradient at `ours` is found beside the one at `exact`, both of them distances from the kink.
+std::optional<Neighbour> found_beside(double ours, double exact, double factor = 1.0) {
   Bench bench([](Configuration& c) { c.precision.compute = c.precision.parameters = Precision::float64; });
   const Group samples = {0, 1, 2, 3, 4, 5, 6, 7};
-  const auto moved_at = [&](double distance) {
-    move_to_kink(bench.replica(), bench.data(), distance);
-    ReferenceModel model = bench.model(at::kDouble);
-    const Weights weights = weights_of(*bench.replica().model);
-    const Gradient exact = model.gradient_of({samples}, 0).gradient;
-    const double moved = apart_by_rounded_weights(model, weights, samples, 0, exact, k_float32, HUGE_VAL);
-    EXPECT_EQ(difference_of(model.gradient_of({samples}, 0).gradient, exact).relative_l2, 0.0)
-        << "weights are put back";
-    return moved;
-  };
-  EXPECT_GT(moved_at(1e-9), 1e-3);
-  EXPECT_GT(moved_at(-1e-9), 1e-3);
-  EXPECT_LT(moved_at(1e-3), 1e-6);
-  EXPECT_LT(moved_at(-1e-3), 1e-6);
+  move_to_kink(bench.replica(), bench.data(), ours);
+  Gradient gradient = bench.model(at::kDouble).gradient_of({samples}, 0).gradient;
+  for (NamedTensor& one : gradient) one.tensor = one.tensor.mul(factor);
+  move_to_kink(bench.replica(), bench.data(), exact);
+  ReferenceModel model = bench.model(at::kDouble);
+  const Weights weights = weights_of(*bench.replica().model);
+  const Gradient wanted = model.gradient_of({samples}, 0).gradient;
+  const auto found = neighbour_with({weights, samples, 0, k_float32, 1e-5}, model, gradient, wanted);
+  EXPECT_EQ(difference_of(model.gradient_of({samples}, 0).gradient, wanted).relative_l2, 0.0) << "weights are put back";
+  return found;
 }
 
+TEST(SensitivityTest, the_other_side_of_a_kink_is_found_within_rounding_and_not_beyond) {
+  const auto over = found_beside(1e-9, -1e-9);
+  ASSERT_TRUE(over);
+  EXPECT_GT(over->jump, 1e-3);
+  EXPECT_LT(over->apart, 1e-5);
+  EXPECT_TRUE(found_beside(-1e-9, 1e-9));
+  EXPECT_FALSE(found_beside(1e-3, -1e-3));
+  EXPECT_FALSE(found_beside(1e-9, -1e-9, 1.001)) << "a wrong gradient beside a kink is none of its sides";
+}
+
+// As many gradients as samples, summed one by one in float32 and in float64.
 TEST(RoundingOfSumsTest, predicts_what_thousands_of_float32_sums_round) {
   const Bench bench;
   std::vector<Group> groups(24576);

@@ -20,6 +20,9 @@ constexpr std::size_t k_few_samples = 7;
 constexpr double k_same_weight = 1e-6;        // a model may return it in float32
 constexpr double k_most_by_order = 1e-3;      // of float64; more is no rounding
 constexpr double k_least_in_float64 = 1e-10;  // of the plan's micro-batches: what mixes samples is far above it
+constexpr double k_times_nearer = 0.1;        // what the other side of a kink explains leaves little
+constexpr double k_times_tolerance = 4.0;
+constexpr double k_most_by_a_kink = 1e-2;
 constexpr double k_part_of_gradients = 0.25;  // judge_number allows four times that: the gradient's own error
 
 double apart(double ours, double expected) {
@@ -142,7 +145,7 @@ void Judge::judge_gradient(const TrainedBatch& batch, const Gradient& exact, con
       given_tolerance_ > 0.0
           ? Judgement{given_tolerance_, is_within(error, given_tolerance_) ? Verdict::pass : Verdict::fail}
           : onebatch::judge(error, own.error, u, [&] { return rounding(batch, summed); });
-  if (judgement.verdict == Verdict::fail && u == k_float32_roundoff && std::isfinite(error))
+  if (judgement.verdict == Verdict::fail && u == k_float32_roundoff && error < k_most_by_a_kink)
     judgement = at_a_kink(batch, exact, error, judgement);
   if (report_.tolerance == 0.0) report_.tolerance = judgement.tolerance;
   add("gradient", batch.where, error, judgement);
@@ -153,18 +156,18 @@ void Judge::judge_gradient(const TrainedBatch& batch, const Gradient& exact, con
   if (judgement.verdict == Verdict::fail || nothing) explain(batch, exact, error, judgement.tolerance);
 }
 
-// Whether float32 defines the gradient no better than this, which one single batch need not have shown.
+// Whether ours and the exact gradient are two sides of a kink, which one single batch need not have shown.
 Judgement Judge::at_a_kink(const TrainedBatch& batch, const Gradient& exact, double error, const Judgement& found) {
-  const double moved =
-      apart_by_rounded_weights(reference_, batch.before, batch.samples, batch.step, exact, k_float32_roundoff, error);
-  const Judgement anew = onebatch::judge(error, moved, k_float32_roundoff, [] { return 0.0; });
-  if (anew.verdict == Verdict::fail) return found;
+  const double near = std::min(k_times_nearer * error, k_times_tolerance * found.tolerance);
+  const auto neighbour = neighbour_with({batch.before, batch.samples, batch.step, k_float32_roundoff, near}, reference_,
+                                        batch.gradient, exact);
+  if (!neighbour) return found;
   const std::string text = fmt::format(
-      "{}: weights that are one rounding of float32 off move the large batch's own gradient by {:.2g} in float64: some "
-      "activation is that close to a kink (a ReLU's zero, two equal maxima), and either side of it is right",
-      batch.where, moved);
+      "{}: an activation is within rounding of a kink (a ReLU's zero, two equal maxima), where the gradient jumps by "
+      "{:.2g}: that of weights a few roundings of float32 off, in float64, is this one to {:.1g}",
+      batch.where, neighbour->jump, neighbour->apart);
   note(text);
-  if (given_tolerance_ == 0.0) return anew;
+  if (given_tolerance_ == 0.0) return {neighbour->jump + near, Verdict::pass};
   take({"kink", text});
   return found;
 }
