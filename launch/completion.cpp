@@ -101,10 +101,10 @@ _onebatch() {{
     COMPREPLY=($(compgen -S = -W "{keys}" -- "$current"))
   elif [[ $before == = || $current == = ]]; then
     COMPREPLY=()
-  elif [[ -n $values ]]; then
-    COMPREPLY=($(compgen -W "$values" -- "$current"))
   elif [[ $current == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$current"))
+  elif [[ -n $values ]]; then
+    COMPREPLY=($(compgen -W "$values" -- "$current"))
   elif [[ -z $command ]]; then
     COMPREPLY=($(compgen -W "$commands" -- "$current"))
   else

@@ -89,8 +89,10 @@ int alone(const Arguments& arguments) {
   const std::vector<FoundMpirun> mpiruns = find_mpiruns(k_to_say_its_version_seconds);
   const Finding mpi = mpirun_finding(mpiruns, all_in_path("mpirun").size(), facts.versions.at("mpi"));
   doctor.say(mpi);
-  if (mpi.state != State::well) {
-    doctor.say(Finding{.check = "ranks", .state = State::skipped, .found = "not tried without the right mpirun"});
+  if (mpi.state != State::well || !facts.scratch.problem.empty()) {
+    const char* without = mpi.state != State::well ? "the right mpirun" : "a place for temporary files";
+    doctor.say(
+        Finding{.check = "ranks", .state = State::skipped, .found = fmt::format("not tried without {}", without)});
     return doctor.end(1);
   }
   const int ranks = std::clamp(static_cast<int>(facts.gpus.names.size()), 2, k_most_ranks_tried);
@@ -224,7 +226,7 @@ int doctor(const Arguments& arguments) {
     if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
     if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file);
     const comm::LauncherView launched = comm::read_launcher();
-    return launched.size > 1 ? with_others(arguments, launched) : alone(arguments);
+    return launched.launcher != "none" ? with_others(arguments, launched) : alone(arguments);
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", words_of(error)));
     return static_cast<int>(exit_code_of(error));

@@ -10,7 +10,7 @@ namespace onebatch::launch {
 enum class State { skipped, well, warning, broken };
 
 struct Finding {
-  std::string check;  // "shared memory"
+  std::string check = {};  // "shared memory"
   State state = State::well;
   std::string found = {};
   std::string why = {};                 // it matters; empty where all is well

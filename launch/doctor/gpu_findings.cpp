@@ -122,7 +122,11 @@ Finding nccl(const MachineFacts& facts) {
   Finding finding{.check = "NCCL"};
   const auto version = facts.versions.find("nccl");
   finding.found = version == facts.versions.end() ? "none" : version->second;
-  if (!has_gpus(facts)) {
+  if (finding.found.find("(built with ") != std::string::npos) {
+    finding.state = State::warning;
+    finding.why = "another library than the program's own was found first: LD_LIBRARY_PATH goes before it";
+    finding.mend = "unset LD_LIBRARY_PATH LD_PRELOAD";
+  } else if (!has_gpus(facts)) {
     finding.state = State::skipped;
     finding.found += fmt::format("; {} to use it", k_no_gpu);
   } else if (finding.found == "unknown") {

@@ -103,7 +103,8 @@ Finding processors(const MachineFacts& facts) {
       finding.mend = fmt::format("taskset -p -c 0-{} $$", facts.processors - 1);
       finding.otherwise = "Slurm: --cpus-per-task; docker run --cpuset-cpus";
     }
-  } else if (facts.ranks_here > facts.allowed && facts.launcher == "mpirun") {
+  } else if (facts.ranks_here > facts.allowed && facts.launcher == "mpirun" &&
+             variable(facts, "OMPI_MCA_mpi_yield_when_idle") == nullptr) {
     finding.state = State::warning;
     finding.found += fmt::format(", for {} ranks", facts.ranks_here);
     finding.why = "ranks that wait keep those that compute from their cores";

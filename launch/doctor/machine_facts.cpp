@@ -28,10 +28,19 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t k_tried_bytes = std::size_t{1} << 20;
 
-constexpr const char* k_variables[] = {
-    "OMP_NUM_THREADS",    "OMP_WAIT_POLICY",         "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
-    "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE",         "NCCL_IB_HCA",     "NCCL_P2P_DISABLE",
-    "NCCL_SHM_DISABLE",   "PYTORCH_CUDA_ALLOC_CONF", "LD_PRELOAD",      "OMPI_MCA_btl_tcp_if_include"};
+constexpr const char* k_variables[] = {"OMP_NUM_THREADS",
+                                       "OMP_WAIT_POLICY",
+                                       "MKL_NUM_THREADS",
+                                       "CUDA_VISIBLE_DEVICES",
+                                       "NCCL_SOCKET_IFNAME",
+                                       "NCCL_IB_DISABLE",
+                                       "NCCL_IB_HCA",
+                                       "NCCL_P2P_DISABLE",
+                                       "NCCL_SHM_DISABLE",
+                                       "PYTORCH_CUDA_ALLOC_CONF",
+                                       "LD_PRELOAD",
+                                       "OMPI_MCA_btl_tcp_if_include",
+                                       "OMPI_MCA_mpi_yield_when_idle"};
 
 std::string first_line(const fs::path& file) {
   std::ifstream in(file);

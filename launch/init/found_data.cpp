@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
+#include <string_view>
 
 namespace onebatch::launch {
 namespace {
@@ -17,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t k_enough_to_split = 20;
-constexpr std::array<const char*, 6> k_validation = {"val", "held", "dev", "test", "t10k", "eval"};
+constexpr std::array<std::string_view, 9> k_validation = {"val",     "valid", "validation", "validate", "held",
+                                                          "heldout", "dev",   "test",       "eval"};
 
 std::string lower_case(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
@@ -74,10 +77,14 @@ std::vector<fs::path> files_with(const fs::path& data, const std::string& ending
 }
 
 bool is_named_for_validation(const fs::path& path) {
-  const std::string name = lower_case(path.stem().string());
-  return std::ranges::any_of(k_validation, [&](const char* word) {
-    return name.starts_with(word) || name.ends_with(word) || name.find(fmt::format("_{}_", word)) != std::string::npos;
-  });
+  std::string words = lower_case(path.stem().string());
+  std::ranges::replace_if(
+      words, [](char letter) { return letter < 'a' || letter > 'z'; }, ' ');
+  std::istringstream each(words);
+  for (std::string word; each >> word;) {
+    if (std::ranges::find(k_validation, word) != k_validation.end()) return true;
+  }
+  return false;
 }
 
 bool is_named_for_training(const fs::path& path) {
@@ -95,7 +102,7 @@ void write_places(FoundData& found, const fs::path& data, const std::vector<fs::
   std::vector<fs::path> held;
   for (const fs::path& file : files) (is_named_for_validation(file) && files.size() > 1 ? held : train).push_back(file);
   const auto place = [&](std::vector<WrittenKey>& keys, const std::vector<fs::path>& of, const char* comment) {
-    if (of.size() == 1) return keys.push_back({"path", toml_text(of.front().string()), comment});
+    if (of.size() == 1 && train.size() < 2) return keys.push_back({"path", toml_text(of.front().string()), comment});
     std::vector<std::string> names;
     for (const fs::path& file : of) names.push_back(file.filename().string());
     keys.push_back({"path", toml_text(data.string()), comment});
@@ -125,7 +132,7 @@ MaybeFound find_idx_folder(const fs::path& data) {
                            images.shape[2]);
   found.data = {{"kind", "\"idx\"", "MNIST's format"}, {"path", toml_text(data.string())}};
   if (there("t10k-images-idx3-ubyte"))
-    found.validation.push_back({"path", toml_text(data.string()), "of the same folder, its t10k-* files"});
+    found.validation.push_back({"path", toml_text(data.string()), "the t10k-* files there"});
   else
     validate_with_a_part(found);
   return found;

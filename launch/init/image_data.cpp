@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t k_looked_at = 48;
 constexpr std::int64_t k_small = 96;  // pixels of the longer side: models of the CIFAR kind
+constexpr std::int64_t k_side = 224;  // else, as models of the ImageNet kind take them
 constexpr std::string_view k_endings[] = {".jpg", ".jpeg", ".png", ".webp"};
 
 bool is_image(const fs::path& file) {
@@ -104,13 +105,11 @@ Sizes sizes_of(const ImageList& list) {
 
 void write_sizes(FoundData& found, const Sizes& sizes) {
   const bool small = std::max(sizes.height, sizes.width) <= k_small;
-  const std::int64_t height = small ? sizes.height : 224;
-  const std::int64_t width = small ? sizes.width : 224;
-  found.side = std::max(height, width);
-  found.data.push_back({"image_size", fmt::format("[{}, {}]", height, width), "height and width that the model gets"});
+  found.side = small ? std::min(sizes.height, sizes.width) : k_side;
+  found.data.push_back({"image_size", fmt::format("[{0}, {0}]", found.side), "height and width that the model gets"});
   if (small) {
     found.data.push_back(
-        {"resize", fmt::format("{}", std::min(height, width)), "these images are small: they stay as they are"});
+        {"resize", fmt::format("{}", found.side), "the shorter side; these images are small, and stay so"});
     found.augment.push_back({"crop_padding", fmt::format("{}", std::max<std::int64_t>(1, found.side / 8)),
                              "each is shifted by up to so many pixels"});
   } else {

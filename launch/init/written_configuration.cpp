@@ -8,15 +8,18 @@
 namespace onebatch::launch {
 namespace {
 
-constexpr std::size_t k_comments_from = 34;
+constexpr std::size_t k_comments_from = 34;  // at least
 constexpr std::int64_t k_small_side = 96;
 constexpr std::int64_t k_few = 10000;  // samples
 
 std::string section(const char* name, const std::vector<WrittenKey>& keys) {
   std::string text = fmt::format("\n[{}]\n", name);
+  std::size_t width = k_comments_from;
+  for (const WrittenKey& one : keys)
+    width = std::max(width, one.comment.empty() ? 0 : one.key.size() + 3 + one.value.size());
   for (const auto& [key, value, comment] : keys) {
     const std::string line = fmt::format("{} = {}", key, value);
-    text += comment.empty() ? line + "\n" : fmt::format("{:<{}} # {}\n", line, k_comments_from, comment);
+    text += comment.empty() ? line + "\n" : fmt::format("{:<{}} # {}\n", line, width, comment);
   }
   return text;
 }
