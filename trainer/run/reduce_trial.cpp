@@ -51,10 +51,11 @@ ReduceTrial try_reduction(comm::World& world, std::int64_t bytes) {
   Communication communication(configuration, *device, world, events);
   const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(float));
   const float sum = static_cast<float>(world.size() * (world.size() + 1) / 2);
+  const at::Tensor own = at::full({count}, world.rank() + 1, at::kFloat);
   std::vector<double> seconds;
   trial.right = true;
   for (int time = 0; time < k_times; ++time) {
-    at::Tensor values = at::full({count}, world.rank() + 1, at::TensorOptions(at::kFloat).device(device->device()));
+    const at::Tensor values = own.to(device->device(), at::kFloat, false, true);
     device->synchronize();
     const comm::Stopwatch watch;
     communication.queue().post([&] {
@@ -64,7 +65,7 @@ ReduceTrial try_reduction(comm::World& world, std::int64_t bytes) {
     communication.queue().wait();
     device->synchronize();
     seconds.push_back(watch.seconds());
-    trial.right = trial.right && values.eq(sum).all().item<bool>();
+    trial.right = trial.right && values.cpu().eq(sum).all().item<bool>();
   }
   std::ranges::nth_element(seconds, seconds.begin() + k_times / 2);
   trial.seconds = seconds[k_times / 2];
