@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 constexpr std::int64_t k_looked_at = 48;
 constexpr std::int64_t k_small = 96;  // pixels of the longer side: models of the CIFAR kind
 constexpr std::int64_t k_side = 224;  // else, as models of the ImageNet kind take them
+constexpr auto k_reached =
+    fs::directory_options::follow_directory_symlink | fs::directory_options::skip_permission_denied;
 constexpr std::string_view k_endings[] = {".jpg", ".jpeg", ".png", ".webp"};
 
 bool is_image(const fs::path& file) {
@@ -29,7 +31,7 @@ bool is_image(const fs::path& file) {
 }
 
 bool holds_images(const fs::path& folder) {
-  return std::ranges::any_of(fs::recursive_directory_iterator(folder),
+  return std::ranges::any_of(fs::recursive_directory_iterator(folder, k_reached),
                              [](const fs::directory_entry& entry) { return is_image(entry.path()); });
 }
 

@@ -63,6 +63,10 @@ fs::path file_to_write(const Arguments& arguments) {
   return file;
 }
 
+bool is_number(const std::string& size) {
+  return !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
+}
+
 bool is_scalar(const DescribedTensor& tensor) {
   return tensor.sizes.empty();
 }
@@ -81,6 +85,8 @@ GivenModel model_for(const Arguments& arguments, const FoundData& found) {
   if (model.path.empty()) return model;
   const ProgramDescription program = describe_exported(model.path);
   model.has_own_loss = program.outputs.size() == 2 && is_scalar(program.outputs[0]) && is_scalar(program.outputs[1]);
+  if (const auto& sizes = program.inputs.front().sizes; sizes.size() == 2 && is_number(sizes[1]))
+    model.length = sizes[1];
   const std::size_t given = std::max<std::size_t>(1, found.inputs.size()) + (model.has_own_loss ? 1 : 0);
   if (program.inputs.size() != given)
     throw UserError(fmt::format("{} takes {} tensor(s), and a sample has {} for it: onebatch check {} shows them",
@@ -111,8 +117,12 @@ std::vector<std::string> next_commands(const FoundData& found, const GivenModel&
 std::string init(const Arguments& arguments) {
   register_built_in_kinds();
   const fs::path file = file_to_write(arguments);
-  const FoundData found = arguments.data_path.empty() ? found_without_data() : find_data(arguments.data_path);
+  FoundData found = arguments.data_path.empty() ? found_without_data() : find_data(arguments.data_path);
   const GivenModel model = model_for(arguments, found);
+  for (WrittenKey& key : found.data) {
+    if (key.key == "block_size" && !model.length.empty())
+      key = {"block_size", model.length, "tokens of a sample, as the model takes them"};
+  }
   const std::string text = written_configuration(found, model, quoted_for_shell(file.string()));
   check_written(text, file.string());
   write_text_atomically(file, text);

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 8> k_targets = {"y",       "label", "labels",  "target",
                                                   "targets", "class", "classes", "output"};
 constexpr std::int64_t k_block = 256;
-constexpr std::uintmax_t k_looked_through_bytes = std::uintmax_t{1} << 30;
+constexpr std::int64_t k_text_block = 128;  // not as many as there are bytes: outputs could be read in two ways then
+constexpr std::int64_t k_looked_through_bytes = std::int64_t{1} << 30;
 
 bool is_whole(const SafetensorsEntry& entry) {
   return entry.dtype.starts_with('I') || entry.dtype.starts_with('U');
@@ -124,6 +125,19 @@ void write_pixels(FoundData& found, const SafetensorsEntry& input) {
   found.data.push_back({"std", grey ? "[0.226]" : "[0.229, 0.224, 0.225]", "and divided by this, on the device"});
 }
 
+std::int64_t bytes_of(const std::vector<fs::path>& files) {
+  std::int64_t bytes = 0;
+  for (const fs::path& file : files) bytes += static_cast<std::int64_t>(fs::file_size(file));
+  return bytes;
+}
+
+// Of which there are some in all, and one in the smallest file.
+std::int64_t block_for(const std::vector<fs::path>& files, std::int64_t most) {
+  std::int64_t block = std::min(most, bytes_of(files) / 64);
+  for (const fs::path& file : files) block = std::min(block, static_cast<std::int64_t>(fs::file_size(file)) / 8);
+  return std::max<std::int64_t>(block, 8);
+}
+
 MaybeFound shards_of(const fs::path& data, const std::vector<fs::path>& files) {
   const DataFile file(files.front());
   TarReader reader(file);
@@ -146,7 +160,7 @@ MaybeFound shards_of(const fs::path& data, const std::vector<fs::path>& files) {
         "class, and write onebatch init FOLDER",
         files.front().string(), fmt::join(all, ", ")));
   FoundData found;
-  found.what = fmt::format("{} shard(s) in WebDataset's layout", files.size());
+  found.what = fmt::format("{} shard{} in WebDataset's layout", files.size(), files.size() == 1 ? "" : "s");
   found.data = {{"kind", "\"tar\"", "WebDataset's layout"}};
   found.samples = k_block;  // not counted: that takes a pass over all shards
   write_places(found, data, files);
@@ -200,15 +214,14 @@ MaybeFound find_tokens(const fs::path& data) {
   const auto files = files_with(data, text ? ".txt" : ".bin");
   if (files.empty()) return std::nullopt;
   const TokenType type = text ? TokenType::uint8 : TokenType::automatic;
-  std::uintmax_t bytes = 0;
-  for (const fs::path& file : files) bytes += fs::file_size(file);
-  const auto block = std::clamp<std::int64_t>(static_cast<std::int64_t>(bytes / 64), 8, k_block);
+  const std::int64_t bytes = bytes_of(files);
+  const std::int64_t block = block_for(files, text ? k_text_block : k_block);
   FoundData found;
   found.sample = SampleIs::tokens;
   const TokenFiles tokens(files, type, block);
   found.samples = tokens.blocks();
-  found.what = fmt::format("{} file(s) of {}, {} blocks of {} of them", files.size(),
-                           text ? "text, whose bytes are the tokens" : "tokens", tokens.blocks(), block);
+  found.what = fmt::format("{} file{} of {}, {} KiB", files.size(), files.size() == 1 ? "" : "s",
+                           text ? "text, whose bytes are the tokens" : "tokens", bytes >> 10);
   found.data = {{"kind", "\"tokens\"", "text as numbers; docs/data.md"}};
   write_places(found, data, files);
   found.data.push_back({"block_size", fmt::format("{}", block), "tokens of a sample: the model's context"});

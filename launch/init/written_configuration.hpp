@@ -12,6 +12,7 @@ namespace onebatch::launch {
 struct GivenModel {
   std::string path;
   bool has_own_loss = false;  // it returns a loss's sum and its weight
+  std::string length = {};    // of a sample's first dimension, where its first input has one alone
 };
 
 /// `name`: of the file, for the commands in its first lines.
