@@ -64,6 +64,11 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/onebatchConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/onebatchConfig.cmake" "${PROJECT_BINARY_DIR}/onebatchConfigVersion.cmake" cmake/FindLibTorch.cmake
         DESTINATION "${_config_dir}")
 
+install(FILES "${PROJECT_BINARY_DIR}/onebatch.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+install(FILES "${PROJECT_BINARY_DIR}/onebatch.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME onebatch)
+install(FILES "${PROJECT_BINARY_DIR}/onebatch.zsh" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" RENAME _onebatch)
+install(FILES "${PROJECT_BINARY_DIR}/onebatch.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY configs data DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch")
 

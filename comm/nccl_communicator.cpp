@@ -282,7 +282,9 @@ bool built_with_nccl() {
 std::string nccl_version() {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  const auto text = [](int code) { return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100); };
+  if (version / 100 == NCCL_VERSION_CODE / 100) return text(version);
+  return fmt::format("{} (built with {})", text(version), text(NCCL_VERSION_CODE));
 }
 
 }  // namespace onebatch::comm

@@ -1,5 +1,8 @@
 #include "launch/command_line.hpp"
 
+#include "launch/command_options.hpp"
+#include "launch/completion.hpp"
+#include "launch/manual_page.hpp"
 #include "launch/nearest.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
@@ -10,14 +13,6 @@
 #include <sstream>
 
 namespace onebatch::launch {
-namespace {
-
-const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",  "data",
-                                             "check", "export", "bench", "info",   "launch"};
-const std::vector<std::string> k_later_commands = {"doctor"};
-const std::vector<std::string> k_benchmarks = {"all-reduce"};
-
-enum class Takes { a_configuration, options_alone };
 
 CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description, Takes takes) {
   CLI::App* command = app.add_subcommand(name, description);
@@ -34,6 +29,13 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
   command->callback([&arguments, name] { arguments.command = name; });
   return command;
 }
+
+namespace {
+
+const std::vector<std::string> k_commands = {"train",  "probe",  "plan",   "verify",     "eval",
+                                             "data",   "check",  "export", "bench",      "info",
+                                             "launch", "doctor", "init",   "completion", "manual"};
+const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 void add_plan(CLI::App& app, Arguments& arguments) {
   CLI::App* plan = add_command(app, arguments, "plan", "print the plan; with a saved profile no device is needed",
@@ -191,8 +193,6 @@ std::optional<ParsedArguments> explain_command(int argc, const char* const* argv
   };
   if (is(k_commands)) return std::nullopt;
   const int code = static_cast<int>(ExitCode::user_error);
-  if (is(k_later_commands))
-    return ParsedArguments{std::nullopt, "onebatch: \"" + word + "\" is not in this version\n", code};
   const auto meant = nearest(word, k_commands);
   return ParsedArguments{std::nullopt,
                          "onebatch: no command \"" + word + "\"" + (meant ? "; did you mean " + *meant + "?" : "") +
@@ -234,6 +234,7 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
       "mistake, 3 does not fit, 4 another rank failed, 5 verification failed, 75 stopped after saving");
   add_commands(app, arguments);
   add_launch(app, arguments);
+  add_setup_commands(app, arguments);
   try {
     std::vector<std::string> words = with_np_spelt_out(argc, argv);
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
@@ -244,6 +245,8 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
     app.exit(error, out, out);
     return {std::nullopt, out.str(), asked ? 0 : static_cast<int>(ExitCode::user_error)};
   }
+  if (arguments.command == "completion") return {std::nullopt, completion_script(app, arguments.shell), 0};
+  if (arguments.command == "manual") return {std::nullopt, manual_page(app), 0};
   if (arguments.command == "launch") {
     if (auto mistake = explain_launched(arguments)) return *mistake;
   }

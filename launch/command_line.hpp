@@ -9,7 +9,7 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "bench", "info", "launch"
+  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "bench", "info", "launch", "doctor", "init"
   std::string command;
   std::string config_file;
   std::vector<std::string> assignments;  // --set
@@ -47,12 +47,18 @@ struct Arguments {
   bool overwrite = false;
   std::string benchmark;  // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
-  std::optional<int> ranks;           // launch: none: as many as there are devices
-  std::string hosts;                  // launch
-  bool only_show = false;             // launch
-  std::vector<std::string> launched;  // launch: the command and what follows it
-  bool keys = false;                  // info: print the configuration's keys
-  std::string as_typed;               // all words, quoted for a shell
+  std::optional<int> ranks;            // launch: none: as many as there are devices
+  std::string hosts;                   // launch
+  bool only_show = false;              // launch
+  std::vector<std::string> launched;   // launch: the command and what follows it
+  bool keys = false;                   // info: print the configuration's keys
+  std::string output_folder = "runs";  // doctor: where runs are to be kept
+  double deadline_seconds = 30.0;      // doctor: of the ranks' trial
+  std::string data_path;               // init; empty: what comes with the program
+  std::string model_file;              // init: an exported program
+  std::string written_file;            // init; empty: named after the data
+  std::string shell;                   // completion: "bash", "zsh", "fish"
+  std::string as_typed;                // all words, quoted for a shell
 };
 
 struct ParsedArguments {

@@ -212,8 +212,9 @@ class Program {
                             goes_on ? "" : " --resume"));
       return;
     }
-    std::string text = fmt::format("done: {} steps, {} samples, train loss {:.4f}", result.steps,
-                                   result.consumed_samples, result.train_loss);
+    std::string text = fmt::format("done: {} steps, {} samples", result.steps, result.consumed_samples);
+    text +=
+        result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
     if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
     if (result.validation_accuracy)
       text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);

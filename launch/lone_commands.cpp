@@ -3,7 +3,9 @@
 #include "comm/launcher.hpp"
 #include "launch/check_command.hpp"
 #include "launch/data_command.hpp"
+#include "launch/doctor/doctor_command.hpp"
 #include "launch/export_command.hpp"
+#include "launch/init/init_command.hpp"
 #include "launch/launch_command.hpp"
 #include "launch/log_file.hpp"
 #include "launch/signals.hpp"
@@ -27,6 +29,7 @@ Work work_of(const Arguments& arguments) {
   if (arguments.command == "check") return check_program;
   if (arguments.command == "data") return describe_data;
   if (arguments.command == "export") return export_model;
+  if (arguments.command == "init") return init;
   return nullptr;
 }
 
@@ -56,6 +59,10 @@ std::optional<int> run_alone(const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   if (arguments.command == "launch") return launch_ranks(arguments);
+  if (arguments.command == "doctor") {
+    stop_listening_for_signals();
+    return doctor(arguments);
+  }
   const Work work = work_of(arguments);
   if (work == nullptr) return std::nullopt;
   stop_listening_for_signals();

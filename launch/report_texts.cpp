@@ -13,9 +13,10 @@ namespace {
 constexpr std::int64_t k_no_limit = INT64_MAX;
 
 std::string mebibytes(std::int64_t bytes) {
-  return bytes == k_no_limit || bytes == 0 ? "none" : fmt::format("{} MiB", bytes >> 20);
+  return bytes == k_no_limit || bytes == 0 ? "none" : amount(static_cast<double>(bytes));
 }
 
+// Of the micro-batches that were tried; the search has more to do than them.
 double trial_seconds(const RankProfile& rank) {
   double sum = 0.0;
   for (const Trial& trial : rank.trials) sum += 2.0 * trial.seconds;
@@ -26,8 +27,9 @@ double trial_seconds(const RankProfile& rank) {
 
 std::string profile_table(const ClusterProfile& profile) {
   std::string text = "probe of every rank's device\n";
-  text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7}\n", "rank", "device",
-                      "limit", "least", "largest", "plan may", "used", "trials", "out of memory", "seconds");
+  text += fmt::format("{:>4}  {:<36} {:>10}  {:>15}  {:>12}  {:>11}  {:>9}  {:>6}  {:>13}  {:>9}\n", "rank", "device",
+                      "limit", "min micro-batch", "max measured", "max planned", "used", "trials", "out of memory",
+                      "in trials");
   for (const RankProfile& rank : profile.ranks) {
     const auto failures =
         std::count_if(rank.trials.begin(), rank.trials.end(), [](const Trial& trial) { return trial.out_of_memory; });
@@ -35,7 +37,7 @@ std::string profile_table(const ClusterProfile& profile) {
     const std::string used = limited ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(rank.peak_bytes) /
                                                                    static_cast<double>(rank.memory_limit_bytes))
                                      : mebibytes(rank.peak_bytes);
-    text += fmt::format("{:>4}  {:<34} {:>10}  {:>5}  {:>7}  {:>8}  {:>9}  {:>6}  {:>13}  {:>7.2f}\n", rank.rank,
+    text += fmt::format("{:>4}  {:<36} {:>10}  {:>15}  {:>12}  {:>11}  {:>9}  {:>6}  {:>13}  {:>7.2f} s\n", rank.rank,
                         rank.device, mebibytes(rank.memory_limit_bytes), rank.min_micro_batch, rank.largest_micro_batch,
                         rank.max_micro_batch, used, rank.trials.size(), failures, trial_seconds(rank));
   }

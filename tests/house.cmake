@@ -10,6 +10,7 @@ add_test(NAME house.lengths COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE
 set_tests_properties(house.lengths PROPERTIES LABELS house TIMEOUT 120)
 onebatch_add_house_test(layering)
 onebatch_add_house_test(documents ARGUMENTS --program $<TARGET_FILE:onebatch>)
+onebatch_add_house_test(messages ARGUMENTS --program $<TARGET_FILE:onebatch>)
 onebatch_add_house_test(find_libtorch ARGUMENTS --cmake "${CMAKE_COMMAND}" --compiler "${CMAKE_CXX_COMPILER}")
 onebatch_add_house_test(commands ARGUMENTS --build "${PROJECT_BINARY_DIR}")
 onebatch_add_house_test(slurm ARGUMENTS --build "${PROJECT_BINARY_DIR}")

@@ -19,3 +19,6 @@ set_tests_properties(mutated_archives PROPERTIES TIMEOUT 400 SKIP_RETURN_CODE 77
 add_test(NAME mutated_programs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/mutated_programs.py $<TARGET_FILE:load_archives>
          WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(mutated_programs PROPERTIES TIMEOUT 400 SKIP_RETURN_CODE 77 LABELS oracle)
+foreach(part unfit_samples init_models)
+  onebatch_add_pytest(${part} oracle/${part}_test.py LABELS oracle TIMEOUT 200 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
+endforeach()

@@ -1,4 +1,6 @@
 """Every command, its documents and the run's folder."""
+import re
+
 import pytest
 
 from program import DIGITS_MLP, DIGITS_RESNET, ROOT, Scratch, read_json, read_json_lines, settings
@@ -214,3 +216,16 @@ def test_verify_cannot_judge_where_a_single_batch_in_bfloat16_is_itself_off(oneb
     assert short["verdict"] == "cannot_judge"
     assert short["cause"] == "precision"
     assert short["float64"]["pass"]
+
+
+def test_devices_that_the_cpu_simulates_are_said_in_words(onebatch, scratch):
+    said = onebatch.run(2, "probe", scratch.config, "--set", 'simulate.devices=[{memory = "256MiB", slowdown = 2.5}, {}]')
+    assert "CPU simulating 256 MiB, 2.5x slower  " in said and "CPU simulating any memory  " in said
+    assert "min micro-batch  max measured  max planned" in said and re.search(r"measuring took \d+\.\d s", said)
+    assert "CPU simulating 100 KiB (limit 100 KiB)" in onebatch.run(1, "probe", scratch.config, "--set", 'simulate.devices=[{memory = "100KiB"}]', code=3)
+
+
+def test_a_complete_run_that_goes_on_says_no_loss_that_it_has_not_seen(onebatch, scratch):
+    onebatch.run(1, "train", scratch.config, "--quiet", "--set", "run.epochs=1")
+    said = onebatch.run(1, "train", scratch.config, "--resume", "--set", "run.epochs=1")
+    assert "none of them now" in said and "train loss" not in said

@@ -11,10 +11,6 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, sc
     assert "did you mean train" in onebatch.run(1, "trian", scratch.config, code=2)
 
 
-def test_a_command_of_a_later_version_is_said_to_be_one(onebatch, scratch):
-    assert "not in this version" in onebatch.run(1, "doctor", scratch.config, code=2)
-
-
 @pytest.mark.parametrize("arguments", ((), ("train",)))
 def test_too_few_arguments_are_a_mistake(onebatch, arguments):
     onebatch.run(1, *arguments, code=2)

@@ -56,6 +56,13 @@ def example(build_against):
     return build_against("examples/library")
 
 
+def test_the_manual_page_and_completions_are_where_they_are_looked_for(prefix):
+    assert "onebatch doctor" in (prefix / "share/man/man1/onebatch.1").read_text()
+    for place, words in (("bash-completion/completions/onebatch", "complete -F"), ("zsh/site-functions/_onebatch", "#compdef onebatch"),
+                         ("fish/vendor_completions.d/onebatch.fish", "complete -c onebatch")):
+        assert words in (prefix / "share" / place).read_text(), place
+
+
 def test_a_program_with_the_library_trains_and_writes_nothing_without_a_run_folder(example, tmp_path):
     said = run(example / "train_digits", ROOT / "data/digits", cwd=tmp_path)
     assert "epoch 2: validation loss" in said

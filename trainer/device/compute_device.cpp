@@ -90,6 +90,19 @@ class CpuDevice final : public ComputeDevice {
   std::string name_;
 };
 
+std::string memory_of(const SimulatedDevice& played) {
+  constexpr std::int64_t k_mebibyte = std::int64_t{1} << 20;
+  if (played.memory_bytes == 0) return "any memory";
+  return played.memory_bytes < k_mebibyte ? fmt::format("{:.4g} KiB", static_cast<double>(played.memory_bytes) / 1024.0)
+                                          : fmt::format("{} MiB", played.memory_bytes / k_mebibyte);
+}
+
+std::string pace_of(const SimulatedDevice& played) {
+  if (played.slowdown == 1.0) return "";
+  return played.slowdown > 1.0 ? fmt::format(", {:g}x slower", played.slowdown)
+                               : fmt::format(", {:g}x the time", played.slowdown);
+}
+
 std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& request) {
   const auto rank = static_cast<std::size_t>(request.rank);
   if (rank >= request.simulate.size())
@@ -98,10 +111,9 @@ std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& reques
         rank, request.simulate.size()));
   const SimulatedDevice& played = request.simulate[rank];
   const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
-  const std::string memory = played.memory_bytes > 0 ? fmt::format("{} MiB", played.memory_bytes >> 20) : "any memory";
   const char* times = played.step_seconds.empty() ? "" : " by given times";
   return std::make_unique<CpuDevice>(limit, played,
-                                     fmt::format("cpu playing {}{} at {:g}x", memory, times, played.slowdown));
+                                     fmt::format("CPU simulating {}{}{}", memory_of(played), times, pace_of(played)));
 }
 
 std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {

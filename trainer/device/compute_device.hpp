@@ -36,7 +36,7 @@ class ComputeDevice {
   virtual ~ComputeDevice() = default;
 
   [[nodiscard]] virtual c10::Device device() const = 0;
-  /// As reports show it: "NVIDIA GeForce RTX 3090", "cpu", "cpu playing 256 MiB at 2.5x".
+  /// As reports show it: "NVIDIA GeForce RTX 3090", "cpu", "CPU simulating 256 MiB, 2.5x slower".
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Where a GPU is on the bus ("0000:3b:00.0"); empty for a CPU.

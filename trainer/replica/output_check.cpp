@@ -1,6 +1,7 @@
 #include "trainer/replica/output_check.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/base/shape_text.hpp"
 #include "trainer/io/named_tensors.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -21,9 +22,52 @@ void check_label(const Dataset& data, const Label& label, std::int64_t num_class
                               wrong_label(label.value, num_classes)));
 }
 
-SeenShapes seen(Replica& replica, const Dataset& data, const Pair& samples) {
+// TorchScript puts its stack before the words of what went wrong, and LibTorch its own behind them.
+std::string own_words(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  words.erase(words.find_last_not_of(" \n") + 1);
+  if (words.find("TorchScript interpreter") != std::string::npos) words.erase(0, words.rfind('\n') + 1);
+  return words;
+}
+
+bool is_a_devices(const std::string& words) {
+  return words.find("CUDA error") != std::string::npos || words.find("CUDA driver") != std::string::npos;
+}
+
+[[noreturn]] void refuse_samples(const Batch& batch, const Dataset& data, const Configuration& configuration,
+                                 const std::string& words) {
+  std::string shapes;
+  for (std::size_t i = 0; i < batch.inputs.size(); ++i)
+    shapes += fmt::format("{}{} {} {}", i == 0 ? "" : ", ", data.name_of(i),
+                          std::string(batch.inputs[i].dtype().name()), shape_text(batch.inputs[i].sizes()));
+  const ModelConfiguration& model = configuration.model;
+  const std::string& place = configuration.data.train.path;
+  throw UserError(
+      fmt::format("{} does not take the samples of {}: given {}, of {} samples, it says\n  {}\nShapes that fit are "
+                  "those that it was made "
+                  "for: change the data or data.inputs, or save the model for these",
+                  model.path.empty() ? fmt::format("model.kind = \"{}\"", model.kind) : model.path,
+                  place.empty() ? fmt::format("data.kind = \"{}\"", configuration.data.train.kind) : place, shapes,
+                  batch.inputs.empty() ? 0 : batch.inputs.front().size(0), words));
+}
+
+Replica::Forward first_forward(Replica& replica, const Dataset& data, const Configuration& configuration,
+                               const Batch& batch, const Pair& samples) {
+  try {
+    return replica.forward(batch, {replica.seed, 0, samples});
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string words = own_words(error);
+    if (is_out_of_memory(error) || is_a_devices(words)) throw;
+    refuse_samples(batch, data, configuration, words);
+  }
+}
+
+SeenShapes seen(Replica& replica, const Dataset& data, const Configuration& configuration, const Pair& samples) {
   const Batch batch = replica.load(data, samples).batch;
-  const Replica::Forward made = replica.forward(batch, {replica.seed, 0, samples});
+  const Replica::Forward made = first_forward(replica, data, configuration, batch, samples);
   if (!made.outputs.defined() || !batch.targets.defined()) return {};
   return {made.outputs.sizes().vec(), batch.targets.sizes().vec()};
 }
@@ -69,12 +113,12 @@ bool has_to_settle(const Loss& loss, const Dataset& data) {
   return targets.defined() && targets.dim() > 1;
 }
 
-void check_outputs(Replica& replica, const Dataset& data) {
+void check_outputs(Replica& replica, const Dataset& data, const Configuration& configuration) {
   const at::NoGradGuard no_grad;
   const SavedTensors before(replica.model->buffers());
   try {
     std::vector<SeenShapes> shapes;
-    for (const Pair& samples : telling_samples(data)) shapes.push_back(seen(replica, data, samples));
+    for (const Pair& samples : telling_samples(data)) shapes.push_back(seen(replica, data, configuration, samples));
     if (replica.loss.is_classification()) replica.loss.settle(shapes);
   } catch (const std::exception& error) {
     before.restore();

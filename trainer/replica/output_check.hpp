@@ -15,8 +15,9 @@ void check_targets(const LossConfiguration& loss, const Dataset& data, std::int6
 bool has_to_settle(const Loss& loss, const Dataset& data);
 
 /// Runs the model on the longest samples, and on the shortest where their shapes leave a doubt, and settles how the
-/// loss reads its outputs. Throws UserError, with the shapes, where it cannot. Leaves buffers as they were. Where that
-/// runs out of memory nothing is found: the probe will say it.
-void check_outputs(Replica& replica, const Dataset& data);
+/// loss reads its outputs. Throws UserError, with the shapes, where it cannot, and, with the files too, where the model
+/// does not take the samples. Leaves buffers as they were. Where that runs out of memory nothing is found: the probe
+/// will say it.
+void check_outputs(Replica& replica, const Dataset& data, const Configuration& configuration);
 
 }  // namespace onebatch

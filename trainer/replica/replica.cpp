@@ -73,7 +73,7 @@ Replica::Replica(const Configuration& configuration, const Dataset& data, Comput
       has_batch_statistics(!batch_norm_layers.empty()),
       shares_statistics(has_batch_statistics && configuration.batch_norm.mode != BatchNormMode::local) {
   loss.place(device.device(), loss_type);
-  if (has_to_settle(loss, data)) check_outputs(*this, data);
+  if (has_to_settle(loss, data)) check_outputs(*this, data, configuration);
 }
 
 namespace {

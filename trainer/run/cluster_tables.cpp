@@ -1,5 +1,6 @@
 #include "trainer/run/cluster_tables.hpp"
 
+#include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/events/own_fallback.hpp"
 #include "trainer/plan/drift.hpp"
@@ -37,6 +38,7 @@ ProbeRequest ClusterTables::probe_request() const {
 void ClusterTables::measure() {
   parts_.free_memory();
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(ShelfPlace::device);
+  const comm::Stopwatch watch;
   ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   profile_ = answer.profile;
   if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
@@ -49,6 +51,7 @@ void ClusterTables::measure() {
           rank.rank));
   }
   parts_.events.send(event::ProfileMeasured{*profile_});
+  parts_.events.info(fmt::format("measuring took {:.1f} s", watch.seconds()));
 }
 
 void ClusterTables::use(ClusterProfile profile) {

@@ -126,7 +126,7 @@ struct Session::State {
     agree(talk->control(), [&] { make_replica_in(storage); });
     agree(talk->control(), [&] {
       if (!has_to_settle(replica->loss, *opened->data))
-        check_outputs(*replica, *opened->data);  // else its constructor has
+        check_outputs(*replica, *opened->data, configuration);  // else its constructor has
     });
   }
 

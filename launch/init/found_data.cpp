@@ -1,0 +1,160 @@
+#include "launch/init/found_data.hpp"
+
+#include "launch/command_line.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/data/idx.hpp"
+#include "trainer/settings/key_types.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string_view>
+
+namespace onebatch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t k_enough_to_split = 20;
+constexpr std::array<std::string_view, 9> k_validation = {"val",     "valid", "validation", "validate", "held",
+                                                          "heldout", "dev",   "test",       "eval"};
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  return text;
+}
+
+// What a program of one's own makes of a format that is not read as it is.
+[[noreturn]] void refuse_to_convert(const fs::path& data, const std::string& what) {
+  const std::string folder = data.stem().empty() ? "data" : data.stem().string();
+  throw UserError(fmt::format(
+      "{}: {} is not trained on as it is. Convert it first, and then ask again:\n"
+      "  python -m onebatch convert {} {} --to tensors\n  onebatch init {}\n"
+      "(docs/python.md has what convert takes; for text --to tokens, for pictures --to images)",
+      data.string(), what, quoted_for_shell(data.string()), quoted_for_shell(folder), quoted_for_shell(folder)));
+}
+
+void refuse_tables(const fs::path& data) {
+  for (const char* ending : {".parquet", ".arrow", ".csv", ".tsv", ".jsonl", ".json"}) {
+    if (!files_with(data, ending).empty()) refuse_to_convert(data, fmt::format("a table ({})", ending));
+  }
+  for (const char* ending : {".npy", ".npz", ".pt", ".pth", ".h5", ".hdf5", ".pkl"}) {
+    if (!files_with(data, ending).empty())
+      throw UserError(
+          fmt::format("{}: files that end in {} are not read. In Python, with the arrays in x and y:\n"
+                      "  onebatch.save_dataset(\"data.safetensors\", x=x, y=y)\nand then: onebatch init "
+                      "data.safetensors",
+                      data.string(), ending));
+  }
+}
+
+}  // namespace
+
+std::string toml_text(const std::string& text) {
+  return quoted(text);
+}
+
+std::string toml_text(const std::vector<std::string>& texts) {
+  std::vector<std::string> written;
+  for (const std::string& text : texts) written.push_back(quoted(text));
+  return fmt::format("[{}]", fmt::join(written, ", "));
+}
+
+std::vector<fs::path> files_with(const fs::path& data, const std::string& ending) {
+  const auto fits = [&](const fs::path& file) {
+    return lower_case(file.extension().string()) == ending && !file.filename().string().starts_with('.');
+  };
+  if (fs::is_regular_file(data)) return fits(data) ? std::vector{data} : std::vector<fs::path>{};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(data)) {
+    if (entry.is_regular_file() && fits(entry.path())) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+bool is_named_for_validation(const fs::path& path) {
+  std::string words = lower_case(path.stem().string());
+  std::ranges::replace_if(
+      words, [](char letter) { return letter < 'a' || letter > 'z'; }, ' ');
+  std::istringstream each(words);
+  for (std::string word; each >> word;) {
+    if (std::ranges::find(k_validation, word) != k_validation.end()) return true;
+  }
+  return false;
+}
+
+bool is_named_for_training(const fs::path& path) {
+  return lower_case(path.stem().string()).find("train") != std::string::npos;
+}
+
+void validate_with_a_part(FoundData& found) {
+  if (found.samples >= k_enough_to_split)
+    found.validation.push_back(
+        {"fraction", "0.1", "so much of the training data is kept for validation, of each class alike"});
+}
+
+void write_places(FoundData& found, const fs::path& data, const std::vector<fs::path>& files) {
+  std::vector<fs::path> train;
+  std::vector<fs::path> held;
+  for (const fs::path& file : files) (is_named_for_validation(file) && files.size() > 1 ? held : train).push_back(file);
+  const auto place = [&](std::vector<WrittenKey>& keys, const std::vector<fs::path>& of, const char* comment) {
+    if (of.size() == 1 && train.size() < 2) return keys.push_back({"path", toml_text(of.front().string()), comment});
+    std::vector<std::string> names;
+    for (const fs::path& file : of) names.push_back(file.filename().string());
+    keys.push_back({"path", toml_text(data.string()), comment});
+    keys.push_back({"files", toml_text(names), "within path, in this order"});
+  };
+  if (held.empty() && files.size() > 1) {
+    found.data.push_back({"path", toml_text(data.string()), "all of the folder's files, by their names"});
+  } else {
+    place(found.data, train.empty() ? held : train, "");
+  }
+  if (held.empty() || train.empty()) return validate_with_a_part(found);
+  place(found.validation, held, "never trained with");
+}
+
+MaybeFound find_idx_folder(const fs::path& data) {
+  if (!fs::is_directory(data)) return std::nullopt;
+  const auto there = [&](const char* name) {
+    return fs::exists(data / name) || fs::exists(data / (std::string(name) + ".gz"));
+  };
+  if (!there("train-images-idx3-ubyte") || !there("train-labels-idx1-ubyte")) return std::nullopt;
+  const IdxArray images = read_idx(find_idx(data, "train-images-idx3-ubyte"), 3);
+  FoundData found;
+  found.sample = SampleIs::image;
+  found.samples = images.shape[0];
+  found.side = std::max(images.shape[1], images.shape[2]);
+  found.what = fmt::format("{} images of {}x{} pixels in MNIST's format (IDX)", images.shape[0], images.shape[1],
+                           images.shape[2]);
+  found.data = {{"kind", "\"idx\"", "MNIST's format"}, {"path", toml_text(data.string())}};
+  if (there("t10k-images-idx3-ubyte"))
+    found.validation.push_back({"path", toml_text(data.string()), "the t10k-* files there"});
+  else
+    validate_with_a_part(found);
+  return found;
+}
+
+FoundData find_data(const fs::path& data) {
+  if (!fs::exists(data))
+    throw UserError(fmt::format("there is no {} in {}", data.string(), fs::current_path().string()));
+  if (data.extension() == ".pt2")
+    throw UserError(fmt::format("{} is a model: write onebatch init DATA --model {}", data.string(), data.string()));
+  if (data.extension() == ".toml")
+    throw UserError(
+        fmt::format("{} is a configuration already: write onebatch train {}", data.string(), data.string()));
+  for (const auto& look : {find_idx_folder, find_safetensors, find_tokens, find_shards, find_images}) {
+    if (auto found = look(data)) return *found;
+  }
+  refuse_tables(data);
+  throw UserError(fmt::format(
+      "{}: nothing here that can be trained on. init knows folders of class folders of images, lists of images "
+      "(.csv with path,label; .jsonl), *.safetensors, token files (*.bin), text (*.txt), shards (*.tar) and "
+      "MNIST's files; docs/data.md says how to make them",
+      data.string()));
+}
+
+}  // namespace onebatch::launch

@@ -1,0 +1,47 @@
+// The options of what comes before training: is this machine well, and what to write into a configuration.
+#include "launch/command_options.hpp"
+
+namespace onebatch::launch {
+namespace {
+
+void add_doctor(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      add_command(app, arguments, "doctor",
+                  "what is wrong on this machine, or on those of all ranks, and what mends it", Takes::options_alone);
+  command->add_option("--dir", arguments.output_folder, "where runs are to be kept")->capture_default_str();
+  command->add_option("--deadline", arguments.deadline_seconds, "seconds that ranks may take to start and reduce")
+      ->check(CLI::Range(1.0, 3600.0))
+      ->capture_default_str();
+}
+
+void add_init(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      add_command(app, arguments, "init", "write a configuration for the data that it finds", Takes::options_alone);
+  command->add_option("DATA", arguments.data_path,
+                      "a folder or a file: images, tensors, tokens, text; without it, what comes with the program");
+  command->add_option("--model", arguments.model_file, "an exported program (.pt2) to train on them");
+  command->add_option("--out", arguments.written_file, "the file to write; else it is named after the data");
+  command->add_flag("--force", arguments.overwrite, "replace that file where it is there");
+}
+
+void add_texts(CLI::App& app, Arguments& arguments) {
+  CLI::App* completion =
+      app.add_subcommand("completion", "print what makes a shell complete commands, options and keys");
+  completion->add_option("SHELL", arguments.shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember(std::vector<std::string>{"bash", "zsh", "fish"}));
+  completion->callback([&arguments] { arguments.command = "completion"; });
+  app.add_subcommand("manual", "print the manual page, for man -l -")->callback([&arguments] {
+    arguments.command = "manual";
+  });
+}
+
+}  // namespace
+
+void add_setup_commands(CLI::App& app, Arguments& arguments) {
+  add_doctor(app, arguments);
+  add_init(app, arguments);
+  add_texts(app, arguments);
+}
+
+}  // namespace onebatch::launch

@@ -1,0 +1,240 @@
+"""`onebatch init`: the configuration that it writes for what it finds trains at once; what it cannot know it says."""
+import csv
+import io
+import json
+import random
+import re
+import struct
+import subprocess
+import tarfile
+import zlib
+
+import pytest
+
+from program import ROOT, read_json, write_safetensors
+
+random.seed(5)
+
+
+def png(width, height, colour):
+    """A picture of one colour, from the format's definition."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows = b"".join(b"\0" + bytes(colour) * width for _ in range(height))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def write_images(folder, classes=("cat", "dog"), count=16, size=(12, 10)):
+    for index, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            (folder / name / f"{i}.png").write_bytes(png(*size, (200 * index, 10 * i, 90)))
+
+
+@pytest.fixture
+def init(onebatch, tmp_path, monkeypatch):
+    """init in a folder of the test's own; returns what it says and the file that it wrote."""
+    def call(*arguments, code=0, out="made.toml"):
+        file = tmp_path / out
+        command = [onebatch.path, "init", *map(str, arguments), *(["--out", str(file)] if out else [])]
+        done = subprocess.run(command, cwd=tmp_path, env=onebatch.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr, file
+
+    return call
+
+
+@pytest.fixture
+def trains(onebatch, tmp_path):
+    """That a file trains as it is, for a few steps."""
+    def train(file, steps=3):
+        document = tmp_path / "train.json"
+        command = [onebatch.path, "train", str(file), "--quiet", "--json", str(document), "--set", f"run.max_steps={steps}", "--set", f"run.output_dir={tmp_path}/runs"]
+        done = subprocess.run(command, cwd=tmp_path, env=onebatch.environment, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr + file.read_text()
+        assert read_json(document)["steps"] == steps
+        return read_json(document)
+
+    return train
+
+
+def keys_of(file):
+    """section.key -> value as text."""
+    keys, section = {}, ""
+    for line in file.read_text().splitlines():
+        if match := re.fullmatch(r"\[(.*)\]", line):
+            section = match[1]
+        elif match := re.match(r"(\w+) = (.*?)\s*(#.*)?$", line):
+            keys[f"{section}.{match[1]}"] = match[2].strip()
+    return keys
+
+
+def test_class_folders_of_small_images(init, trains, tmp_path):
+    write_images(tmp_path / "photos")
+    words, file = init("photos")
+    assert "32 images of 2 classes, 10x12 pixels" in words
+    keys = keys_of(file)
+    assert keys["data.kind"] == '"image_folder"' and keys["data.image_size"] == "[10, 10]" and keys["model.stem"] == '"cifar"'
+    assert keys["data.validation.fraction"] == "0.1"
+    trains(file)
+
+
+def test_folders_for_training_and_validation(init, trains, tmp_path):
+    write_images(tmp_path / "photos/train")
+    write_images(tmp_path / "photos/val", count=4)
+    write_images(tmp_path / "photos/test", count=4)
+    keys = keys_of(init("photos")[1])
+    assert keys["data.path"] == '"photos/train"' and keys["data.validation.path"] == '"photos/val"'
+    result = trains(init("photos", "--force")[1])
+    assert result["validation_accuracy"] is not None
+
+
+def test_large_images_are_cut_to_224(init, tmp_path):
+    write_images(tmp_path / "photos", count=10, size=(300, 200))
+    keys = keys_of(init("photos")[1])
+    assert keys["data.image_size"] == "[224, 224]" and keys["model.depth"] == "18" and keys["data.augment.random_resized_crop"] == "true"
+
+
+def test_a_list_of_images(init, trains, tmp_path):
+    write_images(tmp_path / "photos")
+    for name in ("train", "val"):
+        with (tmp_path / f"{name}.csv").open("w") as out:
+            rows = csv.writer(out)
+            rows.writerow(["path", "label"])
+            rows.writerows([f"photos/{kind}/{i}.png", kind] for kind in ("cat", "dog") for i in range(16))
+    file = init("train.csv")[1]
+    assert keys_of(file)["data.validation.path"] == '"val.csv"'
+    trains(file)
+
+
+def test_images_without_classes_are_refused_with_what_to_do(init, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/1.png").write_bytes(png(8, 8, (1, 2, 3)))
+    words, file = init("photos", code=2)
+    assert "folder of its own, as in photos/cat/1.jpg" in words and not file.exists()
+
+
+def numbers(count):
+    return [random.gauss(0, 1) for _ in range(count)]
+
+
+def test_tensors_with_classes(init, trains, tmp_path):
+    write_safetensors(tmp_path / "data.safetensors", features=("F32", [60, 5], numbers(300)), label=("I64", [60], [i % 3 for i in range(60)]))
+    words, file = init("data.safetensors")
+    keys = keys_of(file)
+    assert "features F32 [60, 5]" in words
+    assert (keys["data.inputs"], keys["data.target"], keys["model.kind"]) == ('["features"]', '"label"', '"mlp"')
+    trains(file)
+
+
+def test_tensors_with_numbers_to_predict(init, trains, tmp_path):
+    write_safetensors(tmp_path / "data.safetensors", x=("F32", [60, 5], numbers(300)), y=("F32", [60, 2], numbers(120)))
+    keys = keys_of(init("data.safetensors")[1])
+    assert keys["loss.kind"] == '"mse"' and keys["model.num_classes"] == "2"
+    trains(init("data.safetensors", "--force")[1])
+
+
+def test_tensors_that_are_images(init, trains, tmp_path):
+    raw = tmp_path / "data.safetensors"
+    write_safetensors(raw, x=("F32", [40, 3, 8, 8], numbers(40 * 192)), y=("I64", [40], [i % 4 for i in range(40)]))
+    file = init("data.safetensors")[1]
+    assert keys_of(file)["model.kind"] == '"resnet"'
+    trains(file)
+
+
+def test_a_folder_of_tensors_for_training_and_validation(init, trains, tmp_path):
+    for name, count in (("train-0", 40), ("train-1", 40), ("validation", 20)):
+        (tmp_path / "set").mkdir(exist_ok=True)
+        write_safetensors(tmp_path / f"set/{name}.safetensors", x=("F32", [count, 4], numbers(4 * count)), y=("I64", [count], [i % 2 for i in range(count)]))
+    words, file = init("set")
+    assert "80 samples" in words
+    keys = keys_of(file)
+    assert keys["data.files"] == '["train-0.safetensors", "train-1.safetensors"]' and keys["data.validation.path"] == '"set"' and keys["data.validation.files"] == '["validation.safetensors"]'
+    trains(file)
+
+
+def test_tensors_without_a_target_are_listed(init, tmp_path):
+    write_safetensors(tmp_path / "data.safetensors", a=("F32", [6, 5], numbers(30)), b=("F32", [6, 2], numbers(12)))
+    words, _ = init("data.safetensors", code=2)
+    assert "a F32 [6, 5]; b F32 [6, 2]" in words and "call it y or label" in words
+
+
+def test_mnists_files(init, trains):
+    words, file = init(ROOT / "data/digits")
+    assert "1500 images of 8x8 pixels" in words
+    result = trains(file, steps=20)
+    assert result["validation_accuracy"] is not None
+
+
+def test_without_data_there_is_something_to_try(init, trains):
+    trains(init()[1])
+
+
+def test_shards(init, trains, tmp_path):
+    def npy(values):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({len(values)},), }}".ljust(117) + "\n"
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{len(values)}f", *values)
+
+    with tarfile.open(tmp_path / "000.tar", "w") as shard:
+        for i in range(40):
+            for ending, content in (("npy", npy(numbers(6))), ("cls", str(i % 2).encode())):
+                entry = tarfile.TarInfo(f"{i:04}.{ending}")
+                entry.size = len(content)
+                shard.addfile(entry, io.BytesIO(content))
+    file = init("000.tar")[1]
+    assert keys_of(file)["data.inputs"] == '["npy"]'
+    trains(file)
+
+
+def test_tokens_need_a_model_and_it_says_how_to_make_one(init, tmp_path):
+    (tmp_path / "train.bin").write_bytes(struct.pack("<9000H", *(i % 211 for i in range(9000))))
+    (tmp_path / "val.bin").write_bytes(struct.pack("<4000H", *(i % 97 for i in range(4000))))
+    words, file = init(".")
+    keys = keys_of(file)
+    assert keys["data.kind"] == '"tokens"' and keys["data.vocabulary"] == "211" and keys["model.kind"] == '"exported"'
+    assert keys["data.path"] == '"./train.bin"' and keys["data.validation.path"] == '"./val.bin"'
+    assert "python -m onebatch export" in words
+
+
+def test_a_text_is_its_bytes_and_convert_is_named(init, tmp_path):
+    (tmp_path / "corpus.txt").write_text("to be or not to be, " * 400)
+    words, file = init("corpus.txt")
+    assert keys_of(file)["data.token_type"] == '"uint8"' and "python -m onebatch convert corpus.txt" in words
+
+
+@pytest.mark.parametrize(("name", "words"), [("table.parquet", "python -m onebatch convert table.parquet table --to tensors"), ("table.csv", "a table (.csv)"),
+                                             ("x.npy", "onebatch.save_dataset"), ("model.pt2", "init DATA --model model.pt2"), ("a.toml", "onebatch train a.toml")])
+def test_what_is_not_trained_on_is_told_what_to_do(init, tmp_path, name, words):
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    said, file = init(name, code=2)
+    assert words in said and not file.exists()
+
+
+def test_an_empty_folder_and_none_are_mistakes(init, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "nothing here that can be trained on" in init("empty", code=2)[0]
+    assert "there is no nowhere" in init("nowhere", code=2)[0]
+
+
+def test_a_file_that_is_there_stays(init, tmp_path):
+    (tmp_path / "made.toml").write_text("mine")
+    words, file = init(code=2)
+    assert "made.toml is there already" in words and "--force" in words and file.read_text() == "mine"
+    init("--force")
+    assert "[run]" in file.read_text()
+
+
+def test_the_file_is_named_after_the_data(init, tmp_path):
+    write_images(tmp_path / "my photos/train")
+    words, _ = init("my photos/train", out="")
+    assert (tmp_path / "my photos.toml").exists()
+    assert "onebatch data 'my photos.toml'" in words
+
+
+def test_its_document(init, tmp_path):
+    write_images(tmp_path / "photos")
+    init("photos", "--json", tmp_path / "init.json")
+    document = json.loads((tmp_path / "init.json").read_text())
+    assert document["samples"] == 32 and document["next"][-1].startswith("onebatch launch train ")
+    assert set(document) == {"file", "found", "samples", "model", "notes", "next"}
