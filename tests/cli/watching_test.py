@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from program import DIGITS_MLP, ROOT, Scratch, settings
+from program import ROOT, Scratch, settings
 
 MOST_SECONDS_TO_THE_FIRST_LINE = 1.0
 MOST_SILENT_SECONDS = 5.0
-SLOW_STEPS = DIGITS_MLP.replace("slowdown = ", "step_seconds = [[1, 0.1], [64, 6.4], [257, 25.7]], slowdown = ").replace("epochs = 3", "max_steps = 2").replace("global_batch_size = 257", "global_batch_size = 64\nmicro_batch_size = 64")
+SLOW_STEP = settings("run.max_steps=3", "batch.replan=\"never\"", "simulate.devices=[{step_seconds = [[1, 0.01], [257, 0.1]], changes = [{step = 2, slowdown = 65.0}, {step = 3, slowdown = 1.0}]}]")
 
 
 class Watched:
@@ -68,8 +68,8 @@ def watch(program, ranks, *arguments, columns=None, environment=None, seconds=12
 
 
 def drawn_lines(text):
-    """Each state of the live line."""
-    return [line for line in re.findall(r"\r\x1b\[K([^\r\n]*)", text) if line]
+    """Each state of the live line: what is printed in its place is followed by a line's end, and it by its own erasure."""
+    return [line for line in re.findall(r"\r\x1b\[K([^\r\n]*)(?=\r\x1b|$)", text) if line]
 
 
 def on_screen(text):
@@ -100,19 +100,42 @@ def slack():
 
 
 @pytest.mark.parametrize("columns", (None, 100))
-def test_slow_steps_are_no_silence(onebatch, tmp_path, columns):
-    """A step that takes 6.4 seconds, of which nothing is to be said before its end."""
-    scratch = Scratch(tmp_path, SLOW_STEPS)
-    watched = watch(onebatch, 1, "train", scratch.config, columns=columns)
+def test_a_slow_step_is_no_silence(onebatch, scratch, columns):
+    """One that takes 6.5 seconds, of which nothing is to be said before its end."""
+    watched = watch(onebatch, 1, "train", scratch.config, *SLOW_STEP, columns=columns)
     print(f"the longest silence was {watched.longest_silence:.2f} s")
     assert watched.longest_silence < MOST_SILENT_SECONDS * slack()
     assert re.search(r"\d+ s: micro-batches of step \d for \d+ s", watched.text)
 
 
+MUCH_TO_VALIDATE = """
+[run]
+output_dir = "{runs}"
+name = "run"
+max_steps = 1
+[batch]
+global_batch_size = 8
+micro_batch_size = 8
+[data]
+kind = "synthetic"
+shape = [3, 32, 32]
+num_classes = 10
+size = 64
+[data.validation]
+size = 4000
+[model]
+kind = "resnet"
+depth = 20
+stem = "cifar"
+"""
+
+
 def test_validation_says_how_far_it_is(onebatch, tmp_path):
-    scratch = Scratch(tmp_path, SLOW_STEPS.replace("max_steps = 2", "max_steps = 1"))
-    watched = watch(onebatch, 1, "train", scratch.config, *settings("data.validation.fraction=0.5", "batch.micro_batch_size=16", "simulate.devices=[{slowdown = 400.0}]"), columns=100)
-    assert re.search(r"validation after step 1, [1-9]\d? % done", watched.text), watched.text[-2000:]
+    scratch = Scratch(tmp_path, MUCH_TO_VALIDATE)
+    watched = watch(onebatch, 1, "train", scratch.config, columns=100)
+    percents = [int(found) for found in re.findall(r"validation after step 1, (\d+) % done", watched.text)]
+    assert len(set(percents)) > 1, watched.text[-2000:]
+    assert percents == sorted(percents)
 
 
 def test_quiet_is_quiet(onebatch, scratch):
@@ -150,7 +173,7 @@ def test_a_window_that_was_made_wider_is_used(onebatch, scratch):
     while time.monotonic() < deadline and process.poll() is None:
         if select.select([source], [], [], 0.2)[0]:
             text += os.read(source, 65536).decode(errors="replace")
-        if "val " in text and widest == 0:
+        if widest == 0 and "left" in "".join(drawn_lines(text)):
             widest = max(map(len, drawn_lines(text)))
             resize(150)
     os.close(end)
@@ -194,11 +217,12 @@ PLACES = (("--json", "nowhere/result.json", "there is no folder"), ("--json", ".
 @pytest.mark.parametrize("ranks", (1, 2))
 @pytest.mark.parametrize("option, place, words", PLACES)
 def test_files_that_cannot_be_written_are_refused_before_anything_begins(onebatch, scratch, option, place, words, ranks):
-    begin = time.monotonic()
-    out = onebatch.run(ranks, "train", scratch.config, option, scratch.path / place, code=2)
-    print(f"refused after {time.monotonic() - begin:.2f} s")
-    assert f"{option} {scratch.path / place}" in out
-    assert words in out
+    watched = Watched(onebatch.command_line(ranks, "train", scratch.config, option, scratch.path / place), onebatch.environment)
+    assert watched.code == 2
+    said = [moment for moment, text in watched.pieces if f"{option} {scratch.path / place}" in text and words in text]
+    assert said, watched.text
+    print(f"refused after {said[0]:.2f} s")
+    assert said[0] < MOST_SECONDS_TO_THE_FIRST_LINE * slack()
     assert not scratch.runs.exists()
 
 
