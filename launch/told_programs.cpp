@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds k_patience_at_the_end{10};
+constexpr std::chrono::seconds k_patience_at_the_end{30};
 
 bool is_file(const std::string& word) {
   std::error_code error;

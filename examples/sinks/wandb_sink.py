@@ -9,6 +9,7 @@ A run that is gone on with goes on there too.
 """
 import argparse
 import pathlib
+import uuid
 
 import wandb
 from events import events, numbers
@@ -18,7 +19,7 @@ def run_id(folder):
     """Of this folder's run, the same at every start."""
     file = pathlib.Path(folder) / "sinks" / "wandb_id"
     if not file.exists():
-        file.write_text(wandb.util.generate_id())
+        file.write_text(uuid.uuid4().hex[:8])
     return file.read_text()
 
 
