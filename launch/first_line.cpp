@@ -1,12 +1,12 @@
 #include "launch/first_line.hpp"
 
+#include "comm/visible_text.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/base/version.hpp"
 
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 
@@ -34,11 +34,21 @@ bool is_first(char** environment) {
   return true;
 }
 
+void add_as_it_is(std::string_view text) {
+  if (first_line_length + text.size() >= sizeof(first_line)) return;  // there is room for the line's end
+  std::memcpy(first_line + first_line_length, text.data(), text.size());
+  first_line_length += text.size();
+}
+
+// As comm::visible_text has it, without memory of its own.
 void add(std::string_view text) {
-  for (const char letter : text) {
-    if (first_line_length + 1 >= sizeof(first_line)) return;
-    const bool printable = static_cast<unsigned char>(letter) >= 0x20 && letter != 0x7f;
-    first_line[first_line_length++] = printable ? letter : '?';
+  constexpr std::string_view k_digits = "0123456789abcdef";
+  while (!text.empty()) {
+    const std::size_t length = comm::printable_length(text);
+    const auto first = static_cast<unsigned char>(text.front());
+    const char escaped[] = {'\\', 'x', k_digits[first >> 4], k_digits[first & 15]};
+    add_as_it_is(length == 0 ? std::string_view(escaped, sizeof(escaped)) : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
   }
 }
 
