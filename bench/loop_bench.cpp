@@ -98,7 +98,7 @@ void compare(const char* name, const std::string& kind, int steps) {
       StepRecord record;
       record.step = i;
       record.loss = totals.loss_sum / totals.weight;
-      writer.write(record);
+      writer.write(record, 0.0);
     });
     const double b = seconds_of([&] { by_hand.step(samples); });
     if (i < 0) continue;

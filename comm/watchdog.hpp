@@ -82,6 +82,8 @@ class Watchdog {
   /// What this rank does outside of collectives, for the others to read where it never comes. Said again and again by
   /// long work, it keeps those that wait for it patient.
   void set_activity(std::string_view text) { board().set_activity(text); }
+  /// What it has said last, from any thread; not inside join_board() and leave_board().
+  [[nodiscard]] std::string activity() const { return board().own_activity(); }
   /// A rank that has said what it does, and is in no operation, is stuck where it has said nothing more for the
   /// timeout: it is ended too.
   void note_progress() { board().note_progress(); }

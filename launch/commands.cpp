@@ -2,11 +2,14 @@
 
 #include "comm/error.hpp"
 #include "comm/incident.hpp"
+#include "comm/launcher.hpp"
 #include "comm/local_communicator.hpp"
 #include "comm/long_work.hpp"
 #include "comm/watchdog.hpp"
 #include "comm/world.hpp"
 #include "launch/config_loader.hpp"
+#include "launch/first_line.hpp"
+#include "launch/heartbeat.hpp"
 #include "launch/host_commands.hpp"
 #include "launch/incident_file.hpp"
 #include "launch/log_file.hpp"
@@ -17,6 +20,8 @@
 #include "launch/signals.hpp"
 #include "launch/sinks.hpp"
 #include "launch/standard_streams.hpp"
+#include "launch/told_programs.hpp"
+#include "launch/written_files.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
@@ -29,9 +34,6 @@
 #include "trainer/settings/keys.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
-
-#include <thread>
 
 namespace onebatch::launch {
 namespace {
@@ -51,10 +53,14 @@ class Program {
       : arguments_(arguments), world_(world), stop_(stop) {}
 
   int run() {
+    std::optional<Heartbeat> heartbeat;
+    if (first() && !arguments_.quiet) heartbeat.emplace([this] { return world_.watchdog().activity(); });
     if (arguments_.command == "info") return after_writing(describe_host(world_));
     if (arguments_.command == "bench") return after_writing(bench_all_reduce(arguments_.most_bytes, world_));
     if (!load()) return code(ExitCode::user_error);
-    warn_of_binding();
+    if (first()) warn_of_binding(world_);
+    if (first() && !arguments_.quiet && needs_devices())
+      print_out(beginning_text(loaded_.configuration, world_.size(), arguments_.command));
     if (arguments_.command == "train") return train();
     if (arguments_.command == "probe") return probe();
     if (arguments_.command == "plan") return needs_devices() ? plan() : plan_from_profile();
@@ -121,23 +127,13 @@ class Program {
     return true;
   }
 
-  // mpirun binds one or two ranks to one core each unless told otherwise.
-  void warn_of_binding() const {
-    cpu_set_t cores;
-    if (!first() || world_.size() > 2 || world_.launcher().launcher != "mpirun" ||
-        sched_getaffinity(0, sizeof(cores), &cores) != 0)
-      return;
-    const auto all = static_cast<int>(std::thread::hardware_concurrency());
-    if (CPU_COUNT(&cores) == 1 && all > world_.size()) {
-      print_error(fmt::format(
-          "onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n",
-          all));
-    }
-  }
-
   std::vector<Listener> listeners(const fs::path& run_dir = {}) const {
-    return make_sinks(
-        {.quiet = arguments_.quiet, .every_steps = loaded_.configuration.log.every_steps, .run_dir = run_dir});
+    return make_sinks({.quiet = arguments_.quiet,
+                       .every_steps = loaded_.configuration.log.every_steps,
+                       .run_dir = run_dir,
+                       .loaded = &loaded_,
+                       .world = &world_,
+                       .as_typed = arguments_.as_typed});
   }
 
   // Of a command that measures, without a folder.
@@ -179,6 +175,7 @@ class Program {
   }
 
   int train() {
+    agree_on_rank_0(world_.control(), [&] { check_told_programs(loaded_.configuration.log.sinks); });
     const std::optional<RunFolder> folder = claim_run_folder();
     const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
@@ -212,19 +209,7 @@ class Program {
                             goes_on ? "" : " --resume"));
       return;
     }
-    std::string text = fmt::format("done: {} steps, {} samples", result.steps, result.consumed_samples);
-    text +=
-        result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
-    if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
-    if (result.validation_accuracy)
-      text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
-    if (result.samples_per_second > 0.0) {
-      text +=
-          fmt::format("\n{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms",
-                      result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
-                      result.predicted_step_seconds * 1e3);
-    }
-    print_out(fmt::format("{}\neverything about the run is in {}\n", text, result.run_dir));
+    print_out(result_text(result));
   }
 
   int probe() {
@@ -335,6 +320,8 @@ int run(const Arguments& arguments) {
   std::unique_ptr<comm::World> world;
   try {
     if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
+    log_first_line();
+    if (comm::read_launcher().rank == 0) check_written_files(arguments);
     world = comm::World::create(timeout_seconds_of(arguments));
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", error.what()));

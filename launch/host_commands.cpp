@@ -5,7 +5,10 @@
 #include "trainer/device/build_and_host.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <nlohmann/json.hpp>
+
+#include <thread>
 
 namespace onebatch::launch {
 namespace {
@@ -51,6 +54,16 @@ std::string bench_all_reduce(double most_bytes, comm::World& world) {
                                  {"times_mpi_best_bucket", t.times_mpi_best_bucket}});
   });
   return document.dump(2);
+}
+
+void warn_of_binding(const comm::World& world) {
+  cpu_set_t cores;
+  if (world.size() > 2 || world.launcher().launcher != "mpirun" || sched_getaffinity(0, sizeof(cores), &cores) != 0)
+    return;
+  const auto all = static_cast<int>(std::thread::hardware_concurrency());
+  if (CPU_COUNT(&cores) == 1 && all > world.size())
+    print_error(fmt::format(
+        "onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n", all));
 }
 
 }  // namespace onebatch::launch

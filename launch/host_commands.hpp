@@ -13,4 +13,7 @@ std::string describe_host(const comm::World& world);
 /// Measures and prints all-reduces of up to `most_bytes`; returns the document. Collective.
 std::string bench_all_reduce(double most_bytes, comm::World& world);
 
+/// Says so where mpirun has bound each of one or two ranks to one core, as it does unless told otherwise.
+void warn_of_binding(const comm::World& world);
+
 }  // namespace onebatch::launch

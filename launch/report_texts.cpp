@@ -96,4 +96,30 @@ std::string verify_text(const VerifyReport& report) {
   return text + verdict_line(report);
 }
 
+std::string beginning_text(const Configuration& configuration, int num_ranks, const std::string& command) {
+  const RunConfiguration& run = configuration.run;
+  std::string text = fmt::format("{} rank{}; model {}, data {}{}; {} samples a step", num_ranks,
+                                 num_ranks == 1 ? "" : "s", configuration.model.kind, configuration.data.train.kind,
+                                 configuration.data.train.path.empty() ? "" : " in " + configuration.data.train.path,
+                                 configuration.batch.global_batch_size);
+  if (command == "train" && run.epochs) text += fmt::format(", {} epoch{}", *run.epochs, *run.epochs == 1 ? "" : "s");
+  if (command == "train" && run.max_steps) text += fmt::format(", {} steps", *run.max_steps);
+  return text + "\n";
+}
+
+std::string result_text(const TrainResult& result) {
+  std::string text = fmt::format("done: {} steps, {} samples", result.steps, result.consumed_samples);
+  text += result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
+  if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
+  if (result.validation_accuracy)
+    text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
+  if (result.samples_per_second > 0.0) {
+    text +=
+        fmt::format("\n{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms",
+                    result.samples_per_second, result.step_seconds.median * 1e3, result.step_seconds.p95 * 1e3,
+                    result.predicted_step_seconds * 1e3);
+  }
+  return fmt::format("{}\neverything about the run is in {}\n", text, result.run_dir);
+}
+
 }  // namespace onebatch::launch

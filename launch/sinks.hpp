@@ -5,13 +5,24 @@
 #include "trainer/events/event_stream.hpp"
 
 #include <filesystem>
+#include <string>
+
+namespace onebatch::comm {
+class World;
+}  // namespace onebatch::comm
 
 namespace onebatch::launch {
+
+struct LoadedConfig;
 
 struct SinkOptions {
   bool quiet = false;
   std::int64_t every_steps = 10;  // a line about a step
   std::filesystem::path run_dir;  // empty: there is none
+  // What follows is borrowed; none where there is no folder.
+  const LoadedConfig* loaded = nullptr;
+  comm::World* world = nullptr;
+  std::string as_typed = {};
 };
 
 /// All sinks, in the order in which they are listed. Written by CMake.

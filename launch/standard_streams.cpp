@@ -6,13 +6,19 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
-#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 namespace onebatch::launch {
 namespace {
@@ -64,9 +70,107 @@ void write_or_lose(Stream& stream, Stream& other, std::string_view text) {
   write_all(other.descriptor, note);
 }
 
+using Clock = std::chrono::steady_clock;
+
+// One thread at a time writes. Who has crashed while it wrote holds up no message: its turn is over after a while.
+std::atomic_flag somebody_writes;
+class Turn {
+ public:
+  Turn() {
+    for (int i = 0; i < k_most_looks && !mine_; ++i) {
+      mine_ = !somebody_writes.test_and_set();
+      if (!mine_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  ~Turn() {
+    if (mine_) somebody_writes.clear();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  static constexpr int k_most_looks = 200;
+  bool mine_ = false;
+};
+
+// What a terminal shows last.
+struct Live {
+  std::vector<LivePart> parts;
+  bool drawn = false;
+  std::atomic<Clock::rep> said = Clock::now().time_since_epoch().count();  // when anything was written last
+};
+
+Live& live() {
+  static Live one;
+  return one;
+}
+
+void note_said() {
+  live().said = Clock::now().time_since_epoch().count();
+}
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+bool is_dumb() {
+  const char* terminal = std::getenv("TERM");
+  return terminal != nullptr && std::string_view(terminal) == "dumb";
+}
+
+std::string coloured(const Stream& stream, const std::string& text) {
+  if (&stream != &standard_error || ::isatty(stream.descriptor) != 1 || is_dumb() || is_set("NO_COLOR")) return text;
+  for (const auto& [prefix, colour] : {std::pair("onebatch: warning:", "33"), std::pair("onebatch:", "31")}) {
+    if (text.starts_with(prefix))
+      return fmt::format("\x1b[{}m{}\x1b[0m{}", colour, prefix, text.substr(std::string_view(prefix).size()));
+  }
+  return text;
+}
+
+void erase_live() {
+  if (std::exchange(live().drawn, false)) write_or_lose(standard_output, standard_error, "\r\x1b[K");
+}
+
 void print(Stream& stream, Stream& other, std::string_view text) {
-  write_or_lose(stream, other, comm::visible_text(text));
+  const Turn turn;
+  erase_live();
+  write_or_lose(stream, other, coloured(stream, comm::visible_text(text)));
+  note_said();
   print_to_log(text);
+}
+
+// mpirun gives its ranks a terminal of their own and copies what they write: where that goes is what counts.
+std::string terminal_of_launcher() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return {};
+  std::error_code error;
+  return std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();
+}
+
+int columns_of(int descriptor) {
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+// Asked each time: a window may be made wider.
+std::size_t terminal_columns() {
+  constexpr int k_usual = 80;
+  int columns = 0;
+  if (const std::string terminal = terminal_of_launcher(); !terminal.empty()) {
+    const int descriptor = ::open(terminal.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    if (descriptor >= 0) columns = columns_of(descriptor);
+    if (descriptor >= 0) ::close(descriptor);
+  } else {
+    columns = columns_of(standard_output.descriptor);
+  }
+  return static_cast<std::size_t>(columns > 0 ? columns : k_usual) - 1;  // in the last one some begin a new line
+}
+
+void draw(const std::vector<LivePart>& parts) {
+  const std::string text = comm::visible_text(fitted(parts, terminal_columns()));
+  write_or_lose(standard_output, standard_error, fmt::format("\r\x1b[K{}", text));
+  live().drawn = true;
+  note_said();
 }
 
 // Where `descriptor` leads to now, under a number that no library writes to.
@@ -96,8 +200,33 @@ void print_to_log(std::string_view text) {
   write_or_lose(log_file, standard_error, stamped);
 }
 
-bool out_is_terminal() {
-  return ::isatty(standard_output.descriptor) == 1;
+bool is_live() {
+  if (::isatty(standard_output.descriptor) != 1 || is_dumb()) return false;
+  const std::string terminal = terminal_of_launcher();
+  return terminal.empty() || terminal.starts_with("/dev/pts/") || terminal.starts_with("/dev/tty");
+}
+
+void show_live(std::vector<LivePart> parts) {
+  const Turn turn;
+  live().parts = std::move(parts);
+  if (live().parts.empty()) return erase_live();
+  if (is_live()) draw(live().parts);
+}
+
+void say_activity(const std::string& text) {
+  constexpr int k_heaviest = 100;
+  std::vector<LivePart> parts = {{text, k_heaviest}};
+  {
+    const Turn turn;
+    parts.insert(parts.end(), live().parts.begin(), live().parts.end());
+    if (is_live()) return draw(parts);
+  }
+  print_out(fmt::format("{}\n", fitted(parts, std::string::npos)));
+}
+
+double silent_seconds() {
+  const Clock::time_point said{Clock::duration{live().said}};
+  return std::chrono::duration<double>(Clock::now() - said).count();
 }
 
 void keep_log(int file) {
@@ -107,10 +236,6 @@ void keep_log(int file) {
   ::dup2(file, STDERR_FILENO);
   log_file.descriptor = moved(file);
   ::close(file);
-}
-
-void redraw_line(std::string_view text) {
-  write_or_lose(standard_output, standard_error, "\r\x1b[K" + comm::visible_text(text));
 }
 
 }  // namespace onebatch::launch

@@ -1,9 +1,14 @@
 // Everything that the program writes to people goes through here. What cannot be written (a full disk under a log, a
 // reader that has gone, a closed stream) is lost: it never ends a run. The first loss on a stream is said on the other
-// one. Control characters but line ends are shown as "\x1b" and the like.
+// one. Control characters but line ends are shown as "\x1b" and the like. Colour marks errors and warnings on a
+// terminal, unless NO_COLOR is set (https://no-color.org). From any thread.
 #pragma once
 
+#include "launch/live_line.hpp"
+
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace onebatch::launch {
 
@@ -11,13 +16,18 @@ namespace onebatch::launch {
 void print_out(std::string_view text);
 /// To standard error.
 void print_error(std::string_view text);
-/// Puts `text` in the place of what the terminal's current line shows. Not for the log file.
-void redraw_line(std::string_view text);
+/// Shows these parts as the terminal's last line, in the place of those before; what is printed stands above it. None:
+/// the line is gone. Where there is no terminal they are kept for say_activity(). Not for the log file.
+void show_live(std::vector<LivePart> parts);
+/// What goes on meanwhile: beside the live line on a terminal, a line of its own elsewhere.
+void say_activity(const std::string& text);
+/// Since something was printed or shown.
+[[nodiscard]] double silent_seconds();
 /// For the log file alone; nothing where there is none.
 void print_to_log(std::string_view text);
 
-/// Whether standard output, as the program was started with it, is a terminal.
-bool out_is_terminal();
+/// Whether what is printed comes to a terminal on which a line can be drawn again, if need be by way of mpirun.
+[[nodiscard]] bool is_live();
 
 /// From now on everything that is printed goes into `file` too, each line with its time; and what libraries write to
 /// the two streams themselves goes there alone. `file` is a descriptor open for appending, which this takes over.

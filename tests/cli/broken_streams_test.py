@@ -66,9 +66,9 @@ def test_under_mpirun_each_rank_goes_on(onebatch, scratch, whole, redirection):
     assert weights(scratch) == whole
 
 
-def test_a_document_that_was_asked_for_still_fails_loudly(onebatch, scratch):
+def test_a_document_that_was_asked_for_and_has_no_place_is_refused(onebatch, scratch):
     done = onebatch.finish(onebatch.command_line(1, "train", scratch.config, *SETTINGS, "--json", scratch.path / "nowhere" / "result.json"), COMPLAINING)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "nowhere/result.json" in done.stderr
 
 

@@ -10,9 +10,9 @@ PLAN_FIELDS = {"global_batch_size", "predicted_step_seconds", "equal_split_secon
 TRAIN_FIELDS = {"steps", "consumed_samples", "train_loss", "validation_loss", "validation_accuracy", "samples_per_second", "step_seconds", "predicted_step_seconds",
                 "out_of_memory_events", "replans", "run_dir",
                 "checkpoints_saved", "checkpoint_waits", "checkpoint_seconds"}
-METRIC_FIELDS = {"step", "epoch", "consumed_samples", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "data_wait_seconds", "exposed_comm_seconds", "samples_per_second",
+METRIC_FIELDS = {"step", "epoch", "consumed_samples", "time", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "data_wait_seconds", "exposed_comm_seconds", "samples_per_second",
                  "memory_peak_bytes"}
-RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "result.json", "checkpoints/step-18/model.safetensors",
+RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "metrics.csv", "validation.csv", "tensorboard", "result.json", "checkpoints/step-18/model.safetensors",
              "checkpoints/latest/state.json")
 
 

@@ -26,7 +26,7 @@ void run(std::string_view input) {
   check(resumed(file, k_resume_step) == kept, "what is kept is kept the next time");
   StepRecord record;
   record.step = k_resume_step + 1;
-  StepWriter(file, {}, k_resume_step).write(record);
+  StepWriter(file, {}, k_resume_step).write(record, 0.0);
   check(resumed(file, k_resume_step + 1).starts_with(kept) && read_file(file).size() > kept.size(),
         "a line that was written is read");
   check(resumed(file, k_resume_step) == kept, "and cut back");

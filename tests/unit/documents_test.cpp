@@ -110,7 +110,7 @@ TEST(DocumentsTest, a_step_is_one_line) {
   record.step = 3;
   record.compute_seconds = {0.5, 0.25};
   record.data_wait_seconds = {0.0625, 0.0};
-  const std::string line = to_json_line(record);
+  const std::string line = to_json_line(record, 12.5);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   EXPECT_THAT(line, HasSubstr("\"compute_seconds\":[0.5,0.25]"));
   EXPECT_THAT(line, HasSubstr("\"data_wait_seconds\":[0.0625,0.0]"));

@@ -33,7 +33,7 @@ TEST(StepWriterTest, a_line_per_step_survives_at_once) {
   const ScratchFolder folder;
   StepWriter writer(folder / "m.jsonl", folder / "s.jsonl", 0);
   for (const std::int64_t step : {1, 2}) {
-    writer.write(record_of(step));
+    writer.write(record_of(step), 0.5);
     writer.write_samples(step, {step, 7});
   }
   EXPECT_EQ(steps_in(read_bytes(folder / "m.jsonl")), (std::vector<std::int64_t>{1, 2}));
@@ -44,7 +44,7 @@ TEST(StepWriterTest, resuming_cuts_back_later_and_torn_lines) {
   const ScratchFolder folder;
   write_bytes(folder / "m.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st");
   StepWriter writer(folder / "m.jsonl", "", 2);
-  writer.write(record_of(3));
+  writer.write(record_of(3), 0.5);
   EXPECT_EQ(steps_in(read_bytes(folder / "m.jsonl")), (std::vector<std::int64_t>{1, 2, 3}));
 }
 
@@ -73,17 +73,27 @@ TEST(StepWriterTest, validations_stand_once_each) {
   const Listener listener = write_validations(file);
   listener(event::TrainingBegins{4, 9});
   EXPECT_EQ(steps_in(read_bytes(file)), (std::vector<std::int64_t>{2, 4}));
-  listener(event::Validated{2, {.loss = 0.5, .accuracy = 0.25, .samples = 8}});
+  listener(event::Validated{.epoch = 2,
+                            .result = {.loss = 0.5, .accuracy = 0.25, .samples = 8},
+                            .step = 4,
+                            .consumed_samples = 40,
+                            .time = 7.5});
   listener(event::StepDone{record_of(5), {}});
-  listener(event::Validated{3, {.loss = 0.25, .accuracy = {}, .samples = 8}});
+  listener(event::Validated{.epoch = 3,
+                            .result = {.loss = 0.25, .accuracy = {}, .samples = 8},
+                            .step = 5,
+                            .consumed_samples = 50,
+                            .lr = 0.125,
+                            .time = 9.0});
   EXPECT_EQ(read_bytes(file),
-            "{\"step\":2}\n{\"step\":4,\"epoch\":2,\"samples\":8,\"loss\":0.5,\"accuracy\":0.25}\n"
-            "{\"step\":5,\"epoch\":3,\"samples\":8,\"loss\":0.25}\n");
+            "{\"step\":2}\n{\"step\":4,\"epoch\":2,\"consumed_samples\":40,\"time\":7.5,\"lr\":null,\"samples\":8,"
+            "\"loss\":0.5,\"accuracy\":0.25}\n{\"step\":5,\"epoch\":3,\"consumed_samples\":50,\"time\":9.0,"
+            "\"lr\":0.125,\"samples\":8,\"loss\":0.25}\n");
 }
 
 TEST(StepWriterTest, no_path_writes_nothing) {
   StepWriter writer("", "", 0);
-  writer.write(record_of(1));
+  writer.write(record_of(1), 0.5);
   writer.write_samples(1, {1});
 }
 

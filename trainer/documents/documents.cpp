@@ -206,10 +206,11 @@ Json numbers(const std::vector<double>& values) {
 
 }  // namespace
 
-std::string to_json_line(const StepRecord& record) {
+std::string to_json_line(const StepRecord& record, double time) {
   Json line = {{"step", record.step},
                {"epoch", record.epoch},
                {"consumed_samples", record.consumed_samples},
+               {"time", number(time)},
                {"loss", number(record.loss)},
                {"lr", number(record.lr)},
                {"grad_norm", number(record.grad_norm)},
@@ -226,8 +227,10 @@ std::string to_json_line(const StepRecord& record) {
   return dump(line, -1);
 }
 
-std::string validation_json_line(std::int64_t step, std::int64_t epoch, const EvaluationResult& result) {
-  Json line = {{"step", step}, {"epoch", epoch}, {"samples", result.samples}, {"loss", number(result.loss)}};
+std::string validation_json_line(const ValidationMoment& moment, const EvaluationResult& result) {
+  Json line = {{"step", moment.step},         {"epoch", moment.epoch},   {"consumed_samples", moment.consumed_samples},
+               {"time", number(moment.time)}, {"lr", number(moment.lr)}, {"samples", result.samples},
+               {"loss", number(result.loss)}};
   if (result.accuracy) line["accuracy"] = number(*result.accuracy);
   return dump(line, -1);
 }

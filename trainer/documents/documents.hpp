@@ -16,10 +16,19 @@ std::string to_json(const EpochPlan& plan);  // the full plan's document with th
 std::string to_json(const VerifyReport& report);
 std::string to_json(const TrainResult& result);
 std::string to_json(const EvaluationResult& result);
-/// One line, without a newline: a line of metrics.jsonl.
-std::string to_json_line(const StepRecord& record);
+/// One line, without a newline: a line of metrics.jsonl. `time`: seconds since 1970.
+std::string to_json_line(const StepRecord& record, double time);
+
+/// Where a run was when it was validated.
+struct ValidationMoment {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t consumed_samples = 0;
+  std::optional<double> lr = {};
+  double time = 0.0;  // seconds since 1970
+};
 /// One line of validation.jsonl.
-std::string validation_json_line(std::int64_t step, std::int64_t epoch, const EvaluationResult& result);
+std::string validation_json_line(const ValidationMoment& moment, const EvaluationResult& result);
 /// One line of samples.jsonl: {"step", "indices"}.
 std::string samples_json_line(std::int64_t step, const std::vector<std::int64_t>& indices);
 

@@ -7,12 +7,21 @@
 #include "trainer/base/results.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace onebatch {
+
+/// Now: seconds since 1970 (UTC), to the millisecond.
+[[nodiscard]] inline double unix_seconds() {
+  const std::chrono::duration<double> since = std::chrono::system_clock::now().time_since_epoch();
+  return std::round(since.count() * 1e3) / 1e3;
+}
+
 namespace event {
 
 /// A line, or some, for whoever watches.
@@ -47,6 +56,7 @@ struct TrainingBegins {
 struct StepDone {
   StepRecord record;
   std::vector<std::int64_t> samples;  // the indices of its global batch, in order
+  double time = unix_seconds();
 };
 
 /// A rank ran out of memory in a step, which was done in smaller parts or is done again.
@@ -67,6 +77,10 @@ struct Replanned {
 struct Validated {
   std::int64_t epoch = 0;
   EvaluationResult result;
+  std::int64_t step = 0;  // so many are done
+  std::int64_t consumed_samples = 0;
+  std::optional<double> lr = {};  // of the last step; none before the first of this start
+  double time = unix_seconds();
 };
 
 struct CheckpointSaved {

@@ -63,8 +63,8 @@ StepWriter::StepWriter(const fs::path& metrics_file, const fs::path& samples_fil
       metrics_(open(metrics_file, resume_step)),
       samples_(open(samples_file, resume_step)) {}
 
-void StepWriter::write(const StepRecord& record) {
-  if (!metrics_path_.empty()) write_line(metrics_, metrics_path_, to_json_line(record));
+void StepWriter::write(const StepRecord& record, double time) {
+  if (!metrics_path_.empty()) write_line(metrics_, metrics_path_, to_json_line(record, time));
 }
 
 void StepWriter::write_samples(std::int64_t step, const std::vector<std::int64_t>& indices) {
@@ -78,21 +78,20 @@ class ValidationWriter {
   explicit ValidationWriter(fs::path file) : file_(std::move(file)) {}
 
   void operator()(const Event& event) {
-    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) {
-      step_ = begins->first_step;
-      cut_back(file_, step_);
-    }
-    if (const auto* done = std::get_if<event::StepDone>(&event)) step_ = done->record.step;
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) cut_back(file_, begins->first_step);
     if (const auto* validated = std::get_if<event::Validated>(&event)) {
-      cut_back(file_, step_ - 1);  // a complete run that is started again validates again
+      cut_back(file_, validated->step - 1);  // a complete run that is started again validates again
       std::ofstream out(file_, std::ios::app);
-      write_line(out, file_, validation_json_line(step_, validated->epoch, validated->result));
+      write_line(out, file_, validation_json_line(moment_of(*validated), validated->result));
     }
   }
 
  private:
+  static ValidationMoment moment_of(const event::Validated& validated) {
+    return {validated.step, validated.epoch, validated.consumed_samples, validated.lr, validated.time};
+  }
+
   fs::path file_;
-  std::int64_t step_ = 0;
 };
 
 }  // namespace
@@ -106,7 +105,7 @@ Listener write_steps(const fs::path& metrics_file, const fs::path& samples_file)
     if (const auto* begins = std::get_if<event::TrainingBegins>(&event))
       writer->emplace(metrics_file, samples_file, begins->first_step);
     if (const auto* done = std::get_if<event::StepDone>(&event); done != nullptr && *writer) {
-      (*writer)->write(done->record);
+      (*writer)->write(done->record, done->time);
       (*writer)->write_samples(done->record.step, done->samples);
     }
   };

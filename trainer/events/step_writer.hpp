@@ -18,7 +18,7 @@ class StepWriter {
   StepWriter(const std::filesystem::path& metrics_file, const std::filesystem::path& samples_file,
              std::int64_t resume_step);
   /// Throws std::system_error naming the file when it cannot be written (a full disk).
-  void write(const StepRecord& record);
+  void write(const StepRecord& record, double time);
   void write_samples(std::int64_t step, const std::vector<std::int64_t>& indices);
 
  private:

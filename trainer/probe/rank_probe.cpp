@@ -90,6 +90,7 @@ class RankProbe {
   // What a busy machine has spoiled on any rank is measured again, by all, where repeats are asked for at all. A calm
   // try counts alone; where there is none, all together do: so busy is the machine.
   void measure_times(RankProfile& profile) {
+    control_.set_activity("measuring how long micro-batches take");
     auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch,
                                request_.fixed_micro_batch ? k_most_sizes_of_fixed : k_most_sizes);
     Times times;

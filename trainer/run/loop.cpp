@@ -51,6 +51,7 @@ TrainResult TrainingLoop::run() {
                     "on, or begin a new run without --resume",
                     step_));
   agree_on_rank_0(parts_.control, [&] {
+    check_room();
     parts_.options.accepted();
     save_class_names();
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
@@ -137,6 +138,7 @@ void TrainingLoop::run_step() {
   record.consumed_samples = order_->position().consumed_samples;
   record.loss = last_loss_;
   record.lr = lr;
+  last_lr_ = lr;
   record.grad_norm = totals.grad_norm;
   if (parts_.replica.loss_scale.is_active()) record.loss_scale = totals.loss_scale;
   record.skipped = totals.skipped || totals.overflowed;

@@ -56,6 +56,7 @@ class TrainingLoop {
   void check_replicas();
   [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
   void validate();
+  void check_room() const;
   void save_class_names() const;
   void say_skipped(const Dataset& data);
   void count_skipped();
@@ -90,6 +91,7 @@ class TrainingLoop {
   std::int64_t out_of_memory_events_ = 0;
   std::int64_t replans_ = 0;
   double last_loss_ = 0.0;
+  std::optional<double> last_lr_;
   std::set<std::string> skipped_files_;
   std::optional<EvaluationResult> validation_;
   RunSaver saver_;

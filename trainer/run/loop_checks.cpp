@@ -24,7 +24,8 @@ void TrainingLoop::check_replicas() {
 void TrainingLoop::validate() {
   if (parts_.validation == nullptr) return;
   const Span span(parts_.replica.timeline, "validation", "between steps");
-  parts_.control.set_activity(fmt::format("validation after step {}", step_));
+  const std::string what = fmt::format("validation after step {}", step_);
+  parts_.control.set_activity(what);
   std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
   const double weight = share();
   if (weight > 0.0)
@@ -34,8 +35,13 @@ void TrainingLoop::validate() {
                            .size;
   check_other_buffers(parts_.replica, parts_.control);
   const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
-  validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
-  parts_.events.send(event::Validated{order_->position().epoch, *validation_});
+  validation_ = evaluate({micro_batch_size, weight, what}, parts_.replica, *parts_.validation, parts_.control);
+  const OrderPosition& position = order_->position();
+  parts_.events.send(event::Validated{.epoch = position.epoch,
+                                      .result = *validation_,
+                                      .step = step_,
+                                      .consumed_samples = position.consumed_samples,
+                                      .lr = last_lr_});
 }
 
 }  // namespace onebatch

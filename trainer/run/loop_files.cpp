@@ -1,5 +1,8 @@
-// Of data that are files: which classes there are, and which files were skipped.
+// What a run has to do with files beside its checkpoints: room for them, classes of data that are files, and those that
+// were skipped.
+#include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/probe/memory_use.hpp"
 #include "trainer/run/loop.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +11,24 @@
 #include <sstream>
 
 namespace onebatch {
+
+// Now rather than after hours: a disk that cannot hold a single checkpoint.
+void TrainingLoop::check_room() const {
+  const std::filesystem::path& folder = parts_.options.run_dir;
+  std::error_code error;
+  const auto space = std::filesystem::space(folder, error);
+  if (folder.empty() || error || step_ >= total_steps_) return;
+  std::uintmax_t needed = 0;
+  for (const auto& tensors :
+       {parts_.replica.model->parameters(), parts_.replica.model->buffers(), parts_.replica.optimizer.state()}) {
+    for (const NamedTensor& one : tensors) needed += one.tensor.nbytes();
+  }
+  if (space.available >= needed) return;
+  throw UserError(
+      fmt::format("{}: {} are free there, and a checkpoint takes {}: free some, or write another "
+                  "run.output_dir",
+                  folder.string(), amount(static_cast<double>(space.available)), amount(static_cast<double>(needed))));
+}
 
 // Beside the checkpoints, in the order of the model's outputs.
 void TrainingLoop::save_class_names() const {

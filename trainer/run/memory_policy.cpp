@@ -116,6 +116,7 @@ void MemoryPolicy::choose_where_to_keep() {
 }
 
 void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew) {
+  parts_.control.set_activity("rehearsing a step of the plan");
   parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
   TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control,
@@ -133,6 +134,7 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
 }
 
 void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {
+  parts_.control.set_activity("rehearsing a step of the plan");
   parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
   TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control,

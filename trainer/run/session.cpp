@@ -6,7 +6,9 @@
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/precision.hpp"
+#include "trainer/events/csv_writer.hpp"
 #include "trainer/events/step_writer.hpp"
+#include "trainer/events/tensorboard_writer.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica_state.hpp"
@@ -91,6 +93,8 @@ struct Session::State {
     if (dir.empty()) return;
     events.listen(write_steps(log.jsonl ? dir / "metrics.jsonl" : "", log.samples ? dir / "samples.jsonl" : ""));
     if (log.jsonl) events.listen(write_validations(dir / "validation.jsonl"));
+    if (log.csv) events.listen(write_csv(dir / "metrics.csv", dir / "validation.csv"));
+    if (log.tensorboard) events.listen(write_tensorboard(dir / "tensorboard"));
   }
 
   // What ranks sum.

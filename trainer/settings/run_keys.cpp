@@ -92,11 +92,22 @@ KeysOf<VerifyConfiguration> verify_keys() {
 }
 
 KeysOf<LogConfiguration> log_keys() {
-  return {integer_key({"every_steps", Changes::nothing, "where the output is no terminal: a line every so many steps"},
-                      1, k_any, &LogConfiguration::every_steps),
-          boolean_key({"jsonl", Changes::nothing, "write `metrics.jsonl`"}, &LogConfiguration::jsonl),
-          boolean_key({"samples", Changes::nothing, "write `samples.jsonl`: which samples each step used"},
-                      &LogConfiguration::samples)};
+  return {
+      integer_key({"every_steps", Changes::nothing, "where the output is no terminal: a line every so many steps"}, 1,
+                  k_any, &LogConfiguration::every_steps),
+      boolean_key({"jsonl", Changes::nothing, "write `metrics.jsonl` and `validation.jsonl`"},
+                  &LogConfiguration::jsonl),
+      boolean_key({"csv", Changes::nothing, "write `metrics.csv` and `validation.csv`, a column for each number"},
+                  &LogConfiguration::csv),
+      boolean_key({"tensorboard", Changes::nothing,
+                   "write event files for TensorBoard: `tensorboard --logdir runs` shows all runs"},
+                  &LogConfiguration::tensorboard),
+      boolean_key({"samples", Changes::nothing, "write `samples.jsonl`: which samples each step used"},
+                  &LogConfiguration::samples),
+      sinks_key({"sinks", Changes::nothing,
+                 "`[[log.sinks]]`: [programs that are told](running.md#telling-other-programs) what happens, a JSON "
+                 "object a line on their standard input, as `command = [\"python3\", "
+                 "\"examples/sinks/wandb_sink.py\"]`; with `events = [\"step\", \"validation\"]` only of these"})};
 }
 
 KeysOf<std::vector<SimulatedDevice>> simulate_keys() {

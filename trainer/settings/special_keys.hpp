@@ -21,5 +21,6 @@ KeyOf<PrecisionConfiguration> channels_last_key(KeyText about);
 KeyOf<BatchNormConfiguration> sync_key(KeyText about);
 KeyOf<MemoryConfiguration> recompute_key(KeyText about);
 KeyOf<std::vector<SimulatedDevice>> devices_key(KeyText about);
+KeyOf<LogConfiguration> sinks_key(KeyText about);
 
 }  // namespace onebatch

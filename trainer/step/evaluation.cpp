@@ -3,10 +3,12 @@
 #include "trainer/data/padding.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -45,12 +47,16 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
+// How far it has come, for who waits.
+using Progress = std::function<void(std::size_t done, std::size_t all)>;
+
 Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
-              std::int64_t micro_batch_size) {
+              std::int64_t micro_batch_size, const Progress& progress) {
   Sums sums;
   // Three without gradients take little more than one with them, and any number but one is made of twos and threes.
   auto size = static_cast<std::size_t>(std::max<std::int64_t>(3, micro_batch_size));
   for (std::size_t begin = 0; begin < samples.size();) {
+    progress(begin, samples.size());
     // Nearly equal, so that none is left with one sample.
     const std::size_t left = samples.size() - begin;
     const std::size_t count = divide_up(left, divide_up(left, size));
@@ -107,8 +113,11 @@ EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, co
   const auto samples = my_samples(data.size(), request.share, control);
   replica.model->set_phase(Phase::evaluation);
   const PaddedTo padded(data, longest_of(data));
-  const Sums local =
-      sum_over(replica, replica.padding == Padding::global_batch ? padded : data, samples, request.micro_batch_size);
+  const Progress progress = [&](std::size_t done, std::size_t all) {
+    control.set_activity(fmt::format("{}, {} % done", request.what, 100 * done / all));
+  };
+  const Sums local = sum_over(replica, replica.padding == Padding::global_batch ? padded : data, samples,
+                              request.micro_batch_size, progress);
   replica.model->set_phase(Phase::training);
   std::array<double, 4> sums = {local.loss, local.weight, local.correct, local.counted};
   control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);

@@ -5,11 +5,14 @@
 #include "trainer/base/results.hpp"
 #include "trainer/replica/replica.hpp"
 
+#include <string>
+
 namespace onebatch {
 
 struct EvaluationRequest {
   std::int64_t micro_batch_size = 256;  // at most; halved on this rank where it does not fit, which changes no result
   double share = 1.0;                   // this rank's part of the work, relative to the others'
+  std::string what = "validation";      // said with how much of it is done
 };
 
 /// In eval mode and without gradients; sums in fp64 over ranks, divided once. Collective.

@@ -1,0 +1,87 @@
+#include "launch/first_line.hpp"
+
+#include "comm/visible_text.hpp"
+#include "launch/standard_streams.hpp"
+#include "trainer/base/version.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+namespace onebatch::launch {
+namespace {
+
+char first_line[512];  // static storage is all that there is when it is written
+std::size_t first_line_length = 0;
+
+bool is_one_of(const char* word, std::initializer_list<const char*> words) {
+  for (const char* one : words) {
+    if (std::strcmp(word, one) == 0) return true;
+  }
+  return false;
+}
+
+// Of several ranks the first speaks. Which one this is its environment says.
+bool is_first(char** environment) {
+  for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
+      const std::size_t length = std::strlen(name);
+      if (std::strncmp(*entry, name, length) == 0 && std::strcmp(*entry + length, "0") != 0) return false;
+    }
+  }
+  return true;
+}
+
+void add_as_it_is(std::string_view text) {
+  if (first_line_length + text.size() >= sizeof(first_line)) return;  // there is room for the line's end
+  std::memcpy(first_line + first_line_length, text.data(), text.size());
+  first_line_length += text.size();
+}
+
+// As comm::visible_text has it, without memory of its own.
+void add(std::string_view text) {
+  constexpr std::string_view k_digits = "0123456789abcdef";
+  while (!text.empty()) {
+    const std::size_t length = comm::printable_length(text);
+    const auto first = static_cast<unsigned char>(text.front());
+    const char escaped[] = {'\\', 'x', k_digits[first >> 4], k_digits[first & 15]};
+    add_as_it_is(length == 0 ? std::string_view(escaped, sizeof(escaped)) : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// "onebatch 0.1.0: train configs/demo.toml"
+void make_line(const char* command, const char* configuration) {
+  add("onebatch ");
+  add(k_version);
+  add(": ");
+  add(command);
+  add(" ");
+  add(configuration);
+  first_line[first_line_length++] = '\n';
+}
+
+// LibTorch registers its operators for most of a second before main(), and has to be read from the disk the first time.
+void say_first_line(int argc, char** argv, char** environment) {
+  if (argc < 3 || !is_one_of(argv[1], {"train", "probe", "verify", "eval", "plan"}) || argv[2][0] == '-') return;
+  for (int i = 2; i < argc; ++i) {
+    if (is_one_of(argv[i], {"--quiet", "--help", "-h", "--profile", "--devices", "--global-batches"})) return;
+  }
+  if (!is_first(environment)) return;
+  make_line(argv[1], argv[2]);
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, first_line, first_line_length);
+  std::signal(SIGPIPE, before);
+}
+
+__attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = say_first_line;
+
+}  // namespace
+
+void log_first_line() {
+  print_to_log({first_line, first_line_length});
+}
+
+}  // namespace onebatch::launch
