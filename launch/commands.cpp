@@ -17,6 +17,7 @@
 #include "launch/signals.hpp"
 #include "launch/sinks.hpp"
 #include "launch/standard_streams.hpp"
+#include "launch/weights_option.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
@@ -269,7 +270,7 @@ class Program {
 
   int evaluate() {
     Session session = make_session();
-    const EvaluationResult result = session.evaluate(arguments_.checkpoint);
+    const EvaluationResult result = session.evaluate(arguments_.checkpoint, weights_choice(arguments_.weights));
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);
     const std::string accuracy = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";

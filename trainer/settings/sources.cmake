@@ -1,1 +1,1 @@
-target_sources(onebatch_pure PRIVATE settings/arithmetic_keys.cpp settings/identity.cpp settings/key_types.cpp settings/keys.cpp settings/kinds.cpp settings/kinds_keys.cpp settings/run_keys.cpp settings/simulate_key.cpp settings/special_keys.cpp settings/value.cpp)
+target_sources(onebatch_pure PRIVATE settings/arithmetic_keys.cpp settings/identity.cpp settings/key_types.cpp settings/keys.cpp settings/kinds.cpp settings/kinds_keys.cpp settings/run_keys.cpp settings/simulate_key.cpp settings/special_keys.cpp settings/value.cpp settings/watched_keys.cpp)
