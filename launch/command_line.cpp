@@ -4,6 +4,7 @@
 #include "launch/completion.hpp"
 #include "launch/manual_page.hpp"
 #include "launch/nearest.hpp"
+#include "launch/weights_option.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
 
@@ -63,6 +64,13 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   positive(plan->add_option("--latency", arguments.latency, "µs of a message between nodes"));
 }
 
+void add_weights(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--weights", arguments.weights,
+                  "raw: as they were trained; ema: averaged (optimizer.ema_decay), which are taken where there are any")
+      ->check(CLI::IsMember(k_weights_words));
+}
+
 void add_plan_file(CLI::App& command, Arguments& arguments) {
   command.add_option("--plan", arguments.plan_file, "follow this plan, as in a run's plan.json, instead of making one");
 }
@@ -108,15 +116,19 @@ void add_export(CLI::App& app, Arguments& arguments) {
   CLI::App* command =
       add_command(app, arguments, "export", "write a trained model under its names, for Python", Takes::options_alone);
   command
-      ->add_option("RUN", arguments.source,
-                   "a run's folder, for its latest checkpoint, or a step-N folder, or CONFIG.toml with --checkpoint")
+      ->add_option(
+          "RUN", arguments.source,
+          "a run's folder, for its latest checkpoint, or a step-N folder, or RUN/checkpoints/best, or CONFIG.toml "
+          "with --checkpoint")
       ->required();
   command
       ->add_option("--to", arguments.target_file,
                    "NAME.safetensors for the weights alone, NAME.pt2 for the exported program that was trained")
       ->required();
   command->add_flag("--overwrite", arguments.overwrite, "replace that file where it is there");
-  command->add_option("--checkpoint", arguments.checkpoint, "with CONFIG.toml: a step-N folder or a run's folder");
+  command->add_option("--checkpoint", arguments.checkpoint,
+                      "with CONFIG.toml: a step-N folder, a run's folder, or RUN/checkpoints/best");
+  add_weights(*command, arguments);
   command->add_option("--set", arguments.assignments, "with CONFIG.toml: section.key=value; may be repeated")
       ->allow_extra_args(false);
 }
@@ -137,9 +149,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       ->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
   verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
-  add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration)
-      ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
+  CLI::App* eval = add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration);
+  eval->add_option("--checkpoint", arguments.checkpoint, "a step-N folder, a run's folder, or RUN/checkpoints/best")
       ->required();
+  add_weights(*eval, arguments);
   add_data(app, arguments);
   add_check(app, arguments);
   add_export(app, arguments);

@@ -34,6 +34,7 @@ struct Arguments {
   double tolerance = 0.0;         // verify; 0 = the precision's own
   std::string gradient_file;      // verify
   std::string checkpoint;         // eval, export
+  std::string weights;            // eval, export: "raw", "ema"; empty: the averaged ones where there are any
   std::string sheet_file;         // data
   std::int64_t most_samples = 0;  // data; 0 = all
   std::string program_file;       // check: an exported program, and what follows

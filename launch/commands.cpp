@@ -21,6 +21,7 @@
 #include "launch/sinks.hpp"
 #include "launch/standard_streams.hpp"
 #include "launch/told_programs.hpp"
+#include "launch/weights_option.hpp"
 #include "launch/written_files.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
@@ -255,7 +256,7 @@ class Program {
 
   int evaluate() {
     Session session = make_session();
-    const EvaluationResult result = session.evaluate(arguments_.checkpoint);
+    const EvaluationResult result = session.evaluate(arguments_.checkpoint, weights_choice(arguments_.weights));
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);
     const std::string accuracy = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";

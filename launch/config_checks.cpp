@@ -26,6 +26,8 @@ class Checker {
     check_kind("schedule.", c_.schedule);
     check_belongs();
     check_samples();
+    check_rates();
+    check_validations();
     check_batch_norm();
     check_precision();
     check_bitwise();
@@ -57,7 +59,6 @@ class Checker {
       complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
     if (!given("data.kind")) complain("data.kind", "is needed: write " + kind_names<DatasetConfiguration>());
     if (!given("model.kind")) complain("model.kind", "is needed: write " + kind_names<ModelConfiguration>());
-    if (c_.run.epochs && c_.run.max_steps) complain("run.max_steps", "stands beside run.epochs: write one of the two");
     if (!c_.run.epochs && !c_.run.max_steps) complain("run.epochs", "is needed, or run.max_steps: how long to train");
   }
 
@@ -109,6 +110,38 @@ class Checker {
         complain(key.path,
                  "stands beside data.validation.fraction, which takes samples of the training data: write "
                  "one of the two");
+    }
+  }
+
+  void check_rates() {
+    std::string first;
+    for (const std::string key : {"schedule.warmup_steps", "schedule.warmup_epochs", "schedule.warmup_fraction"}) {
+      if (!chosen(key)) continue;
+      if (!first.empty()) complain(key, "stands beside " + first + ": write one way to say how long it takes");
+      first = key;
+    }
+    if (chosen("optimizer.lr_batch_size") && c_.optimizer.lr_scaling == LrScaling::none)
+      complain("optimizer.lr_batch_size",
+               "belongs to optimizer.lr_scaling: write that too, as \"linear\", or leave it out");
+  }
+
+  void check_validations() {
+    check_watched("run.early_stopping.", c_.run.early_stopping.watched, {"mode", "patience", "min_delta"});
+    check_watched("checkpoint.keep_best.", c_.checkpoint.keep_best, {"mode"});
+    if (c_.data.validation) return;
+    for (const std::string key :
+         {"run.validate_every_steps", "run.val_first", "run.early_stopping.metric", "checkpoint.keep_best.metric"}) {
+      if (chosen(key))
+        complain(key,
+                 "needs validation data: write [data.validation], with fraction = 0.1 for a part of the training "
+                 "data, or leave it out");
+    }
+  }
+
+  void check_watched(const std::string& prefix, const WatchedMetric& watched, const std::vector<std::string>& others) {
+    for (const std::string& other : others) {
+      if (watched.metric.empty() && chosen(prefix + other))
+        complain(prefix + other, "belongs to " + prefix + "metric: write which number of the validation, as \"loss\"");
     }
   }
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* k_command_line = "command line";
 
+// Keys that stand for the same thing in two ways, or bound it from two sides.
 struct Either {
   const char* one;
   const char* other;
@@ -84,11 +85,11 @@ class Loader {
  private:
   enum class Source { file, command_line };
 
-  // Of two keys that stand for the same thing in two ways.
+  // Of two such keys the file's one gives way, unless it has them both.
   void command_line_wins(const std::string& key, const std::string& over) {
     const auto given = given_.find(key);
     const auto other = given_.find(over);
-    if (given == given_.end() || other == given_.end()) return;
+    if (given == given_.end() || other == given_.end() || in_file_.contains(key)) return;
     if (given->second.origin == k_command_line && other->second.origin != k_command_line) given_.erase(other);
   }
 
@@ -118,6 +119,7 @@ class Loader {
   void note(const std::string& path, const toml::node& node, Source source) {
     const auto begin = node.source().begin;
     if (path.starts_with("data.validation.")) has_validation_ = true;
+    if (source == Source::file) in_file_.insert(path);
     given_[path] = source == Source::command_line
                        ? Given{value_of(node), k_command_line, "--set " + path, 0}
                        : Given{value_of(node), fmt::format("{}:{}", name_, begin.line), place(begin), begin.line};
@@ -182,6 +184,7 @@ class Loader {
   LoadedConfig& loaded_;
   const std::vector<Key> keys_ = configuration_keys();
   std::map<std::string, Given> given_;
+  std::set<std::string> in_file_;
   bool has_validation_ = false;
 };
 

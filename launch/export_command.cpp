@@ -3,6 +3,7 @@
 #include "launch/config_loader.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/standard_streams.hpp"
+#include "launch/weights_option.hpp"
 #include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/checkpoint/export_model.hpp"
@@ -112,22 +113,28 @@ std::string export_model(const Arguments& arguments) {
   const Format format = format_of(arguments.target_file);
   check_target(arguments);
   const FoundCheckpoint found = find_checkpoint(arguments);
+  const WeightsChoice choice = weights_choice(arguments.weights);
   nlohmann::ordered_json document = {
       {"file", arguments.target_file}, {"checkpoint", found.folder.string()}, {"step", found.step}};
-  std::string said =
-      fmt::format("{} has the weights of step {}, from {}", arguments.target_file, found.step, found.folder.string());
+  HasWeights weights = HasWeights::raw;
+  std::string more;
   if (format == Format::safetensors) {
-    export_weights(found.folder, arguments.target_file);
+    weights = export_weights(found.folder, arguments.target_file, choice);
   } else {
     const std::string program = program_of(arguments, found.folder);
-    const ExportedWeights weights = export_program(found.folder, program, arguments.target_file);
-    document.update({{"program", program}, {"tensors", weights.tensors}, {"converted", weights.converted}});
-    said += fmt::format(", in the program of {}", program);
-    if (weights.converted > 0)
-      said += fmt::format("; {} of {} tensors had another type in the run, and have the program's", weights.converted,
-                          weights.tensors);
+    const ExportedWeights done = export_program(found.folder, program, arguments.target_file, choice);
+    weights = done.weights;
+    document.update({{"program", program}, {"tensors", done.tensors}, {"converted", done.converted}});
+    more = fmt::format(", in the program of {}", program);
+    if (done.converted > 0)
+      more += fmt::format("; {} of {} tensors had another type in the run, and have the program's", done.converted,
+                          done.tensors);
   }
-  if (!arguments.quiet) print_out(said + "\n");
+  const bool averaged = weights == HasWeights::averaged;
+  document["weights"] = averaged ? "ema" : "raw";
+  if (!arguments.quiet)
+    print_out(fmt::format("{} has the {}weights of step {}, from {}{}\n", arguments.target_file,
+                          averaged ? "averaged " : "", found.step, found.folder.string(), more));
   return document.dump(2);
 }
 

@@ -4,7 +4,7 @@ onebatch_add_test(NAME doctor_test SOURCES unit/doctor_test.cpp LIBRARIES onebat
 foreach(part commands ranks plan probe communication drift launch doctor watching)
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
-foreach(part mistakes broken_streams log_files outputs sinks control_characters data older resume runs kept_values bitwise precision init shell)   # nothing in these depends on time
+foreach(part mistakes broken_streams log_files outputs sinks control_characters data older resume best runs kept_values bitwise precision init shell)   # nothing in these depends on time
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
 add_executable(noted_onebatch ${PROJECT_SOURCE_DIR}/launch/main.cpp cli/noted_syncs.cpp)

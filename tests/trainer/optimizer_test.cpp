@@ -6,6 +6,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/rand_like.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -53,6 +54,104 @@ double adam_by_hand(const OptimizerConfiguration& c, int steps, double lr, doubl
     w -= lr * (m / (1 - std::pow(c.betas[0], t))) / (std::sqrt(v / (1 - std::pow(c.betas[1], t))) + c.eps);
   }
   return w;
+}
+
+at::Tensor average_of(const Optimizer& optimizer) {
+  for (const auto& [name, tensor] : optimizer.state()) {
+    if (name == "ema.w") return tensor;
+  }
+  return {};
+}
+
+// A parameter of some type, trained with plain SGD on gradients that change.
+class Averaged {
+ public:
+  explicit Averaged(at::ScalarType type, at::ScalarType summed, double decay = 0.9)
+      : parameters_({{"w", at::rand({5, 3}).to(type).set_requires_grad(true)}}),
+        gradients_(parameters_, {.type = summed}),
+        optimizer_(configuration(decay), gradients_) {}
+
+  void step(double touched = 1.0) {
+    gradients_.flat().copy_(at::rand_like(gradients_.flat()));
+    optimizer_.step(0.1, {touched});
+  }
+  [[nodiscard]] at::Tensor weights() const { return parameters_[0].tensor.detach(); }
+  [[nodiscard]] at::Tensor master() const {
+    for (const auto& [name, tensor] : optimizer_.state()) {
+      if (name == "master.w") return tensor;
+    }
+    return weights();
+  }
+  Optimizer& optimizer() { return optimizer_; }
+
+ private:
+  static OptimizerConfiguration configuration(double decay) {
+    OptimizerConfiguration c;
+    c.kind = "sgd";
+    c.ema_decay = decay;
+    return c;
+  }
+
+  std::vector<NamedTensor> parameters_;
+  FlatGradients gradients_;
+  Optimizer optimizer_;
+};
+
+struct Types {
+  at::ScalarType parameters, summed, average;
+  double tolerance;
+};
+const std::vector<Types> k_types = {{at::kDouble, at::kDouble, at::kDouble, 1e-15},
+                                    {at::kFloat, at::kFloat, at::kFloat, 1e-6},
+                                    {at::kBFloat16, at::kFloat, at::kFloat, 1e-6},
+                                    {at::kBFloat16, at::kBFloat16, at::kFloat, 1e-6},
+                                    {at::kHalf, at::kFloat, at::kFloat, 1e-6}};
+
+TEST(OptimizerTest, the_average_follows_the_updates_by_its_formula) {
+  for (const Types& types : k_types) {
+    Averaged one(types.parameters, types.summed);
+    at::Tensor expected = one.master().to(at::kDouble).clone();
+    for (int step = 0; step < 7; ++step) {
+      one.step(step == 3 ? 0.0 : 1.0);  // a parameter that was not touched counts as it is
+      expected = expected * 0.9 + one.master().to(at::kDouble) * (1.0 - 0.9);
+    }
+    const at::Tensor average = average_of(one.optimizer());
+    EXPECT_EQ(average.scalar_type(), types.average);
+    EXPECT_LE((average.to(at::kDouble) - expected).abs().max().item<double>(), types.tolerance);
+    EXPECT_GT((average.to(at::kDouble) - one.master().to(at::kDouble)).abs().max().item<double>(), 0.01);
+  }
+}
+
+TEST(OptimizerTest, while_the_average_is_shown_the_model_has_it_and_then_its_own_bits_again) {
+  for (const Types& types : k_types) {
+    Averaged one(types.parameters, types.summed);
+    for (int step = 0; step < 3; ++step) one.step();
+    const at::Tensor weights = one.weights().clone();
+    const at::Tensor master = one.master().clone();
+    const at::Tensor average = average_of(one.optimizer()).clone();
+    {
+      const AveragedWeights shown(one.optimizer());
+      EXPECT_TRUE(one.weights().equal(average.to(types.parameters)));
+      EXPECT_FALSE(one.weights().equal(weights));
+    }
+    EXPECT_TRUE(one.weights().equal(weights));
+    EXPECT_TRUE(one.master().equal(master));
+    EXPECT_TRUE(average_of(one.optimizer()).equal(average));
+  }
+}
+
+TEST(OptimizerTest, no_average_is_kept_unless_it_is_asked_for) {
+  Averaged one(at::kFloat, at::kFloat, 0.0);
+  one.step();
+  EXPECT_EQ(one.optimizer().average(), nullptr);
+  EXPECT_FALSE(average_of(one.optimizer()).defined());
+  const at::Tensor weights = one.weights().clone();
+  const AveragedWeights shown(one.optimizer());
+  EXPECT_TRUE(one.weights().equal(weights));
+  OptimizerConfiguration c = of("adam", 0.0);
+  EXPECT_EQ(states_per_parameter(c), 2);
+  c.ema_decay = 0.5;
+  EXPECT_EQ(states_per_parameter(c), 3) << "what is said of memory counts it";
 }
 
 TEST(OptimizerTest, adam_and_adamw_follow_their_papers) {

@@ -61,7 +61,9 @@ TEST(ConfigLoaderTest, the_command_line_wins_over_the_files_other_way_to_say_it)
   EXPECT_EQ(steps.configuration.run.max_steps, 3);
   EXPECT_FALSE(steps.configuration.run.epochs.has_value());
   EXPECT_THAT(resolved_config(steps), HasSubstr("# epochs is not set"));
-  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=3", "run.epochs=2"}), HasSubstr("write one of the two"));
+  const LoadedConfig two = load_config(k_good, "x.toml", {"run.max_steps=3", "run.epochs=2"});
+  EXPECT_EQ(two.configuration.run.max_steps, 3) << "whichever ends first";
+  EXPECT_EQ(two.configuration.run.epochs, 2);
   const std::string both = std::string(k_good) + "[optimizer]\nmax_grad_norm = 1.0\n";
   EXPECT_EQ(load_config(both, "x.toml", {"optimizer.max_grad_value=0.5"}).configuration.optimizer.max_grad_norm,
             std::nullopt);
@@ -208,8 +210,63 @@ TEST(ConfigLoaderTest, batch_norm_has_one_mode) {
   EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=global"}), HasSubstr("\"exact\""));
 }
 
+TEST(ConfigLoaderTest, of_steps_and_epochs_that_a_file_has_both_the_command_line_takes_none_away) {
+  std::string both = k_good;
+  both.replace(both.find("epochs = 3"), 10, "epochs = 3\nmax_steps = 9");
+  EXPECT_THAT(mistakes_of(both), IsEmpty());
+  const LoadedConfig loaded = load_config(both, "x.toml", {"run.max_steps=5"});
+  EXPECT_EQ(loaded.configuration.run.max_steps, 5);
+  EXPECT_EQ(loaded.configuration.run.epochs, 3);
+}
+
+TEST(ConfigLoaderTest, a_watched_metric_is_a_table_of_its_own_or_one_in_a_line) {
+  const std::string inline_table =
+      std::string(k_good) + "[checkpoint]\nkeep_best = {metric = \"accuracy\", mode = \"max\"}\n";
+  const LoadedConfig loaded =
+      load_config(inline_table, "x.toml", {"run.early_stopping.metric=loss", "run.early_stopping.patience=2"});
+  EXPECT_THAT(mistakes_text(loaded.mistakes), IsEmpty());
+  const Configuration& c = loaded.configuration;
+  EXPECT_EQ(c.checkpoint.keep_best.metric, "accuracy");
+  EXPECT_EQ(c.checkpoint.keep_best.better, BetterIs::greatest);
+  EXPECT_EQ(c.run.early_stopping.watched.metric, "loss");
+  EXPECT_EQ(c.run.early_stopping.watched.better, BetterIs::automatic);
+  EXPECT_EQ(c.run.early_stopping.patience, 2);
+  const LoadedConfig again = load_config(resolved_config(loaded), "y.toml", {});
+  EXPECT_THAT(mistakes_text(again.mistakes), IsEmpty());
+  EXPECT_EQ(again.configuration.checkpoint.keep_best.metric, "accuracy");
+  EXPECT_EQ(again.configuration.run.early_stopping.patience, 2);
+  EXPECT_THAT(
+      check_contradictions(load_config(resolved_config(load_config(k_good, "x.toml", {})), "y.toml", {}), "y", 1),
+      IsEmpty())
+      << "what is not set is none";
+}
+
+TEST(ConfigLoaderTest, what_is_watched_needs_a_metric_and_validation_data) {
+  EXPECT_THAT(mistakes_of(k_good, {"checkpoint.keep_best.mode=max"}),
+              HasSubstr("belongs to checkpoint.keep_best.metric"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.early_stopping.patience=3"}),
+              HasSubstr("belongs to run.early_stopping.metric"));
+  EXPECT_THAT(mistakes_of(k_good, {"run.early_stopping.patience=0"}), HasSubstr("write a whole number from 1"));
+  EXPECT_THAT(mistakes_of(k_good, {"checkpoint.keep_best.mode=more"}), HasSubstr("\"auto\" or \"min\" or \"max\""));
+  std::string blind = k_good;
+  blind.replace(blind.find("[data.validation]\n"), 18, "");
+  for (const char* key : {"run.val_first=true", "run.validate_every_steps=5", "run.early_stopping.metric=loss",
+                          "checkpoint.keep_best.metric=loss"}) {
+    EXPECT_THAT(mistakes_of(blind, {key}), HasSubstr("needs validation data")) << key;
+    EXPECT_THAT(mistakes_of(k_good, {key}), IsEmpty()) << key;
+  }
+}
+
+TEST(ConfigLoaderTest, a_decay_is_below_one) {
+  for (const char* wrong : {"optimizer.ema_decay=1.0", "optimizer.ema_decay=1", "optimizer.ema_decay=-0.1"})
+    EXPECT_THAT(mistakes_of(k_good, {wrong}), HasSubstr("to below 1.0")) << wrong;
+  EXPECT_EQ(load_config(k_good, "x.toml", {"optimizer.ema_decay=0.999"}).configuration.optimizer.ema_decay, 0.999);
+}
+
 TEST(ConfigLoaderTest, contradictions_are_named) {
-  EXPECT_THAT(mistakes_of(k_good, {"run.max_steps=4", "run.epochs=4"}), HasSubstr("one of the two"));
+  EXPECT_THAT(mistakes_of(k_good, {"schedule.warmup_steps=4", "schedule.warmup_fraction=0.1"}),
+              HasSubstr("schedule.warmup_fraction: stands beside schedule.warmup_steps: write one way"));
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.lr_batch_size=128"}), HasSubstr("belongs to optimizer.lr_scaling"));
   EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=[4,5,6]"}, 2), HasSubstr("lists 3 sizes, but 2 rank(s)"));
   EXPECT_THAT(mistakes_of(k_good, {"batch.micro_batch_size=16", "batch.gradient_accumulation_steps=4"}, 2),
               HasSubstr("is 128"));

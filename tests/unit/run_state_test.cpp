@@ -51,6 +51,20 @@ TEST(RunStateTest, survives_the_round_trip) {
   EXPECT_FALSE(read.plan.has_value());
 }
 
+TEST(RunStateTest, validations_survive_the_round_trip) {
+  RunState state = example();
+  EXPECT_EQ(parse_run_state(to_json(state), "state.json").validations, std::nullopt) << "as of earlier versions";
+  state.validations = ValidationState{};
+  EXPECT_EQ(parse_run_state(to_json(state), "state.json").validations, state.validations);
+  state.validations = ValidationState{16, {"loss", false, 0.1 + 0.2, 8, 3}, {"f1_macro", true, std::nullopt, 0, 2}};
+  EXPECT_EQ(parse_run_state(to_json(state), "state.json").validations, state.validations) << "to the last bit";
+  nlohmann::json json = nlohmann::json::parse(to_json(state));
+  json["validations"]["early_stopping"]["without"] = -1;
+  EXPECT_THAT(refusal(json), HasSubstr("validations.early_stopping.without must be"));
+  json["validations"]["early_stopping"] = {{"metric", "loss"}};
+  EXPECT_THAT(refusal(json), HasSubstr("greater_is_better"));
+}
+
 TEST(RunStateTest, a_plan_without_times_of_its_micro_batches_is_read) {
   RunState state = example();
   RankPlan rank;

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <system_error>
 
@@ -54,17 +53,6 @@ void fill(const fs::path& folder, const std::vector<CheckpointFile>& files) {
   for (const WrittenFile& file : written) check_written(file);
 }
 
-// The number of a step-N folder; none for every other name.
-std::optional<std::int64_t> step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  const std::string_view prefix = k_prefix;
-  if (!name.starts_with(prefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
-}
-
 struct StepFolder {
   std::int64_t step;
   fs::path path;
@@ -85,7 +73,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 std::vector<StepFolder> step_folders(const fs::path& checkpoints) {
   std::vector<StepFolder> folders;
   for (const fs::path& path : entries_of(checkpoints)) {
-    const auto step = step_of(path);
+    const auto step = step_of_checkpoint(path);
     std::error_code not_there;  // a link may lead nowhere, or to itself
     if (step && fs::is_directory(path, not_there)) folders.push_back({*step, path});
   }
@@ -159,22 +147,8 @@ class LockedFolder {
   bool locked_;
 };
 
-fs::path free_name(const fs::path& wanted) {
-  fs::path name = wanted;
-  for (int number = 2; fs::exists(fs::symlink_status(name)); ++number)
-    name = fmt::format("{}-{}", wanted.string(), number);
-  return name;
-}
-
 void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
-  const fs::path link = checkpoints / ".latest.partial";
-  const fs::path latest = checkpoints / k_latest;
-  fs::remove_all(link);
-  fs::create_directory_symlink(folder.filename(), link);
-  // A copy that followed links has a folder there: it is somebody's, and makes way.
-  if (fs::is_directory(fs::symlink_status(latest))) fs::rename(latest, free_name(checkpoints / "latest.copied"));
-  fs::rename(link, latest);
-  sync_folder(checkpoints);
+  point_link_at(checkpoints, k_latest, folder);
 }
 
 // What runs that were killed have left of a checkpoint.
@@ -182,15 +156,6 @@ void remove_partial_ones(const fs::path& checkpoints) {
   for (const fs::path& folder : entries_of(checkpoints)) {
     const std::string name = folder.filename().string();
     if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) fs::remove_all(folder);
-  }
-}
-
-void remove_all_but(const fs::path& checkpoints, const Retention& retention, std::int64_t newest) {
-  if (retention.keep <= 0) return;
-  std::int64_t kept = 0;
-  for (const StepFolder& folder : step_folders(checkpoints)) {
-    const bool stays = retention.keep_every > 0 && folder.step % retention.keep_every == 0;
-    if (folder.step <= newest && ++kept > retention.keep && !stays) fs::remove_all(folder.path);
   }
 }
 
@@ -218,16 +183,26 @@ std::vector<std::string> lost_ones(const fs::path& checkpoints) {
   std::vector<std::string> lost;
   std::error_code error;
   for (const fs::path& path : entries_of(checkpoints)) {
-    if (step_of(path) && !fs::is_directory(path, error)) lost.push_back(path.string() + " is no folder");
+    if (step_of_checkpoint(path) && !fs::is_directory(path, error)) lost.push_back(path.string() + " is no folder");
   }
   const fs::path latest = checkpoints / k_latest;
   const fs::path named = fs::read_symlink(latest, error);
-  if (!error && step_of(named) && !fs::exists(fs::symlink_status(checkpoints / named)))
+  if (!error && step_of_checkpoint(named) && !fs::exists(fs::symlink_status(checkpoints / named)))
     lost.push_back((checkpoints / named).string() + ", which " + latest.string() + " names, is not there");
   return lost;
 }
 
 }  // namespace
+
+void remove_all_but(const fs::path& checkpoints, const Retention& retention, std::int64_t newest) {
+  if (retention.keep <= 0) return;
+  const std::optional<std::int64_t> best = marked_best(checkpoints);
+  std::int64_t kept = 0;
+  for (const StepFolder& folder : step_folders(checkpoints)) {
+    const bool stays = (retention.keep_every > 0 && folder.step % retention.keep_every == 0) || folder.step == best;
+    if (folder.step <= newest && ++kept > retention.keep && !stays) fs::remove_all(folder.path);
+  }
+}
 
 PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t step,
                                      const std::vector<CheckpointFile>& files)
@@ -244,6 +219,7 @@ fs::path PartialCheckpoint::publish(const Retention& retention) {
   fs::path folder = checkpoints_ / (k_prefix + std::to_string(step_));
   partial_->rename_to(folder);
   point_latest_at(checkpoints_, folder);
+  if (retention.mark) mark_best(checkpoints_, *retention.mark);
   remove_all_but(checkpoints_, retention, step_);
   return folder;
 }

@@ -1,6 +1,7 @@
 // checkpoints/step-N: written whole or not at all, checked when read. See Note [Nothing is lost]. No LibTorch here.
 #pragma once
 
+#include "trainer/checkpoint/best_checkpoint.hpp"
 #include "trainer/io/safetensors.hpp"
 
 #include <functional>
@@ -15,11 +16,15 @@ struct CheckpointFile {
   std::function<Checksum(const std::filesystem::path& file)> write;  // and syncs; the checksum of what it was to write
 };
 
-/// Which checkpoints stay when a newer one is published.
+/// Which checkpoints stay when a newer one is published: the best one in any case.
 struct Retention {
-  std::int64_t keep = 2;        // the newest; 0 = all
-  std::int64_t keep_every = 0;  // besides them, those of a step that is a multiple of it; 0 = none
+  std::int64_t keep = 2;              // the newest; 0 = all
+  std::int64_t keep_every = 0;        // besides them, those of a step that is a multiple of it; 0 = none
+  std::optional<BestMark> mark = {};  // the published one is the best so far
 };
+
+/// Removes those that are not to stay, of `newest` and before.
+void remove_all_but(const std::filesystem::path& checkpoints, const Retention& retention, std::int64_t newest);
 
 /// A checkpoint that is written and synced, but not there yet: others may have to agree first.
 class PartialCheckpoint {
@@ -34,8 +39,8 @@ class PartialCheckpoint {
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at it, then removes the older ones that are not to stay. Returns
-  /// the folder.
+  /// Renames it to checkpoints/step-N, points `latest` at it, marks it where it is the best, then removes the older
+  /// ones that are not to stay. Returns the folder.
   std::filesystem::path publish(const Retention& retention);
 
  private:

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/export_model.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/checkpoint/averaged_weights.hpp"
 #include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/io/durable_file.hpp"
@@ -59,9 +60,12 @@ TrainedProgram read_program(const std::string& file) {
 }
 
 // Into the program's own tensors. Returns how many were of another type.
-std::int64_t take_weights(const fs::path& file, const std::string& program, const std::vector<NamedTensor>& weights) {
+std::int64_t take_weights(const fs::path& checkpoint, const std::string& program,
+                          const std::vector<NamedTensor>& weights, HasWeights taken) {
+  const fs::path file = checkpoint / k_model_file;
   try {
     load_tensors(file, weights, Extra::refused);
+    if (taken == HasWeights::averaged) load_averaged_weights(checkpoint, weights);
   } catch (const UserError& error) {
     throw UserError(program + " is not the program that was trained: " + error.what());
   }
@@ -71,6 +75,10 @@ std::int64_t take_weights(const fs::path& file, const std::string& program, cons
     const char* own = dtype_of_type(one.tensor.scalar_type());
     return own == nullptr || saved[one.name] != own;
   });
+}
+
+HasWeights weights_of(const fs::path& checkpoint, WeightsChoice choice) {
+  return takes_averaged_weights(checkpoint, choice) ? HasWeights::averaged : HasWeights::raw;
 }
 
 // A record is all of the memory that its tensors share.
@@ -98,22 +106,28 @@ void check_records(const fs::path& file, const RecordBytes& records) {
 
 }  // namespace
 
-void export_weights(const fs::path& checkpoint, const fs::path& target) {
+HasWeights export_weights(const fs::path& checkpoint, const fs::path& target, WeightsChoice choice) {
+  const HasWeights weights = weights_of(checkpoint, choice);
   const fs::path source = checkpoint / k_model_file;
   const std::string said = checksum_in_manifest(checkpoint, k_model_file);
   write_atomically(target, [&](const fs::path& partial) {
-    const Checksum written = copy_synced(source, partial);
-    if (to_text(written) != said) throw UserError(source.string() + " was altered: its checksum is not the manifest's");
+    const bool averaged = weights == HasWeights::averaged;
+    const Checksum written = averaged ? write_averaged_model(checkpoint, partial) : copy_synced(source, partial);
+    if (!averaged && to_text(written) != said)
+      throw UserError(source.string() + " was altered: its checksum is not the manifest's");
     check_on_disk(partial, written);
     return written;
   });
+  return weights;
 }
 
-ExportedWeights export_program(const fs::path& checkpoint, const std::string& program, const fs::path& target) {
+ExportedWeights export_program(const fs::path& checkpoint, const std::string& program, const fs::path& target,
+                               WeightsChoice choice) {
   const TrainedProgram trained = read_program(program);
   ExportedWeights done;
+  done.weights = weights_of(checkpoint, choice);
   done.tensors = std::ssize(trained.weights);
-  done.converted = take_weights(checkpoint / k_model_file, program, trained.weights);
+  done.converted = take_weights(checkpoint, program, trained.weights, done.weights);
   const RecordBytes records = records_of(trained);
   write_atomically(target, [&](const fs::path& partial) {
     const Checksum written = copy_with_records(program, partial, records);

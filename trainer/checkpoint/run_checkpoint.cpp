@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
 #include "trainer/batch_norm/running_statistics.hpp"
+#include "trainer/checkpoint/averaged_weights.hpp"
 #include "trainer/checkpoint/by_rank.hpp"
 #include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/checkpoint/named_checkpoint.hpp"
@@ -60,21 +61,31 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
   return parse_run_state(comm::broadcast_text(control, text, 0), (checkpoint / k_state_file).string());
 }
 
-void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  agree_on_rank_0(control,
-                  [&] { load_tensors(checkpoint / k_model_file, replica.model->state_dict(), Extra::refused); });
-  broadcast_tensors(state_of(*replica.model), control);
+bool load_model(const fs::path& checkpoint, const Model& model, comm::Communicator& control, WeightsChoice weights) {
+  std::int64_t averaged = 0;
+  agree_on_rank_0(control, [&] {
+    const auto state = model.state_dict();
+    averaged = takes_averaged_weights(checkpoint, weights) ? 1 : 0;
+    load_tensors(checkpoint / k_model_file, state, Extra::refused);
+    if (averaged != 0) load_averaged_weights(checkpoint, state);
+  });
+  control.broadcast(&averaged, sizeof(averaged), 0);
+  broadcast_tensors(state_of(model), control);
+  return averaged != 0;
 }
 
-void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  load_model(checkpoint, replica, control);
-  const auto optimizer = replica.optimizer.state();
-  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_optimizer_file, optimizer, Extra::refused); });
-  broadcast_tensors(optimizer, control);
+bool load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
+  load_model(checkpoint, *replica.model, control, WeightsChoice::raw);
+  std::int64_t averaged = 0;
+  agree_on_rank_0(control, [&] { averaged = load_optimizer(checkpoint, replica.optimizer) ? 1 : 0; });
+  control.broadcast(&averaged, sizeof(averaged), 0);
+  broadcast_tensors(replica.optimizer.state(), control);
+  if (averaged == 0 && replica.optimizer.average() != nullptr) replica.optimizer.average()->begin();
   load_by_rank(checkpoint / k_buffers_file, replica.own_statistics(), Extra::ignored, control);
   const auto generators = generator_states(replica.device.device());
   if (load_by_rank(checkpoint / k_generators_file, generators, Extra::refused, control))
     set_generator_states(replica.device.device(), generators);
+  return averaged != 0;
 }
 
 }  // namespace onebatch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "comm/communicator.hpp"
+#include "trainer/base/weights_choice.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/run_state.hpp"
 #include "trainer/events/event_stream.hpp"
@@ -18,9 +19,11 @@ std::filesystem::path choose_checkpoint(const std::filesystem::path& checkpoints
 /// Throws AgreedError. Collective; only rank 0 reads.
 RunState load_run_state(const std::filesystem::path& checkpoint, comm::Communicator& control);
 /// Model and optimizer; each rank's own buffers and generators where the world has the size that saved them, else the
-/// averaged buffers. Throws AgreedError. Collective.
-void load_replica(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
-/// The model alone, for evaluation.
-void load_model(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
+/// averaged buffers. Returns whether the checkpoint has averaged weights; where it has none, an average that the
+/// replica has begins with these weights. Throws AgreedError. Collective.
+bool load_replica(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
+/// The model alone, for evaluation. Returns whether its weights are the averaged ones.
+bool load_model(const std::filesystem::path& checkpoint, const Model& model, comm::Communicator& control,
+                WeightsChoice weights = WeightsChoice::automatic);
 
 }  // namespace onebatch

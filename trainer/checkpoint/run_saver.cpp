@@ -63,7 +63,7 @@ RunSaver::~RunSaver() {
   }
 }
 
-void RunSaver::save(const RunState& state, const Replica& replica, double share) {
+void RunSaver::save(const RunState& state, const Replica& replica, double share, const std::optional<BestMark>& mark) {
   const comm::Stopwatch watch;
   totals_.waits += background_.is_writing() ? 1 : 0;
   finish();
@@ -80,7 +80,9 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
     live.still = replica.gradients.parameters();
     live.still.insert(live.still.end(), live.optimizer.begin(), live.optimizer.end());
     replica.device.synchronize();  // the copies are made on another stream
-    write = prepare(state, live);
+    Retention kept = retention();
+    kept.mark = mark;
+    write = prepare(state, live, kept);
   });
   // All have come this far: it counts, whatever becomes of them. A rank that has lost another begins no checkpoint.
   agree_on_rank_0(control_, [&] {
@@ -90,8 +92,17 @@ void RunSaver::save(const RunState& state, const Replica& replica, double share)
   totals_.held_up_seconds += watch.seconds();
 }
 
-RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live) {
-  const Retention retention{.keep = configuration_.keep, .keep_every = configuration_.keep_every};
+void RunSaver::keep_as_best(const BestMark& mark) {
+  const comm::Stopwatch watch;
+  finish();
+  agree_on_rank_0(control_, [&] {
+    mark_best(checkpoints_, mark);
+    remove_all_but(checkpoints_, retention(), mark.step);
+  });
+  totals_.held_up_seconds += watch.seconds();
+}
+
+RunSaver::Write RunSaver::prepare(const RunState& state, const LiveState& live, const Retention& retention) {
   if (!configuration_.background || !has_room_for(HostCopy::bytes_needed(live)))
     return {false, [this, retention, &state, &live] {
               return write_checkpoint(checkpoints_, state.step, files_of(state, live), retention);

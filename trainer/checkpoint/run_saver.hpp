@@ -29,8 +29,11 @@ class RunSaver {
 
   /// Begins on rank 0 to copy what is trained, and then to write it, as soon as the save before is done. Until
   /// wait_for_copy() nothing may write to parameters or optimizer. `share` weighs this rank's running statistics.
-  /// Throws AgreedError. Collective.
-  void save(const RunState& state, const Replica& replica, double share);
+  /// `mark`: it is the best one as soon as it is there. Throws AgreedError. Collective.
+  void save(const RunState& state, const Replica& replica, double share, const std::optional<BestMark>& mark = {});
+  /// The checkpoint of that step, which has been saved, is the best one: waits until it is written, marks it, and lets
+  /// the one before it go. Throws AgreedError. Collective.
+  void keep_as_best(const BestMark& mark);
   /// Until what is being saved has been copied. Not collective.
   void wait_for_copy();
   /// Says what has been saved since. What a save has failed of since, which all ranks are to be told. Not collective.
@@ -44,7 +47,10 @@ class RunSaver {
     bool from_copy = false;  // training may go on meanwhile
     std::function<std::filesystem::path()> files;
   };
-  [[nodiscard]] Write prepare(const RunState& state, const LiveState& live);
+  [[nodiscard]] Write prepare(const RunState& state, const LiveState& live, const Retention& retention);
+  [[nodiscard]] Retention retention() const {
+    return {.keep = configuration_.keep, .keep_every = configuration_.keep_every};
+  }
   [[nodiscard]] bool has_room_for(std::size_t bytes) const;
   // Waits for the end of what is under way, and says what was saved.
   void take();

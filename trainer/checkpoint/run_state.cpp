@@ -43,6 +43,38 @@ std::vector<std::int64_t> read_bases(const JsonReader& list) {
   return bases;
 }
 
+Json watch_json(const WatchState& state) {
+  Json json = {{"metric", state.metric}, {"greater_is_better", state.greater_is_better}, {"without", state.without}};
+  if (state.best) json.update({{"best", *state.best}, {"best_step", state.best_step}});
+  return json;
+}
+
+WatchState read_watch(const JsonReader& reader) {
+  WatchState state;
+  state.metric = reader.field("metric").text();
+  state.greater_is_better = reader.field("greater_is_better").boolean();
+  state.without = count(reader, "without", 0);
+  if (!reader.has("best")) return state;
+  state.best = reader.field("best").number_at_least(std::numeric_limits<double>::lowest());
+  state.best_step = count(reader, "best_step", 0);
+  return state;
+}
+
+Json validations_json(const ValidationState& state) {
+  Json json = {{"step", state.step}};
+  if (!state.early_stopping.metric.empty()) json["early_stopping"] = watch_json(state.early_stopping);
+  if (!state.best.metric.empty()) json["best"] = watch_json(state.best);
+  return json;
+}
+
+ValidationState read_validations(const JsonReader& reader) {
+  ValidationState state;
+  state.step = count(reader, "step", -1);
+  if (reader.has("early_stopping")) state.early_stopping = read_watch(reader.field("early_stopping"));
+  if (reader.has("best")) state.best = read_watch(reader.field("best"));
+  return state;
+}
+
 }  // namespace
 
 std::string to_json(const RunState& state) {
@@ -58,6 +90,7 @@ std::string to_json(const RunState& state) {
   if (state.loss_scale > 0.0)
     json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
   if (!state.bases.empty()) json["bases"] = state.bases;
+  if (state.validations) json["validations"] = validations_json(*state.validations);
   if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
   return json.dump(2) + "\n";
 }
@@ -83,6 +116,7 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
     state.loss_scale_steps = count(scale, "steps_since_change", 0);
   }
   if (reader.has("bases")) state.bases = read_bases(reader.field("bases"));
+  if (reader.has("validations")) state.validations = read_validations(reader.field("validations"));
   if (reader.has("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin + ": plan");
   return state;
 }

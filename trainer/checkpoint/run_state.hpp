@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/base/plan.hpp"
+#include "trainer/base/watched_metric.hpp"
 #include "trainer/data/sample_order.hpp"
 
 #include <map>
@@ -10,6 +11,15 @@
 #include <vector>
 
 namespace onebatch {
+
+/// What a run remembers of its validations.
+struct ValidationState {
+  bool operator==(const ValidationState&) const = default;
+
+  std::int64_t step = -1;     // after which the last one was; -1 = there was none
+  WatchState early_stopping;  // of run.early_stopping
+  WatchState best;            // of checkpoint.keep_best
+};
 
 struct RunState {
   std::int64_t step = 0;  // optimizer steps done
@@ -21,6 +31,7 @@ struct RunState {
   double loss_scale = 0.0;                      // 0 = none was kept
   std::int64_t loss_scale_steps = 0;            // since it has changed
   std::vector<std::int64_t> bases;              // of a reproducible sum, per parameter
+  std::optional<ValidationState> validations;   // none: an earlier version has saved it
   std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
 };
 

@@ -1,2 +1,2 @@
-target_sources(onebatch_pure PRIVATE checkpoint/background_save.cpp checkpoint/checkpoint_contents.cpp checkpoint/checkpoint_folder.cpp checkpoint/named_checkpoint.cpp checkpoint/run_state.cpp)
-target_sources(onebatch_trainer PRIVATE checkpoint/by_rank.cpp checkpoint/export_model.cpp checkpoint/host_copy.cpp checkpoint/run_checkpoint.cpp checkpoint/run_saver.cpp checkpoint/survivor_files.cpp checkpoint/survivor_save.cpp)
+target_sources(onebatch_pure PRIVATE checkpoint/background_save.cpp checkpoint/best_checkpoint.cpp checkpoint/checkpoint_contents.cpp checkpoint/checkpoint_folder.cpp checkpoint/named_checkpoint.cpp checkpoint/run_state.cpp)
+target_sources(onebatch_trainer PRIVATE checkpoint/averaged_weights.cpp checkpoint/by_rank.cpp checkpoint/export_model.cpp checkpoint/host_copy.cpp checkpoint/run_checkpoint.cpp checkpoint/run_saver.cpp checkpoint/survivor_files.cpp checkpoint/survivor_save.cpp)

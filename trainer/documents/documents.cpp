@@ -185,6 +185,7 @@ std::string to_json(const TrainResult& result) {
        {"mended_replicas", result.mended_replicas},
        {"out_of_memory_events", result.out_of_memory_events},
        {"replans", result.replans},
+       {"stopped_early", result.stopped_early},
        {"run_dir", result.run_dir}},
       2);
 }

@@ -57,6 +57,7 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
   for (std::size_t k = 0; k < state_.size(); ++k) {
     if (state_[k].shape == StateShape::parameter) check_layout(names_, all_.parameters, all_.state[k]);
   }
+  begin_average();
   for (std::size_t group = 0; group < configuration.groups.size(); ++group) {
     if (std::ranges::find(group_of_, group) != group_of_.end()) continue;
     throw UserError("optimizer.groups: no parameter is left for the match \"" + configuration.groups[group].match +
@@ -64,6 +65,13 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
                     (names_.size() > 1 ? ", ..., " + names_.back() : "") +
                     ", and each belongs to the first group that matches it");
   }
+}
+
+void Optimizer::begin_average() {
+  if (configuration_.ema_decay == 0.0) return;
+  average_.emplace(configuration_.ema_decay);
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    average_->add(copies_[i].defined() ? copies_[i] : all_.parameters[i], all_.parameters[i]);
 }
 
 OptimizerTensors Optimizer::select(std::size_t group, const std::vector<double>& touched) const {
@@ -91,6 +99,7 @@ void Optimizer::step(double lr, const std::vector<double>& touched) {
   }
   update(select(c.groups.size(), touched), {lr, c.weight_decay});
   copy_masters(touched);
+  if (average_) average_->update();
 }
 
 void Optimizer::update(const OptimizerTensors& tensors, const UpdateRates& rates) const {
@@ -112,12 +121,15 @@ std::vector<NamedTensor> Optimizer::state() const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     if (copies_[i].defined()) named.push_back({"master." + names_[i], all_.parameters[i]});
   }
+  for (std::size_t i = 0; average_ && i < names_.size(); ++i)
+    named.push_back({k_average_prefix + names_[i], average_->tensors()[i]});
   return named;
 }
 
 std::int64_t states_per_parameter(const OptimizerConfiguration& configuration) {
   const auto state = chosen_kind<OptimizerKind>(configuration).state(configuration);
-  return std::ranges::count_if(state, [](const OptimizerState& one) { return one.shape == StateShape::parameter; });
+  return std::ranges::count_if(state, [](const OptimizerState& one) { return one.shape == StateShape::parameter; }) +
+         (configuration.ema_decay > 0.0 ? 1 : 0);
 }
 
 }  // namespace onebatch

@@ -3,8 +3,14 @@
 
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/optim/optimizer_kind.hpp"
+#include "trainer/optim/weight_average.hpp"
+
+#include <optional>
 
 namespace onebatch {
+
+/// What the names of the average's tensors begin with in Optimizer::state().
+inline constexpr const char* k_average_prefix = "ema.";
 
 class Optimizer {
  public:
@@ -15,16 +21,21 @@ class Optimizer {
 
   /// Updates the parameters from the views of the flat gradient, at the rate `lr`; a group with a rate of its own at
   /// that times what `lr` is of the configuration's. A parameter whose `touched` is 0 keeps its value and state: a zero
-  /// gradient would still be decayed. `touched` has one entry per parameter.
+  /// gradient would still be decayed. `touched` has one entry per parameter. The average of the weights, where there is
+  /// one, follows.
   void step(double lr, const std::vector<double>& touched);
 
-  /// Live tensors: "STATE.NAME" for each of the kind's states, and "master.NAME".
+  /// Live tensors: "STATE.NAME" for each of the kind's states, "master.NAME" and "ema.NAME".
   [[nodiscard]] std::vector<NamedTensor> state() const;
+
+  /// None where optimizer.ema_decay is 0.
+  [[nodiscard]] WeightAverage* average() { return average_ ? &*average_ : nullptr; }
 
  private:
   [[nodiscard]] OptimizerTensors select(std::size_t group, const std::vector<double>& touched) const;
   void update(const OptimizerTensors& tensors, const UpdateRates& rates) const;
   void copy_masters(const std::vector<double>& touched);
+  void begin_average();
 
   OptimizerConfiguration configuration_;
   const OptimizerKind& kind_;
@@ -33,9 +44,26 @@ class Optimizer {
   std::vector<std::size_t> group_of_;  // each parameter's; the last is of those that no group matches
   std::vector<at::Tensor> copies_;     // the model's own, of those that have masters; else undefined
   OptimizerTensors all_;
+  std::optional<WeightAverage> average_;
 };
 
-/// How many numbers it has for each of a parameter's.
+/// While it lives the model has the averaged weights, where there are any.
+class AveragedWeights {
+ public:
+  explicit AveragedWeights(Optimizer& optimizer) : average_(optimizer.average()) {
+    if (average_ != nullptr) average_->show();
+  }
+  ~AveragedWeights() {
+    if (average_ != nullptr) average_->hide();
+  }
+  AveragedWeights(const AveragedWeights&) = delete;
+  AveragedWeights& operator=(const AveragedWeights&) = delete;
+
+ private:
+  WeightAverage* average_;
+};
+
+/// How many numbers it has for each of a parameter's, one of an average among them.
 std::int64_t states_per_parameter(const OptimizerConfiguration& configuration);
 
 }  // namespace onebatch

@@ -6,7 +6,6 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
-#include "trainer/optim/schedule.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/not_finite.hpp"
@@ -42,25 +41,25 @@ TrainingLoop::TrainingLoop(const LoopParts& parts)
 
 TrainResult TrainingLoop::run() {
   const Configuration& c = parts_.configuration;
+  validated_ = {-1, begin_watching(c.run.early_stopping.watched), begin_watching(c.checkpoint.keep_best)};
   resume();
   if (!order_) order_ = order_from({});
-  total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
-  if (step_ >= total_steps_)
-    parts_.events.warn(
-        fmt::format("the run is complete at step {}: nothing is left to train; raise run.epochs or run.max_steps to go "
-                    "on, or begin a new run without --resume",
-                    step_));
+  pace_.emplace(c, *order_, step_);
+  total_steps_ = pace_->total_steps();
+  say_where_it_begins();
   agree_on_rank_0(parts_.control, [&] {
     check_room();
     parts_.options.accepted();
     save_class_names();
     if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
   });
-  if (step_ < total_steps_) {
+  settle_best();
+  if (goes_on()) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
     const TrainingData data = training_data(order_->position().epoch);
     check_at_start({{c, data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
                    SampleOrder(*order_).next(), step_);
+    check_watched();
   }
   training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
                          parts_.graphs);
@@ -69,13 +68,15 @@ TrainResult TrainingLoop::run() {
   parts_.events.send(event::TrainingBegins{step_, total_steps_});
   watch_for_losses();
   try {
-    while (step_ < total_steps_ && !stopping_) {
+    if (validation_is_due() && validated_.step < step_) validate();
+    while (goes_on()) {
       run_step();
       after_step(step_ == total_steps_);
     }
     if (!validation_ && !stopping_) validate();
     saver_.finish();
     count_skipped();
+    say_what_was_best();
   } catch (const comm::CommError&) {
     if (survivors_) survivors_->lost();
     throw;
@@ -101,8 +102,7 @@ void TrainingLoop::run_step() {
   if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
   loading_->announce(*order_, total_steps_ - step_);
   std::vector<std::int64_t> batch = order_->next();
-  const double lr =
-      learning_rate(parts_.configuration.schedule, parts_.configuration.optimizer.lr, step_, total_steps_);
+  const double lr = pace_->learning_rate(step_);
   parts_.replica.device.begin_step(step_ + 1);
   const auto start = Clock::now();
   const StepTotals totals = run_until_it_fits(batch, before.epoch, lr);
@@ -235,16 +235,16 @@ void TrainingLoop::after_step(bool last) {
   const std::int64_t check_every = parts_.configuration.comm.check_replicas_every_steps;
   if (check_every > 0 && step_ % check_every == 0) check_replicas();
   if (step_seconds_.size() == 1) check_other_buffers(parts_.replica, parts_.control);
-  const bool epoch_ends = order_->position().consumed_in_epoch == 0;
   if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
   const std::int64_t every = parts_.configuration.checkpoint.every_steps;
   if (last || stopping_ || save_due_ || (every > 0 && step_ % every == 0)) save();
-  if (epoch_ends && !stopping_) validate();
+  if (validation_is_due() && !stopping_) validate();
+  if (ended_early()) save();
 }
 
-// Of this rank in the full plan: 0 for all where nothing was planned, since the run was complete.
+// Of this rank in the full plan: 0 for all where there is none, since the run was complete.
 double TrainingLoop::share() const {
-  if (step_seconds_.empty()) return 0.0;
+  if (parts_.plans.book.current() == nullptr && !reuses_plan_) return 0.0;
   return static_cast<double>(
       parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
 }
@@ -256,12 +256,12 @@ bool TrainingLoop::is_time_to_save() const {
          Clock::now() - saved_ >= std::chrono::duration<double, std::ratio<60>>(minutes);
 }
 
-void TrainingLoop::save() {
+void TrainingLoop::save(const std::optional<BestMark>& mark) {
   if (saved_step_ == step_ || parts_.options.run_dir.empty()) return;
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
   const comm::LongWork saving(parts_.control, fmt::format("the checkpoint of step {}", step_));
   check_other_buffers(parts_.replica, parts_.control);
-  saver_.save(run_state(), parts_.replica, share());
+  saver_.save(run_state(), parts_.replica, share(), mark);
   saved_step_ = step_;
   saved_ = Clock::now();
 }
@@ -276,7 +276,7 @@ void TrainingLoop::resume() {
   if (path.empty()) own_checkpoint_ = checkpoint;
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
-  load_replica(checkpoint, parts_.replica, parts_.control);
+  const bool has_average = load_replica(checkpoint, parts_.replica, parts_.control);
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->forget();
   if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
   if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty())
@@ -286,6 +286,7 @@ void TrainingLoop::resume() {
   order_ = order_from(saved.position);
   parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
                                  saved.position.consumed_samples));
+  go_on_validating(saved.validations, has_average);
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);
 }
 
@@ -322,6 +323,7 @@ TrainResult TrainingLoop::result() const {
   result.mended_replicas = mended_replicas_;
   result.run_dir = parts_.options.run_dir.string();
   result.stopped_by_signal = stopping_;
+  result.stopped_early = ended_early() && !stopping_;
   return result;
 }
 

@@ -5,9 +5,11 @@
 #include "trainer/checkpoint/run_saver.hpp"
 #include "trainer/checkpoint/survivor_save.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/optim/pace.hpp"
 #include "trainer/run/data_loading.hpp"
 #include "trainer/run/planning.hpp"
 #include "trainer/run/session.hpp"
+#include "trainer/step/evaluation.hpp"
 
 #include <chrono>
 #include <functional>
@@ -55,13 +57,25 @@ class TrainingLoop {
   void note_new_plan(event::Replanned::Cause cause);
   void check_replicas();
   [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
+  [[nodiscard]] bool goes_on() const { return step_ < total_steps_ && !stopping_ && !ended_early(); }
+  void say_where_it_begins() const;
+  // Validations, and what hangs on them: in loop_checks.cpp and loop_best.cpp.
+  [[nodiscard]] bool validation_is_due() const;
   void validate();
   void check_room() const;
+  [[nodiscard]] EvaluationRequest evaluation_request() const;
+  void go_on_validating(const std::optional<ValidationState>& saved, bool has_average);
+  void settle_best();
+  void check_watched();
+  void judge();
+  [[nodiscard]] double watched_value(const std::string& key, const WatchState& state);
+  [[nodiscard]] bool ended_early() const;
+  void say_what_was_best() const;
   void save_class_names() const;
   void say_skipped(const Dataset& data);
   void count_skipped();
   [[nodiscard]] bool is_time_to_save() const;
-  void save();
+  void save(const std::optional<BestMark>& mark = {});
   [[nodiscard]] RunState run_state() const;
   [[nodiscard]] RunState progress() const;  // what of it a step changes
   void watch_for_losses();
@@ -74,11 +88,13 @@ class TrainingLoop {
   LoopParts parts_;
   std::vector<std::string> devices_;  // per rank
   std::int64_t step_ = 0;
+  std::optional<Pace> pace_;
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;
   std::filesystem::path own_checkpoint_;  // of this run, that it goes on from
   bool stopping_ = false;
   bool save_due_ = false;
+  bool reuses_plan_ = false;  // of before, whether or not it was needed yet
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
   std::optional<TrainingStep> training_step_;
@@ -94,6 +110,7 @@ class TrainingLoop {
   std::optional<double> last_lr_;
   std::set<std::string> skipped_files_;
   std::optional<EvaluationResult> validation_;
+  ValidationState validated_;
   RunSaver saver_;
   std::optional<SurvivorSave> survivors_;  // where there are other ranks, and a folder
 };

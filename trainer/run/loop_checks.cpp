@@ -21,27 +21,40 @@ void TrainingLoop::check_replicas() {
                                      step_, ranks, difference->parameter));
 }
 
+EvaluationRequest TrainingLoop::evaluation_request() const {
+  EvaluationRequest request{.share = share()};
+  if (request.share > 0.0)
+    request.micro_batch_size = parts_.plans.book.epoch_plan()
+                                   .full.ranks.at(static_cast<std::size_t>(parts_.control.rank()))
+                                   .micro_batches.back()
+                                   .size;
+  return request;
+}
+
+// Of the averaged weights where there are any, with the running statistics as training has them.
 void TrainingLoop::validate() {
   if (parts_.validation == nullptr) return;
   const Span span(parts_.replica.timeline, "validation", "between steps");
   const std::string what = fmt::format("validation after step {}", step_);
   parts_.control.set_activity(what);
-  std::int64_t micro_batch_size = EvaluationRequest{}.micro_batch_size;
-  const double weight = share();
-  if (weight > 0.0)
-    micro_batch_size = parts_.plans.book.epoch_plan()
-                           .full.ranks.at(static_cast<std::size_t>(parts_.control.rank()))
-                           .micro_batches.back()
-                           .size;
   check_other_buffers(parts_.replica, parts_.control);
-  const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
-  validation_ = evaluate({micro_batch_size, weight, what}, parts_.replica, *parts_.validation, parts_.control);
+  const bool has_average = parts_.replica.optimizer.average() != nullptr;
+  EvaluationRequest request = evaluation_request();
+  request.what = what;
+  if (has_average) begin_to_change("the averaged weights were being validated");
+  {
+    const AveragedWeights weights(parts_.replica.optimizer);
+    const AveragedStatistics statistics(parts_.replica.own_statistics(), request.share, parts_.control);
+    validation_ = evaluate(request, parts_.replica, *parts_.validation, parts_.control);
+  }
+  if (has_average && survivors_) survivors_->end_of_use();
   const OrderPosition& position = order_->position();
   parts_.events.send(event::Validated{.epoch = position.epoch,
                                       .result = *validation_,
                                       .step = step_,
                                       .consumed_samples = position.consumed_samples,
                                       .lr = last_lr_});
+  judge();
 }
 
 }  // namespace onebatch

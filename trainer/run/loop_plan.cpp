@@ -32,7 +32,10 @@ void TrainingLoop::begin_again() {
 void TrainingLoop::reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices) {
   const bool same = devices == devices_ && plan.full.global_batch_size == parts_.configuration.batch.global_batch_size;
   const std::string wrong = same ? parts_.plans.book.why_not(plan) : "";
-  if (same && wrong.empty()) return parts_.plans.book.use_plan(plan);
+  if (same && wrong.empty()) {
+    reuses_plan_ = true;
+    return parts_.plans.book.use_plan(plan);
+  }
   parts_.events.info(wrong.empty()
                          ? "the ranks, their devices or the global batch have changed since: probing and planning anew"
                          : "the run's plan " + wrong + ": probing and planning anew");

@@ -17,6 +17,7 @@ RunState TrainingLoop::progress() const {
   RunState state;
   state.step = step_;
   state.position = order_->position();
+  state.validations = validated_;
   if (const LossScale& scale = parts_.replica.loss_scale; scale.is_active()) {
     state.loss_scale = scale.scale();
     state.loss_scale_steps = scale.steps_since_change();
@@ -26,7 +27,7 @@ RunState TrainingLoop::progress() const {
 }
 
 void TrainingLoop::watch_for_losses() {
-  if (parts_.control.size() == 1 || parts_.options.run_dir.empty() || step_ >= total_steps_) return;
+  if (parts_.control.size() == 1 || parts_.options.run_dir.empty() || !goes_on()) return;
   const bool compared = parts_.configuration.comm.check_replicas_every_steps > 0;
   survivors_.emplace(SurvivorSave::Parts{
       .replica = parts_.replica,

@@ -72,7 +72,7 @@ struct Session::State {
 
   TrainResult train();
   VerifyReport verify(const VerifyOptions& verify_options);
-  EvaluationResult evaluate(const std::filesystem::path& checkpoint);
+  EvaluationResult evaluate(const std::filesystem::path& checkpoint, WeightsChoice weights);
 
   // Each rank by itself, until all have what they need to compute together.
   void open() {
@@ -260,13 +260,15 @@ VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
   return report;
 }
 
-EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoint) {
+EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoint, WeightsChoice weights) {
   if (!opened->validation)
     throw AgreedError(ExitCode::user_error,
                       "eval needs validation data: write [data.validation], with fraction = 0.1 for a part of the "
                       "training data (else data.kind = \"idx\" then takes the t10k-* "
                       "files, \"safetensors\" needs its path)");
-  load_model(choose_checkpoint({}, checkpoint, events, talk->control()), *replica, talk->control());
+  const auto chosen = choose_checkpoint({}, checkpoint, events, talk->control());
+  if (load_model(chosen, *replica->model, talk->control(), weights))
+    events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");
   return onebatch::evaluate({}, *replica, *opened->validation, talk->control());
 }
 
@@ -303,8 +305,8 @@ VerifyReport Session::verify(const VerifyOptions& options) {
   return telling_of_failure(events_, [&] { return state_->verify(options); });
 }
 
-EvaluationResult Session::evaluate(const std::filesystem::path& checkpoint) {
-  return telling_of_failure(events_, [&] { return state_->evaluate(checkpoint); });
+EvaluationResult Session::evaluate(const std::filesystem::path& checkpoint, WeightsChoice weights) {
+  return telling_of_failure(events_, [&] { return state_->evaluate(checkpoint, weights); });
 }
 
 }  // namespace onebatch

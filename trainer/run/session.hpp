@@ -5,6 +5,7 @@
 #include "comm/world.hpp"
 #include "trainer/base/configuration.hpp"
 #include "trainer/base/session_options.hpp"
+#include "trainer/base/weights_choice.hpp"
 #include "trainer/events/event_stream.hpp"
 
 #include <filesystem>
@@ -39,8 +40,8 @@ class Session {
   TrainResult train();
   VerifyReport verify(const VerifyOptions& options);
   /// Metrics on the validation data with the weights of a checkpoint (a step-N folder, or a run's folder for its
-  /// latest).
-  EvaluationResult evaluate(const std::filesystem::path& checkpoint);
+  /// latest, or a run's checkpoints/best).
+  EvaluationResult evaluate(const std::filesystem::path& checkpoint, WeightsChoice weights = WeightsChoice::automatic);
 
  private:
   EventStream events_;

@@ -8,7 +8,7 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/io/tensor_file.hpp"
-#include "trainer/optim/schedule.hpp"
+#include "trainer/optim/pace.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/step/evaluation.hpp"
@@ -84,8 +84,7 @@ class Verification {
     const ReplicaSnapshot before(parts_.replica);
     on_rank_0([&] { judge_.emplace(reference_, options_.tolerance); });
     SampleOrder order = order_from({});
-    total_steps_ = parts_.configuration.run.max_steps.value_or(
-        order.steps_until_epoch(parts_.configuration.run.epochs.value_or(1)));
+    pace_.emplace(parts_.configuration, order, 0);
     train("step 1", order.next());
     train("step 2", order.next());
     train_last();
@@ -124,7 +123,7 @@ class Verification {
     batch.step = step_number_++;
     batch.plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(samples.size()));
     batch.samples = std::move(samples);
-    batch.lr = learning_rate(c.schedule, c.optimizer.lr, std::min(batch.step, total_steps_ - 1), total_steps_);
+    batch.lr = pace_->learning_rate(std::min(batch.step, pace_->total_steps() - 1));
     std::optional<ExpectedUpdate> update;
     on_rank_0([&] {
       batch.before = weights_of(*parts_.replica.model);
@@ -215,7 +214,7 @@ class Verification {
   TrainingStep step_;
   std::optional<Judge> judge_;  // rank 0's
   std::int64_t batch_size_ = 0;
-  std::int64_t total_steps_ = 0;
+  std::optional<Pace> pace_;
   std::int64_t step_number_ = 0;
 };
 

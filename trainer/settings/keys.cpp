@@ -127,6 +127,20 @@ void add_data(std::vector<Key>& keys) {
   }
 }
 
+void add_early_stopping(std::vector<Key>& keys) {
+  const Place<EarlyStopping> place = {
+      "run.early_stopping.", [](Configuration& c) -> EarlyStopping& { return c.run.early_stopping; },
+      [](const Configuration& c) -> const EarlyStopping& { return c.run.early_stopping; }};
+  add(keys, place, early_stopping_keys());
+}
+
+void add_keep_best(std::vector<Key>& keys) {
+  const Place<WatchedMetric> place = {
+      "checkpoint.keep_best.", [](Configuration& c) -> WatchedMetric& { return c.checkpoint.keep_best; },
+      [](const Configuration& c) -> const WatchedMetric& { return c.checkpoint.keep_best; }};
+  add(keys, place, keep_best_keys());
+}
+
 void refuse_doubles(const std::vector<Key>& keys) {
   std::set<std::string> paths;
   for (const Key& key : keys) {
@@ -151,6 +165,7 @@ std::vector<Key> configuration_keys() {
   using C = Configuration;
   std::vector<Key> keys;
   add(keys, place_of("run.", &C::run), run_keys());
+  add_early_stopping(keys);
   add(keys, place_of("batch.", &C::batch), batch_keys());
   add_data(keys);
   add_with_kinds(keys, place_of("model.", &C::model), model_keys());
@@ -163,6 +178,7 @@ std::vector<Key> configuration_keys() {
   add(keys, place_of("probe.", &C::probe), probe_keys());
   add(keys, place_of("comm.", &C::comm), comm_keys());
   add(keys, place_of("checkpoint.", &C::checkpoint), checkpoint_keys());
+  add_keep_best(keys);
   add(keys, place_of("verify.", &C::verify), verify_keys());
   add(keys, place_of("log.", &C::log), log_keys());
   add(keys, place_of("simulate.", &C::simulate), simulate_keys());

@@ -33,6 +33,16 @@ KeyOf<OptimizerConfiguration> limit_key(KeyText about, std::optional<double> Opt
   return key;
 }
 
+// Below 1, at which the average would never move.
+KeyOf<OptimizerConfiguration> decay_key(KeyText about) {
+  KeyOf<OptimizerConfiguration> key = number_key(std::move(about), {0.0, 1.0}, &OptimizerConfiguration::ema_decay);
+  key.values = "a number from 0.0 to below 1.0, as 0.999";
+  key.read = [read = key.read, values = key.values](const ConfigValue& value, OptimizerConfiguration& o) -> Complaint {
+    return value.number() == 1.0 || !read(value, o).empty() ? "write " + values : "";
+  };
+  return key;
+}
+
 // From the one to the other.
 KeyOf<AugmentConfiguration> ascending_key(KeyText about, Range range,
                                           std::array<double, 2> AugmentConfiguration::*field) {
@@ -216,6 +226,18 @@ KeysOf<OptimizerConfiguration> optimizer_keys() {
                   "parameters with options of their own: `[[optimizer.groups]]` with `match` (a name, or a pattern as "
                   "shells know it: `*` for any text, `?` for one character), and `lr` or `weight_decay` or both; a "
                   "parameter belongs to the first group that matches, and the schedule scales every rate alike"}),
+      choice_key(
+          {"lr_scaling", Changes::result,
+           "`lr`, and with it every group's, is meant for batches of `lr_batch_size`: `\"linear\"` multiplies it by "
+           "the global batch over that, `\"sqrt\"` by the root of it"},
+          {{"none", LrScaling::none}, {"linear", LrScaling::linear}, {"sqrt", LrScaling::square_root}}, &O::lr_scaling),
+      integer_key({"lr_batch_size", Changes::result, "for `lr_scaling`: the global batch that `lr` is meant for"}, 1,
+                  std::int64_t{1} << 40, &O::lr_batch_size),
+      decay_key(
+          {"ema_decay", Changes::result,
+           "an exponential moving average of the weights is kept beside them, *a* <- *d* *a* + (1 - *d*) *w* after "
+           "each step: validation, `eval`, `export` and `predict` take it; see [averaged "
+           "weights](best_and_last.md#averaged-weights). 0: none"}),
       limit_key({"max_grad_norm", k_both, "clips by the norm of the whole gradient, after the reduction", "none"},
                 &O::max_grad_norm),
       limit_key({"max_grad_value", k_both, "clips each element of the whole gradient, after the reduction", "none"},
@@ -226,7 +248,11 @@ KeysOf<ScheduleConfiguration> schedule_keys() {
   using S = ScheduleConfiguration;
   return {
       kind_key<S>({"kind", Changes::result, "`\"linear\"`, `\"cosine\"`, `\"step\"`"}),
-      integer_key({"warmup_steps", Changes::result, "the rate rises in a line to `lr`"}, 0, k_any, &S::warmup_steps)};
+      integer_key({"warmup_steps", Changes::result, "the rate rises in a line to `lr`"}, 0, k_any, &S::warmup_steps),
+      number_key({"warmup_epochs", Changes::result, "the same in epochs, as 0.5: to the nearest whole step"},
+                 {0.0, 1e9}, &S::warmup_epochs),
+      number_key({"warmup_fraction", Changes::result, "the same as a share of all steps of the run"}, {0.0, 1.0},
+                 &S::warmup_fraction)};
 }
 
 }  // namespace onebatch

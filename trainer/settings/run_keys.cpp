@@ -15,7 +15,14 @@ KeysOf<RunConfiguration> run_keys() {
       integer_key({"seed", Changes::result | Changes::run, "the order of samples, the first weights, dropout"}, 0,
                   k_any, &Run::seed),
       optional_integer_key({"epochs", Changes::result, "how long to train; or"}, 1, "", &Run::epochs),
-      optional_integer_key({"max_steps", Changes::result, "this many optimizer steps"}, 1, "", &Run::max_steps),
+      optional_integer_key(
+          {"max_steps", Changes::result, "this many optimizer steps; of both, the one that ends first"}, 1, "",
+          &Run::max_steps),
+      integer_key(
+          {"validate_every_steps", Changes::result,
+           "a validation after every so many steps, besides those at each epoch's end and at the run's; 0: none"},
+          0, k_any, &Run::validate_every_steps),
+      boolean_key({"val_first", Changes::result, "and one before the first step"}, &Run::val_first),
       choice_key({"device", Changes::result,
                   "`\"cuda\"`, `\"cpu\"`; auto takes a GPU where there is one and the build knows CUDA"},
                  {{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}},

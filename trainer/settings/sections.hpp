@@ -9,6 +9,7 @@ template <typename Section>
 using KeysOf = std::vector<KeyOf<Section>>;
 
 KeysOf<RunConfiguration> run_keys();
+KeysOf<EarlyStopping> early_stopping_keys();
 KeysOf<BatchConfiguration> batch_keys();
 KeysOf<DatasetConfiguration> dataset_keys();
 KeysOf<SamplingConfiguration> sampling_keys();
@@ -27,6 +28,7 @@ KeysOf<MemoryConfiguration> memory_keys();
 KeysOf<ProbeConfiguration> probe_keys();
 KeysOf<CommConfiguration> comm_keys();
 KeysOf<CheckpointConfiguration> checkpoint_keys();
+KeysOf<WatchedMetric> keep_best_keys();
 KeysOf<VerifyConfiguration> verify_keys();
 KeysOf<LogConfiguration> log_keys();
 KeysOf<std::vector<SimulatedDevice>> simulate_keys();

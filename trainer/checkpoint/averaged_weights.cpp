@@ -1,0 +1,113 @@
+#include "trainer/checkpoint/averaged_weights.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/checkpoint/checkpoint_contents.hpp"
+#include "trainer/io/tensor_file.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_averaged(const std::string& name) {
+  return name.starts_with(k_average_prefix);
+}
+
+std::string without_prefix(const std::string& name) {
+  return name.substr(std::string_view(k_average_prefix).size());
+}
+
+// A tensor of a file, with its bytes.
+struct Stored {
+  SafetensorsEntry entry;
+  std::vector<std::byte> bytes;
+};
+
+std::map<std::string, Stored> read_averages(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / k_optimizer_file;
+  const SafetensorsHeader header = read_safetensors_header(file);
+  std::map<std::string, Stored> averages;
+  for (const SafetensorsEntry& entry : header.entries) {
+    if (is_averaged(entry.name))
+      averages[without_prefix(entry.name)] = {entry, read_safetensors_entry(file, header, entry)};
+  }
+  return averages;
+}
+
+// A checkpoint has all names of what is shared, the average one of them: what has the same bits as a tensor that was
+// averaged is that tensor.
+const Stored* average_of(const Stored& one, const std::map<std::string, Stored>& averages,
+                         const std::map<std::string, Stored>& model) {
+  if (const auto found = averages.find(one.entry.name); found != averages.end()) return &found->second;
+  for (const auto& [name, average] : averages) {
+    const auto other = model.find(name);
+    if (other == model.end() || other->second.entry.dtype != one.entry.dtype) continue;
+    if (other->second.entry.shape == one.entry.shape && other->second.bytes == one.bytes) return &average;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool has_averaged_weights(const fs::path& checkpoint) {
+  const SafetensorsHeader header = read_safetensors_header(checkpoint / k_optimizer_file);
+  return std::ranges::any_of(header.entries, [](const SafetensorsEntry& entry) { return is_averaged(entry.name); });
+}
+
+bool takes_averaged_weights(const fs::path& checkpoint, WeightsChoice choice) {
+  if (choice == WeightsChoice::raw) return false;
+  if (has_averaged_weights(checkpoint)) return true;
+  if (choice == WeightsChoice::averaged)
+    throw UserError(checkpoint.string() +
+                    " has no averaged weights, since its run had optimizer.ema_decay = 0: leave --weights out, or "
+                    "write --weights raw");
+  return false;
+}
+
+void load_averaged_weights(const fs::path& checkpoint, const std::vector<NamedTensor>& state_dict) {
+  const fs::path file = checkpoint / k_optimizer_file;
+  std::vector<NamedTensor> wanted;
+  for (const SafetensorsEntry& entry : read_safetensors_header(file).entries) {
+    if (!is_averaged(entry.name)) continue;
+    const auto found = std::ranges::find(state_dict, without_prefix(entry.name), &NamedTensor::name);
+    if (found == state_dict.end())
+      throw UserError(file.string() + " does not fit the model: " + entry.name + " is of a parameter that it has not");
+    wanted.push_back({entry.name, found->tensor});
+  }
+  load_tensors(file, wanted, Extra::ignored);
+}
+
+bool load_optimizer(const fs::path& checkpoint, const Optimizer& optimizer) {
+  const fs::path file = checkpoint / k_optimizer_file;
+  const auto entries = read_safetensors_header(file).entries;
+  const auto is_average = [](const auto& one) { return is_averaged(one.name); };
+  const auto saved = std::ranges::count_if(entries, is_average);
+  std::vector<NamedTensor> wanted = optimizer.state();
+  const bool left_out = saved > 0 && std::ranges::none_of(wanted, is_average);
+  if (saved == 0) std::erase_if(wanted, is_average);
+  const bool others_fit = std::ssize(entries) - saved == std::ssize(wanted);
+  load_tensors(file, wanted, left_out && others_fit ? Extra::ignored : Extra::refused);
+  return saved > 0;
+}
+
+Checksum write_averaged_model(const fs::path& checkpoint, const fs::path& target) {
+  const fs::path file = checkpoint / k_model_file;
+  const SafetensorsHeader header = read_safetensors_header(file);
+  const std::map<std::string, Stored> averages = read_averages(checkpoint);
+  std::map<std::string, Stored> model;
+  for (const SafetensorsEntry& entry : header.entries)
+    model[entry.name] = {entry, read_safetensors_entry(file, header, entry)};
+  std::vector<SafetensorsView> views;
+  for (const SafetensorsEntry& entry : header.entries) {
+    const Stored& raw = model.at(entry.name);
+    const Stored* average = average_of(raw, averages, model);
+    const Stored& taken = average != nullptr ? *average : raw;
+    views.push_back({entry.name, taken.entry.dtype, entry.shape, taken.bytes});
+  }
+  return write_safetensors(target, views, header.metadata);
+}
+
+}  // namespace onebatch
