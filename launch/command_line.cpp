@@ -12,8 +12,8 @@
 namespace onebatch::launch {
 namespace {
 
-const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",  "data",
-                                             "check", "export", "bench", "info",   "launch"};
+const std::vector<std::string> k_commands = {"train", "probe",  "plan",    "verify", "eval", "data",
+                                             "check", "export", "predict", "bench",  "info", "launch"};
 const std::vector<std::string> k_later_commands = {"doctor"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
@@ -115,6 +115,17 @@ void add_export(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
 }
 
+void add_predict(CLI::App& app, Arguments& arguments) {
+  CLI::App* predict = add_command(app, arguments, "predict",
+                                  "write what a trained model returns for the data's samples", Takes::a_configuration);
+  predict->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")->required();
+  predict->add_option("--out", arguments.target_file, "NAME.safetensors for the outputs, in the order of the samples")
+      ->required();
+  predict->add_option("--data", arguments.split, "which samples: validation, unless it says train")
+      ->check(CLI::IsMember({"train", "validation"}));
+  predict->add_flag("--force,--overwrite", arguments.overwrite, "replace that file where it is there");
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train =
       add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
@@ -134,6 +145,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration)
       ->add_option("--checkpoint", arguments.checkpoint, "a step-N folder or a run's folder")
       ->required();
+  add_predict(app, arguments);
   add_data(app, arguments);
   add_check(app, arguments);
   add_export(app, arguments);

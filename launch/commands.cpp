@@ -7,11 +7,13 @@
 #include "comm/watchdog.hpp"
 #include "comm/world.hpp"
 #include "launch/config_loader.hpp"
+#include "launch/core_binding.hpp"
 #include "launch/host_commands.hpp"
 #include "launch/incident_file.hpp"
 #include "launch/log_file.hpp"
 #include "launch/lone_commands.hpp"
 #include "launch/plan_command.hpp"
+#include "launch/predict_command.hpp"
 #include "launch/report_texts.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
@@ -29,9 +31,6 @@
 #include "trainer/settings/keys.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
-
-#include <thread>
 
 namespace onebatch::launch {
 namespace {
@@ -45,6 +44,13 @@ int code(ExitCode exit_code) {
   return static_cast<int>(exit_code);
 }
 
+// The last validation of a run.
+Listener noting(std::optional<EvaluationResult>& validated) {
+  return [&validated](const Event& event) {
+    if (const auto* one = std::get_if<event::Validated>(&event)) validated = one->result;
+  };
+}
+
 class Program {
  public:
   Program(const Arguments& arguments, comm::World& world, const std::atomic<int>* stop)
@@ -54,11 +60,12 @@ class Program {
     if (arguments_.command == "info") return after_writing(describe_host(world_));
     if (arguments_.command == "bench") return after_writing(bench_all_reduce(arguments_.most_bytes, world_));
     if (!load()) return code(ExitCode::user_error);
-    warn_of_binding();
+    if (const auto warning = binding_warning(world_); first() && !warning.empty()) print_error(warning);
     if (arguments_.command == "train") return train();
     if (arguments_.command == "probe") return probe();
     if (arguments_.command == "plan") return needs_devices() ? plan() : plan_from_profile();
     if (arguments_.command == "verify") return verify();
+    if (arguments_.command == "predict") return predict();
     return evaluate();
   }
 
@@ -121,20 +128,6 @@ class Program {
     return true;
   }
 
-  // mpirun binds one or two ranks to one core each unless told otherwise.
-  void warn_of_binding() const {
-    cpu_set_t cores;
-    if (!first() || world_.size() > 2 || world_.launcher().launcher != "mpirun" ||
-        sched_getaffinity(0, sizeof(cores), &cores) != 0)
-      return;
-    const auto all = static_cast<int>(std::thread::hardware_concurrency());
-    if (CPU_COUNT(&cores) == 1 && all > world_.size()) {
-      print_error(fmt::format(
-          "onebatch: warning: mpirun has bound each rank to 1 of {} cores; start it as mpirun --bind-to none …\n",
-          all));
-    }
-  }
-
   std::vector<Listener> listeners(const fs::path& run_dir = {}) const {
     return make_sinks(
         {.quiet = arguments_.quiet, .every_steps = loaded_.configuration.log.every_steps, .run_dir = run_dir});
@@ -184,8 +177,11 @@ class Program {
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     const HeldFolder held(run_dir);
     TrainResult result;
+    std::optional<EvaluationResult> validated;
+    auto heard_by = listeners(run_dir);
+    heard_by.push_back(noting(validated));
     {
-      Session session(loaded_.configuration, world_, listeners(run_dir),
+      Session session(loaded_.configuration, world_, std::move(heard_by),
                       {.strict = arguments_.strict,
                        .run_dir = run_dir,
                        .accepted = [&] { folder->begin(); },
@@ -196,7 +192,7 @@ class Program {
       repeat_plan(session);
       result = session.train();
     }
-    const std::string document = to_json(result);
+    const std::string document = to_json(result, validated);
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");
@@ -272,9 +268,14 @@ class Program {
     const EvaluationResult result = session.evaluate(arguments_.checkpoint);
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);
-    const std::string accuracy = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
-    print_out(fmt::format("validation loss {:.6f}{} over {} samples\n", result.loss, accuracy, result.samples));
+    print_out(fmt::format("validation loss {:.6f}{} over {} samples\n{}", result.loss, metrics_text(result),
+                          result.samples, classes_text(result)));
     return code(ExitCode::done);
+  }
+
+  int predict() {
+    EventStream events = make_events();
+    return after_writing(predict_outputs(arguments_, loaded_.configuration, world_, events));
   }
 
   const Arguments& arguments_;

@@ -4,6 +4,7 @@
 #include "trainer/probe/timing.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -92,6 +93,39 @@ std::string verify_text(const VerifyReport& report) {
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   if (!report.reason.empty()) text += fmt::format("most likely reason ({}): {}\n", report.cause, report.reason);
   return text + verdict_line(report);
+}
+
+namespace {
+
+bool is_of_a_class(const MetricValue& metric) {
+  return metric.name.starts_with("f1_class_");
+}
+
+std::string value_text(const MetricValue& metric) {
+  if (metric.name.starts_with("top_")) return fmt::format("{:.2f} %", metric.value * 100.0);
+  return metric.name == "perplexity" ? fmt::format("{:.3f}", metric.value) : fmt::format("{:.4g}", metric.value);
+}
+
+}  // namespace
+
+std::string metrics_text(const EvaluationResult& result) {
+  std::string text = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
+  for (const MetricValue& metric : result.metrics) {
+    if (!is_of_a_class(metric)) text += fmt::format(", {} {}", metric.name, value_text(metric));
+  }
+  return text;
+}
+
+std::string classes_text(const EvaluationResult& result) {
+  std::string text;
+  for (const MetricValue& metric : result.metrics) {
+    if (is_of_a_class(metric)) text += fmt::format("{} {:.4f}\n", metric.name, metric.value);
+  }
+  if (result.confusion_matrix.empty()) return text;
+  text += "true class: how often which was predicted\n";
+  for (std::size_t label = 0; label < result.confusion_matrix.size(); ++label)
+    text += fmt::format("{:>10}: {}\n", label, fmt::join(result.confusion_matrix[label], " "));
+  return text;
 }
 
 }  // namespace onebatch::launch

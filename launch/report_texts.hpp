@@ -9,5 +9,10 @@ namespace onebatch::launch {
 /// The profile as a table, a line per rank.
 std::string profile_table(const ClusterProfile& profile);
 std::string verify_text(const VerifyReport& report);
+/// ", accuracy 98.33 %, f1_macro 0.9831": what follows a validation's loss on its line, without what there is of each
+/// class.
+std::string metrics_text(const EvaluationResult& result);
+/// What there is of each class, a line each; empty: nothing is.
+std::string classes_text(const EvaluationResult& result);
 
 }  // namespace onebatch::launch

@@ -28,10 +28,6 @@ bool writes_to_terminal() {
   return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
 }
 
-std::string accuracy_text(const EvaluationResult& result) {
-  return result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
-}
-
 std::string duration_text(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::max(0.0, seconds));
   return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
@@ -73,7 +69,7 @@ class Terminal {
 
   void hear(const event::Validated& validated) {
     print(fmt::format("validation after epoch {}: loss {:.6f}{}", validated.epoch, validated.result.loss,
-                      accuracy_text(validated.result)));
+                      metrics_text(validated.result)));
   }
 
   void hear(const event::CheckpointSaved& saved) {

@@ -1,6 +1,6 @@
 # The program run as a user runs it, mistakes included.
 onebatch_add_test(NAME config_loader_test SOURCES unit/config_loader_test.cpp unit/identity_test.cpp unit/kinds_test.cpp unit/nearest_test.cpp unit/run_folder_test.cpp LIBRARIES onebatch_launch)
-foreach(part commands ranks plan probe communication drift launch)
+foreach(part commands ranks plan probe communication drift launch metrics predict)
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
 foreach(part mistakes broken_streams log_files control_characters data older resume runs kept_values bitwise precision)   # nothing in these depends on time

@@ -61,9 +61,12 @@ RunState load_run_state(const fs::path& checkpoint, comm::Communicator& control)
 }
 
 void load_model(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {
-  agree_on_rank_0(control,
-                  [&] { load_tensors(checkpoint / k_model_file, replica.model->state_dict(), Extra::refused); });
-  broadcast_tensors(state_of(*replica.model), control);
+  load_model(checkpoint, *replica.model, control);
+}
+
+void load_model(const fs::path& checkpoint, const Model& model, comm::Communicator& control) {
+  agree_on_rank_0(control, [&] { load_tensors(checkpoint / k_model_file, model.state_dict(), Extra::refused); });
+  broadcast_tensors(state_of(model), control);
 }
 
 void load_replica(const fs::path& checkpoint, Replica& replica, comm::Communicator& control) {

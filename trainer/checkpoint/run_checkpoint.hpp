@@ -22,5 +22,6 @@ RunState load_run_state(const std::filesystem::path& checkpoint, comm::Communica
 void load_replica(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
 /// The model alone, for evaluation.
 void load_model(const std::filesystem::path& checkpoint, Replica& replica, comm::Communicator& control);
+void load_model(const std::filesystem::path& checkpoint, const Model& model, comm::Communicator& control);
 
 }  // namespace onebatch

@@ -34,7 +34,9 @@ void TrainingLoop::validate() {
                            .size;
   check_other_buffers(parts_.replica, parts_.control);
   const AveragedStatistics averaged(parts_.replica.own_statistics(), weight, parts_.control);
-  validation_ = evaluate({micro_batch_size, weight}, parts_.replica, *parts_.validation, parts_.control);
+  const ChosenMetrics metrics =
+      chosen_metrics(parts_.configuration, *parts_.validation, parts_.replica.loss.num_classes());
+  validation_ = evaluate({micro_batch_size, weight, metrics}, parts_.replica, *parts_.validation, parts_.control);
   parts_.events.send(event::Validated{order_->position().epoch, *validation_});
 }
 

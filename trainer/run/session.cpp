@@ -263,7 +263,9 @@ EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoin
                       "training data (else data.kind = \"idx\" then takes the t10k-* "
                       "files, \"safetensors\" needs its path)");
   load_model(choose_checkpoint({}, checkpoint, events, talk->control()), *replica, talk->control());
-  return onebatch::evaluate({}, *replica, *opened->validation, talk->control());
+  const EvaluationRequest request{.metrics =
+                                      chosen_metrics(configuration, *opened->validation, replica->loss.num_classes())};
+  return onebatch::evaluate(request, *replica, *opened->validation, talk->control());
 }
 
 Session::Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners,

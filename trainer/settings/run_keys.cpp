@@ -16,6 +16,12 @@ KeysOf<RunConfiguration> run_keys() {
                   k_any, &Run::seed),
       optional_integer_key({"epochs", Changes::result, "how long to train; or"}, 1, "", &Run::epochs),
       optional_integer_key({"max_steps", Changes::result, "this many optimizer steps"}, 1, "", &Run::max_steps),
+      metrics_key({"metrics", Changes::nothing,
+                   "[of a validation](metrics.md), beside its loss and, of classes, its accuracy: of classes "
+                   "`\"top_K\"` (as `\"top_5\"`), `\"f1_macro\"`, `\"f1_per_class\"`, `\"confusion_matrix\"` and "
+                   "`\"perplexity\"`, of numbers `\"mean_absolute_error\"` and `\"r2\"`. They are those of the whole "
+                   "set, on any ranks and under any plan. `[\"loss\"]`: none",
+                   "perplexity of text, both of numbers"}),
       choice_key({"device", Changes::result,
                   "`\"cuda\"`, `\"cpu\"`; auto takes a GPU where there is one and the build knows CUDA"},
                  {{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}},

@@ -1,18 +1,21 @@
-// Validation: loss and accuracy over a whole data set, averaged exactly over ranks.
+// Validation: loss, accuracy and metrics over a whole data set, averaged exactly over ranks.
 #pragma once
 
 #include "comm/communicator.hpp"
 #include "trainer/base/results.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/step/chosen_metrics.hpp"
 
 namespace onebatch {
 
 struct EvaluationRequest {
   std::int64_t micro_batch_size = 256;  // at most; halved on this rank where it does not fit, which changes no result
   double share = 1.0;                   // this rank's part of the work, relative to the others'
+  ChosenMetrics metrics = {};           // beside loss and accuracy
 };
 
-/// In eval mode and without gradients; sums in fp64 over ranks, divided once. Collective.
+/// In eval mode and without gradients; sums in fp64 over ranks, divided once. Throws AgreedError where a metric that
+/// was asked for cannot be had of the model's outputs. Collective.
 EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, const Dataset& data,
                           comm::Communicator& control);
 
