@@ -33,9 +33,9 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
 
 namespace {
 
-const std::vector<std::string> k_commands = {"train",  "probe",  "plan",   "verify",     "eval",
-                                             "data",   "check",  "export", "bench",      "info",
-                                             "launch", "doctor", "init",   "completion", "manual"};
+const std::vector<std::string> k_commands = {"train",  "probe",  "plan",       "verify", "eval", "data",
+                                             "check",  "export", "predict",    "bench",  "info", "launch",
+                                             "doctor", "init",   "completion", "manual"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 void add_plan(CLI::App& app, Arguments& arguments) {
@@ -133,6 +133,19 @@ void add_export(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
 }
 
+void add_predict(CLI::App& app, Arguments& arguments) {
+  CLI::App* predict = add_command(app, arguments, "predict",
+                                  "write what a trained model returns for the data's samples", Takes::a_configuration);
+  predict->add_option("--checkpoint", arguments.checkpoint, "a step-N folder, a run's folder, or RUN/checkpoints/best")
+      ->required();
+  predict->add_option("--out", arguments.target_file, "NAME.safetensors for the outputs, in the order of the samples")
+      ->required();
+  predict->add_option("--data", arguments.split, "which samples: validation, unless it says train")
+      ->check(CLI::IsMember({"train", "validation"}));
+  predict->add_flag("--force,--overwrite", arguments.overwrite, "replace that file where it is there");
+  add_weights(*predict, arguments);
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train =
       add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
@@ -153,6 +166,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   eval->add_option("--checkpoint", arguments.checkpoint, "a step-N folder, a run's folder, or RUN/checkpoints/best")
       ->required();
   add_weights(*eval, arguments);
+  add_predict(app, arguments);
   add_data(app, arguments);
   add_check(app, arguments);
   add_export(app, arguments);

@@ -33,8 +33,8 @@ struct Arguments {
   double latency = 10.0;          // µs
   double tolerance = 0.0;         // verify; 0 = the precision's own
   std::string gradient_file;      // verify
-  std::string checkpoint;         // eval, export
-  std::string weights;            // eval, export: "raw", "ema"; empty: the averaged ones where there are any
+  std::string checkpoint;         // eval, export, predict
+  std::string weights;            // eval, export, predict: "raw", "ema"; empty: the averaged ones where there are any
   std::string sheet_file;         // data
   std::int64_t most_samples = 0;  // data; 0 = all
   std::string program_file;       // check: an exported program, and what follows
@@ -43,10 +43,11 @@ struct Arguments {
   std::string check_device = "cpu";
   std::string save_file;
   bool own_loss = false;
-  std::string source;  // export: a folder of a run or of a checkpoint, or a configuration
-  std::string target_file;
-  bool overwrite = false;
-  std::string benchmark;  // bench: "all-reduce"
+  std::string source;       // export: a folder of a run or of a checkpoint, or a configuration
+  std::string target_file;  // export, predict
+  bool overwrite = false;   // likewise
+  std::string split;        // predict: "train" or "validation"
+  std::string benchmark;    // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
   std::optional<int> ranks;            // launch: none: as many as there are devices
   std::string hosts;                   // launch

@@ -15,6 +15,7 @@
 #include "launch/log_file.hpp"
 #include "launch/lone_commands.hpp"
 #include "launch/plan_command.hpp"
+#include "launch/predict_command.hpp"
 #include "launch/report_texts.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
@@ -48,6 +49,13 @@ int code(ExitCode exit_code) {
   return static_cast<int>(exit_code);
 }
 
+// The last validation of a run.
+Listener noting(std::optional<EvaluationResult>& validated) {
+  return [&validated](const Event& event) {
+    if (const auto* one = std::get_if<event::Validated>(&event)) validated = one->result;
+  };
+}
+
 class Program {
  public:
   Program(const Arguments& arguments, comm::World& world, const std::atomic<int>* stop)
@@ -66,6 +74,7 @@ class Program {
     if (arguments_.command == "probe") return probe();
     if (arguments_.command == "plan") return needs_devices() ? plan() : plan_from_profile();
     if (arguments_.command == "verify") return verify();
+    if (arguments_.command == "predict") return predict();
     return evaluate();
   }
 
@@ -182,8 +191,11 @@ class Program {
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     const HeldFolder held(run_dir);
     TrainResult result;
+    std::optional<EvaluationResult> validated;
+    auto heard_by = listeners(run_dir);
+    heard_by.push_back(noting(validated));
     {
-      Session session(loaded_.configuration, world_, listeners(run_dir),
+      Session session(loaded_.configuration, world_, std::move(heard_by),
                       {.strict = arguments_.strict,
                        .run_dir = run_dir,
                        .accepted = [&] { folder->begin(); },
@@ -194,7 +206,7 @@ class Program {
       repeat_plan(session);
       result = session.train();
     }
-    const std::string document = to_json(result);
+    const std::string document = to_json(result, validated);
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");
@@ -259,9 +271,14 @@ class Program {
     const EvaluationResult result = session.evaluate(arguments_.checkpoint, weights_choice(arguments_.weights));
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);
-    const std::string accuracy = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
-    print_out(fmt::format("validation loss {:.6f}{} over {} samples\n", result.loss, accuracy, result.samples));
+    print_out(fmt::format("validation loss {:.6f}{} over {} samples\n{}", result.loss, metrics_text(result),
+                          result.samples, classes_text(result)));
     return code(ExitCode::done);
+  }
+
+  int predict() {
+    EventStream events = make_events();
+    return after_writing(predict_outputs(arguments_, loaded_.configuration, world_, events));
   }
 
   const Arguments& arguments_;

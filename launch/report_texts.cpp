@@ -4,6 +4,7 @@
 #include "trainer/probe/timing.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -96,6 +97,19 @@ std::string verify_text(const VerifyReport& report) {
   return text + verdict_line(report);
 }
 
+namespace {
+
+bool is_of_a_class(const MetricValue& metric) {
+  return metric.name.starts_with("f1_class_");
+}
+
+std::string value_text(const MetricValue& metric) {
+  if (metric.name.starts_with("top_")) return fmt::format("{:.2f} %", metric.value * 100.0);
+  return metric.name == "perplexity" ? fmt::format("{:.3f}", metric.value) : fmt::format("{:.4g}", metric.value);
+}
+
+}  // namespace
+
 std::string beginning_text(const Configuration& configuration, int num_ranks, const std::string& command) {
   const RunConfiguration& run = configuration.run;
   std::string text = fmt::format("{} rank{}; model {}, data {}{}; {} samples a step", num_ranks,
@@ -109,7 +123,8 @@ std::string beginning_text(const Configuration& configuration, int num_ranks, co
 
 std::string result_text(const TrainResult& result) {
   std::string text = fmt::format("done: {} steps, {} samples", result.steps, result.consumed_samples);
-  text += result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
+  text +=
+      result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
   if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
   if (result.validation_accuracy)
     text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
@@ -120,6 +135,26 @@ std::string result_text(const TrainResult& result) {
                     result.predicted_step_seconds * 1e3);
   }
   return fmt::format("{}\neverything about the run is in {}\n", text, result.run_dir);
+}
+
+std::string metrics_text(const EvaluationResult& result) {
+  std::string text = result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
+  for (const MetricValue& metric : result.metrics) {
+    if (!is_of_a_class(metric)) text += fmt::format(", {} {}", metric.name, value_text(metric));
+  }
+  return text;
+}
+
+std::string classes_text(const EvaluationResult& result) {
+  std::string text;
+  for (const MetricValue& metric : result.metrics) {
+    if (is_of_a_class(metric)) text += fmt::format("{} {:.4f}\n", metric.name, metric.value);
+  }
+  if (result.confusion_matrix.empty()) return text;
+  text += "true class: how often which was predicted\n";
+  for (std::size_t label = 0; label < result.confusion_matrix.size(); ++label)
+    text += fmt::format("{:>10}: {}\n", label, fmt::join(result.confusion_matrix[label], " "));
+  return text;
 }
 
 }  // namespace onebatch::launch

@@ -16,5 +16,10 @@ std::string verify_text(const VerifyReport& report);
 std::string beginning_text(const Configuration& configuration, int num_ranks, const std::string& command);
 /// What a run that has come to its end has done.
 std::string result_text(const TrainResult& result);
+/// ", accuracy 98.33 %, f1_macro 0.9831": what follows a validation's loss on its line, without what there is of each
+/// class.
+std::string metrics_text(const EvaluationResult& result);
+/// What there is of each class, a line each; empty: nothing is.
+std::string classes_text(const EvaluationResult& result);
 
 }  // namespace onebatch::launch

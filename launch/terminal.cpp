@@ -21,10 +21,6 @@ constexpr auto k_redraw = std::chrono::milliseconds(100);
 // What of the live line goes last where a terminal is narrow.
 enum Weight { k_bar, k_memory, k_validation, k_speed, k_time_left, k_loss, k_step };
 
-std::string accuracy_text(const EvaluationResult& result) {
-  return result.accuracy ? fmt::format(", accuracy {:.2f} %", *result.accuracy * 100.0) : "";
-}
-
 std::string duration_text(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::max(0.0, seconds));
   return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
@@ -83,7 +79,7 @@ class Terminal {
     const EvaluationResult& result = validated.result;
     validation_ = fmt::format("val {:.4f}", result.loss);
     if (result.accuracy) validation_ += fmt::format(" {:.2f} %", 100.0 * *result.accuracy);
-    print(fmt::format("validation after epoch {}: loss {:.6f}{}", validated.epoch, result.loss, accuracy_text(result)));
+    print(fmt::format("validation after epoch {}: loss {:.6f}{}", validated.epoch, result.loss, metrics_text(result)));
   }
 
   void hear(const event::CheckpointSaved& saved) {

@@ -43,11 +43,23 @@ at::Tensor fourth_powers(const at::Tensor& outputs, const at::Tensor& targets) {
   return outputs.sub(targets).pow(4).sum();
 }
 
+// Outputs are a mean and a logarithm of a variance for each target: not of the targets' shape.
+at::Tensor gaussian(const at::Tensor& outputs, const at::Tensor& targets) {
+  const at::Tensor logarithm = outputs.narrow(1, 2, 2);
+  return outputs.narrow(1, 0, 2).sub(targets).pow(2).mul(logarithm.neg().exp()).add(logarithm).sum();
+}
+
 void register_own_parts() {
+  static bool done = false;
+  if (std::exchange(done, true)) return;
   register_kind(samples_kind("waves", [](const OpenRequest&) { return Waves(); }));
   register_kind(module_kind("net", [](const ModelRequest&) { return make_net(); }));
   register_kind(loss_kind("fourth", Targets::numbers,
                           [](const LossTensors& of) { return fourth_powers(of.outputs, of.targets); }));
+  register_kind(
+      module_kind("wide", [](const ModelRequest&) { return nn::Sequential(nn::Flatten(), nn::Linear(48, 4)); }));
+  register_kind(
+      loss_kind("gaussian", Targets::numbers, [](const LossTensors& of) { return gaussian(of.outputs, of.targets); }));
   register_kind(optimizer_kind("heavy", {"velocity"}, [](UpdatedParameter& one, const UpdateRates& rates) {
     one.parameter.sub_(one.state[0].mul_(0.9).add_(one.gradient), rates.lr);
   }));
@@ -131,6 +143,52 @@ TEST(OwnPartsTest, are_trained_as_libtorch_alone_trains_them_in_one_batch) {
     EXPECT_LE(found[i].tensor.to(at::kDouble).sub(wanted).norm().item<double>(), 1e-12 * wanted.norm().item<double>())
         << found[i].name;
   }
+}
+
+// On rank 0; empty on others.
+EvaluationResult validated(const Configuration& configuration) {
+  const testing::ScratchFolder folder;
+  EvaluationResult result;
+  Session session(configuration, world(),
+                  {on<event::Validated>([&](const event::Validated& one) { result = one.result; })},
+                  {.run_dir = folder.path()});
+  session.train();
+  return result;
+}
+
+Configuration with_validation(const char* model, const char* loss) {
+  register_own_parts();
+  Configuration c = own_parts();
+  c.model.kind = model;
+  c.loss.kind = loss;
+  c.optimizer.lr = 1e-4;
+  c.run.max_steps = 1;
+  c.data.validation = c.data.train;
+  return c;
+}
+
+TEST(OwnPartsTest, a_loss_of_numbers_has_their_metrics) {
+  const EvaluationResult result = validated(with_validation("net", "fourth"));
+  if (world().rank() != 0) return;
+  ASSERT_EQ(result.metrics.size(), 2U);
+  EXPECT_EQ(result.metrics[0].name, "mean_absolute_error");
+  EXPECT_EQ(result.metrics[1].name, "r2");
+  EXPECT_TRUE(std::isfinite(result.metrics[0].value) && result.metrics[1].value < 1.0);
+}
+
+TEST(OwnPartsTest, a_loss_of_other_outputs_has_no_metrics_unless_they_are_asked_for) {
+  Configuration c = with_validation("wide", "gaussian");
+  const EvaluationResult result = validated(c);
+  if (world().rank() == 0) EXPECT_EQ(result.samples, k_size);
+  EXPECT_TRUE(result.metrics.empty());
+  c.run.metrics = {"r2"};
+  EXPECT_THROW(validated(c), AgreedError);  // on every rank
+}
+
+TEST(OwnPartsTest, a_metric_of_other_targets_is_refused_before_anything_is_trained) {
+  Configuration c = with_validation("wide", "gaussian");
+  c.run.metrics = {"f1_macro"};
+  EXPECT_THROW(validated(c), AgreedError);
 }
 
 }  // namespace

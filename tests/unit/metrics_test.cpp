@@ -16,6 +16,22 @@ TEST(MetricsTest, numbers_are_found_by_their_names) {
   EXPECT_EQ(metric_named(result, ""), std::nullopt);
 }
 
+TEST(MetricsTest, every_metric_has_one_name) {
+  for (const char* name : {"top_1", "top_5", "top_1000", "f1_macro", "f1_per_class", "confusion_matrix", "perplexity",
+                           "mean_absolute_error", "r2"}) {
+    const auto metric = metric_of(name);
+    ASSERT_TRUE(metric.has_value()) << name;
+    EXPECT_EQ(name_of(*metric), name);
+  }
+  EXPECT_EQ(metric_of("top_12"), (Metric{MetricKind::top, 12}));
+}
+
+TEST(MetricsTest, nothing_else_is_one) {
+  for (const char* name : {"", "top", "top_", "top_0", "top_-1", "top_05", "top_5 ", "top_+5", "top_1.0", "Top_5", "f1",
+                           "f1_class_0", "loss", "accuracy", "top_99999999999999999999"})
+    EXPECT_EQ(metric_of(name), std::nullopt) << name;
+}
+
 TEST(MetricsTest, no_accuracy_is_not_an_accuracy_of_zero) {
   EXPECT_EQ(metric_named({.loss = 0.5}, "accuracy"), std::nullopt);
 }

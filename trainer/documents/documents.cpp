@@ -167,13 +167,26 @@ std::string to_json(const VerifyReport& report) {
               2);
 }
 
-std::string to_json(const TrainResult& result) {
+namespace {
+
+// The confusion matrix, a row for each true class, is there where it was asked for.
+Json metrics_json(const EvaluationResult& result) {
+  Json metrics = Json::object();
+  for (const MetricValue& metric : result.metrics) metrics[metric.name] = number(metric.value);
+  if (!result.confusion_matrix.empty()) metrics["confusion_matrix"] = result.confusion_matrix;
+  return metrics;
+}
+
+}  // namespace
+
+std::string to_json(const TrainResult& result, const std::optional<EvaluationResult>& validated) {
   return dump(
       {{"steps", result.steps},
        {"consumed_samples", result.consumed_samples},
        {"train_loss", number(result.train_loss)},
        {"validation_loss", number(result.validation_loss)},
        {"validation_accuracy", number(result.validation_accuracy)},
+       {"validation_metrics", validated ? metrics_json(*validated) : Json(nullptr)},
        {"samples_per_second", number(result.samples_per_second)},
        {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},
        {"predicted_step_seconds", number(result.predicted_step_seconds)},
@@ -193,6 +206,7 @@ std::string to_json(const TrainResult& result) {
 std::string to_json(const EvaluationResult& result) {
   return dump({{"validation_loss", number(result.loss)},
                {"validation_accuracy", number(result.accuracy)},
+               {"validation_metrics", metrics_json(result)},
                {"samples", result.samples}},
               2);
 }
@@ -233,6 +247,7 @@ std::string validation_json_line(const ValidationMoment& moment, const Evaluatio
                {"time", number(moment.time)}, {"lr", number(moment.lr)}, {"samples", result.samples},
                {"loss", number(result.loss)}};
   if (result.accuracy) line["accuracy"] = number(*result.accuracy);
+  line.update(metrics_json(result));
   return dump(line, -1);
 }
 

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
+#include "trainer/io/safetensors_head.hpp"
 
 #include <fmt/format.h>
 
@@ -117,21 +118,21 @@ std::string read_header_text(const fs::path& file, std::uint64_t file_bytes) {
   return text;
 }
 
-std::string header_text(std::span<const SafetensorsView> tensors, const std::map<std::string, std::string>& metadata) {
+}  // namespace
+
+std::string safetensors_head(std::span<const SafetensorsEntry> tensors,
+                             const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (!metadata.empty()) json["__metadata__"] = metadata;
-  std::uint64_t offset = 0;
-  for (const SafetensorsView& tensor : tensors) {
+  for (const SafetensorsEntry& tensor : tensors)
     json[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
-  }
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
   std::string text = json.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // tensors begin at a multiple of 8 bytes
-  return text;
+  std::string length(k_length_bytes, '\0');
+  for (std::size_t i = 0; i < k_length_bytes; ++i) length[i] = static_cast<char>((text.size() >> (8 * i)) & 0xff);
+  return length + text;
 }
-
-}  // namespace
 
 SafetensorsHeader read_safetensors_header(const fs::path& file) {
   std::error_code error;
@@ -169,12 +170,15 @@ std::vector<std::byte> read_safetensors_entry(const fs::path& file, const Safete
 
 Checksum write_safetensors(const fs::path& file, std::span<const SafetensorsView> tensors,
                            const std::map<std::string, std::string>& metadata) {
-  const std::string text = header_text(tensors, metadata);
-  std::array<std::byte, k_length_bytes> length{};
-  for (std::size_t i = 0; i < k_length_bytes; ++i) length[i] = static_cast<std::byte>((text.size() >> (8 * i)) & 0xff);
+  std::vector<SafetensorsEntry> entries;
+  std::uint64_t offset = 0;
+  for (const SafetensorsView& tensor : tensors) {
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.bytes.size()});
+    offset = entries.back().end;
+  }
+  const std::string head = safetensors_head(entries, metadata);
   DurableFile out(file);
-  out.write(length);
-  out.write(std::as_bytes(std::span(text)));
+  out.write(std::as_bytes(std::span(head)));
   for (const SafetensorsView& tensor : tensors) out.write(tensor.bytes);
   return out.commit();
 }

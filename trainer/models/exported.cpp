@@ -212,13 +212,14 @@ ModelKind exported_kind() {
           "path", std::string("is needed for model.kind = \"exported\": a file saved in Python by ") + k_how_to_save);
   };
   kind.make = [](const ModelRequest& request) {
-    return load_exported(
-        {.file = request.configuration.path,
-         .output = k_output(request.configuration),
-         .sample_shape = request.sample_shape,
-         .freeze_batch_norm = request.freeze_batch_norm,
-         .returns = request.returns_loss ? ProgramReturns::loss_and_weight : ProgramReturns::one_output,
-         .file_called = "model.path = \"" + request.configuration.path + "\""});
+    const bool all = request.returned == Returned::everything && k_output(request.configuration).empty();
+    const auto trained = request.returns_loss ? ProgramReturns::loss_and_weight : ProgramReturns::one_output;
+    return load_exported({.file = request.configuration.path,
+                          .output = k_output(request.configuration),
+                          .sample_shape = request.sample_shape,
+                          .freeze_batch_norm = request.freeze_batch_norm,
+                          .returns = all ? ProgramReturns::every_tensor : trained,
+                          .file_called = "model.path = \"" + request.configuration.path + "\""});
   };
   return kind;
 }

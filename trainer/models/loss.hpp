@@ -57,6 +57,15 @@ class Loss {
     double counted = 0.0;
   };
   [[nodiscard]] Correct count_correct(const at::Tensor& outputs, const at::Tensor& targets) const;
+  /// Outputs and targets as a row for each label. Classification only; throws UserError where they do not fit together.
+  struct ByLabel {
+    at::Tensor rows;    // [labels, classes], the model's outputs
+    at::Tensor labels;  // [labels]
+  };
+  [[nodiscard]] ByLabel by_label(const at::Tensor& outputs, const at::Tensor& targets) const;
+  /// The label that counts for nothing.
+  [[nodiscard]] std::int64_t ignore_index() const { return configuration_.ignore_index; }
+  [[nodiscard]] std::int64_t num_classes() const { return num_classes_; }
   /// Tensors that the sum is made with, beside outputs and targets.
   [[nodiscard]] std::vector<NamedTensor> constants() const;
   /// Whether the model computes its loss itself.
@@ -64,11 +73,6 @@ class Loss {
   [[nodiscard]] bool is_classification() const { return kind_->targets == Targets::classes; }
 
  private:
-  struct ByLabel {
-    at::Tensor rows;    // [labels, classes]
-    at::Tensor labels;  // [labels]
-  };
-  [[nodiscard]] ByLabel by_label(const at::Tensor& outputs, const at::Tensor& targets) const;
   [[nodiscard]] at::Tensor class_weights_of(const at::Tensor& outputs) const;
   [[nodiscard]] double classification_weight(const at::Tensor& targets, const at::Tensor& weights) const;
 

@@ -77,6 +77,9 @@ std::vector<NamedTensor> state_of(const Model& model);
 /// trained.
 void check_savable(const Model& model);
 
+/// Of several outputs the one that the loss takes, or all that there are, to predict with.
+enum class Returned { what_trains, everything };
+
 struct ModelRequest {
   ModelConfiguration configuration;
   std::vector<std::int64_t> sample_shape;  // of the data: [C, H, W] or [D]
@@ -84,6 +87,7 @@ struct ModelRequest {
   bool freeze_batch_norm = false;
   bool returns_loss = false;  // torchscript: the loss's sum and weight
   std::uint64_t seed = 1;     // of the initial weights
+  Returned returned = Returned::what_trains;
 };
 
 /// On the CPU, float32, initialised as PyTorch would from the seed, or as the configuration says otherwise. Throws

@@ -29,13 +29,14 @@ std::int64_t num_outputs(const Configuration& configuration, const Dataset& data
 }
 
 std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device,
-                                      at::ScalarType type) {
+                                      at::ScalarType type, Returned returned) {
   auto model = make_model({.configuration = configuration.model,
                            .sample_shape = data.sample_shape(),
                            .num_classes = data.num_classes(),
                            .freeze_batch_norm = configuration.batch_norm.frozen,
                            .returns_loss = targets_of(configuration.loss) == Targets::none,
-                           .seed = configuration.run.seed});
+                           .seed = configuration.run.seed,
+                           .returned = returned});
   model->move_to(device, type,
                  at::isReducedFloatingType(type) && configuration.precision.master_weights ? at::kFloat : type);
   if (configuration.precision.channels_last == Switch::on) put_in_channels_last(*model);

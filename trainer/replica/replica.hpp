@@ -86,7 +86,7 @@ struct Replica {
 /// The model of a configuration for this data, on a device, in a type, and in channels_last where that is `on`. With
 /// `float16` and `bfloat16` masters its BatchNorms stay in float32.
 std::unique_ptr<Model> make_model_for(const Configuration& configuration, const Dataset& data, c10::Device device,
-                                      at::ScalarType type);
+                                      at::ScalarType type, Returned returned = Returned::what_trains);
 
 /// How a run sums its gradient.
 GradientOptions gradient_options(const Configuration& configuration, std::byte* storage);

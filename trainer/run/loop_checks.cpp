@@ -41,6 +41,7 @@ void TrainingLoop::validate() {
   const bool has_average = parts_.replica.optimizer.average() != nullptr;
   EvaluationRequest request = evaluation_request();
   request.what = what;
+  request.metrics = chosen_metrics(parts_.configuration, *parts_.validation, parts_.replica.loss.num_classes());
   if (has_average) begin_to_change("the averaged weights were being validated");
   {
     const AveragedWeights weights(parts_.replica.optimizer);

@@ -14,6 +14,7 @@
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/step/chosen_metrics.hpp"
 
 #include <fmt/format.h>
 #include <torch/version.h>
@@ -79,10 +80,11 @@ std::vector<std::vector<std::string>> gpus_of_ranks(const Configuration& configu
 }
 
 OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options,
-                     EventStream& events, const std::vector<std::vector<std::string>>& gpus)
+                     EventStream& events, const std::vector<std::vector<std::string>>& gpus, OpenFor purpose)
     : configuration_(configuration) {
   fault_point("start", 0);
   open_data();
+  if (purpose == OpenFor::training) check_training();
   check_timeline_folder(options.timeline_file);
   device = bind_device({.choice = configuration.run.device,
                         .rank = world.rank(),
@@ -95,7 +97,8 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
   set_up_arithmetic(configuration);
   if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
   or_does_not_fit([&] {
-    model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters));
+    model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters),
+                           purpose == OpenFor::training ? Returned::what_trains : Returned::everything);
   });
   if (const std::string part = trained_part(*model, configuration.model); !part.empty()) events.info(part);
   for (const auto& [name, tensor] : model->parameters()) {
@@ -113,14 +116,18 @@ void OpenedRun::open_data() {
   validation = std::move(opened.validation);
   drawing = std::move(opened.drawing);
   given_samples = std::move(opened.given_samples);
+  if (validation && validation->sample_shape() != data->sample_shape())
+    throw UserError("a sample of data.validation has another shape than one of the training data");
+}
+
+void OpenedRun::check_training() const {
   check_targets(configuration_.loss, *data, num_outputs(configuration_, *data), "data");
   check_batch(configuration_, *data);
   check_augmentation(configuration_.data.augment, *data);
   check_grain(configuration_);
   if (!validation) return;
   check_targets(configuration_.loss, *validation, num_outputs(configuration_, *data), "data.validation");
-  if (validation->sample_shape() != data->sample_shape())
-    throw UserError("a sample of data.validation has another shape than one of the training data");
+  static_cast<void>(chosen_metrics(configuration_, *validation, num_outputs(configuration_, *data)));
 }
 
 std::vector<AgreedItem> OpenedRun::common_ground() const {

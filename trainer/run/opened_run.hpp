@@ -17,10 +17,14 @@ namespace onebatch {
 /// What identifies the GPUs that each rank sees; none where it asks for none. Collective.
 std::vector<std::vector<std::string>> gpus_of_ranks(const Configuration& configuration, comm::Communicator& control);
 
+/// To predict no targets are needed, and all that the model returns is wanted.
+enum class OpenFor { training, prediction };
+
 struct OpenedRun {
   /// Checks that data, model and configuration fit together. `configuration` is referred to. Not collective.
   OpenedRun(const Configuration& configuration, const comm::World& world, const SessionOptions& options,
-            EventStream& events, const std::vector<std::vector<std::string>>& gpus);
+            EventStream& events, const std::vector<std::vector<std::string>>& gpus,
+            OpenFor purpose = OpenFor::training);
 
   /// What must be the same everywhere before ranks may compute together.
   [[nodiscard]] std::vector<AgreedItem> common_ground() const;
@@ -36,6 +40,7 @@ struct OpenedRun {
 
  private:
   void open_data();
+  void check_training() const;
   // How much model, gradient and optimizer take, once the model is known.
   [[nodiscard]] std::string standing_text() const;
 

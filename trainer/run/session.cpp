@@ -269,7 +269,9 @@ EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoin
   const auto chosen = choose_checkpoint({}, checkpoint, events, talk->control());
   if (load_model(chosen, *replica->model, talk->control(), weights))
     events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");
-  return onebatch::evaluate({}, *replica, *opened->validation, talk->control());
+  const EvaluationRequest request{.metrics =
+                                      chosen_metrics(configuration, *opened->validation, replica->loss.num_classes())};
+  return onebatch::evaluate(request, *replica, *opened->validation, talk->control());
 }
 
 Session::Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners,

@@ -23,6 +23,12 @@ KeysOf<RunConfiguration> run_keys() {
            "a validation after every so many steps, besides those at each epoch's end and at the run's; 0: none"},
           0, k_any, &Run::validate_every_steps),
       boolean_key({"val_first", Changes::result, "and one before the first step"}, &Run::val_first),
+      metrics_key({"metrics", Changes::nothing,
+                   "[of a validation](metrics.md), beside its loss and, of classes, its accuracy: of classes "
+                   "`\"top_K\"` (as `\"top_5\"`), `\"f1_macro\"`, `\"f1_per_class\"`, `\"confusion_matrix\"` and "
+                   "`\"perplexity\"`, of numbers `\"mean_absolute_error\"` and `\"r2\"`. They are those of the whole "
+                   "set, on any ranks and under any plan. `[\"loss\"]`: none",
+                   "perplexity of text, both of numbers"}),
       choice_key({"device", Changes::result,
                   "`\"cuda\"`, `\"cpu\"`; auto takes a GPU where there is one and the build knows CUDA"},
                  {{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}},

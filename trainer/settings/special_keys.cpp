@@ -1,5 +1,7 @@
 #include "trainer/settings/special_keys.hpp"
 
+#include "trainer/base/metrics.hpp"
+
 namespace onebatch {
 namespace {
 
@@ -33,6 +35,25 @@ KeyOf<RunConfiguration> deterministic_key(KeyText about) {
             if (run.deterministic == Determinism::bitwise) return std::string("\"bitwise\"");
             return std::string(run.deterministic == Determinism::on ? "true" : "false");
           }};
+}
+
+KeyOf<RunConfiguration> metrics_key(KeyText about) {
+  const std::string values =
+      "a list of metrics, of \"top_K\" (as \"top_5\"), \"f1_macro\", \"f1_per_class\", \"confusion_matrix\", "
+      "\"perplexity\", \"mean_absolute_error\" and \"r2\", or [\"loss\"] for none";
+  return {std::move(about), values,
+          [=](const ConfigValue& value, RunConfiguration& run) -> Complaint {
+            const auto names = read_names(value);
+            if (!names) return "write " + values;
+            for (auto name = names->begin(); name != names->end(); ++name) {
+              const bool always_there = *name == "loss" || *name == "accuracy";
+              if (!always_there && !metric_of(*name)) return quoted(*name) + " is no metric: write " + values;
+              if (std::find(names->begin(), name, *name) != name) return quoted(*name) + " stands there twice";
+            }
+            run.metrics = *names;
+            return {};
+          },
+          [](const RunConfiguration& run) { return run.metrics.empty() ? std::string() : names_text(run.metrics); }};
 }
 
 KeyOf<PrecisionConfiguration> loss_scale_key(KeyText about) {

@@ -7,6 +7,8 @@ namespace onebatch {
 
 KeyOf<RunConfiguration> deterministic_key(KeyText about);
 KeyOf<RunConfiguration> cuda_graphs_key(KeyText about);
+/// A list of metrics' names.
+KeyOf<RunConfiguration> metrics_key(KeyText about);
 KeyOf<PrecisionConfiguration> loss_scale_key(KeyText about);
 KeyOf<BatchConfiguration> micro_batch_key(KeyText about);
 KeyOf<CheckpointConfiguration> resume_key(KeyText about);

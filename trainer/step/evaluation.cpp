@@ -1,6 +1,7 @@
 #include "trainer/step/evaluation.hpp"
 
 #include "trainer/data/padding.hpp"
+#include "trainer/step/validation_metrics.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -19,27 +20,33 @@ struct Sums {
   double loss = 0.0, weight = 0.0, correct = 0.0, counted = 0.0;
 };
 
-void add_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
+SeenOutputs add_batch(Sums& sums, const ValidationMetrics& metrics, Replica& replica, const Dataset& data,
+                      std::span<const std::int64_t> samples) {
   const auto [batch, weight] = replica.load(data, samples);
   const Replica::Forward made = replica.forward(batch, {replica.seed, 0, samples});
   sums.loss += made.loss.item<double>();
   sums.weight += made.weight.defined() ? made.weight.item<double>() : weight;
-  if (!replica.loss.is_classification()) return;
-  const auto [correct, counted] = replica.loss.count_correct(made.outputs, batch.targets);
-  sums.correct += correct;
-  sums.counted += counted;
+  if (replica.loss.is_classification()) {
+    const auto [correct, counted] = replica.loss.count_correct(made.outputs, batch.targets);
+    sums.correct += correct;
+    sums.counted += counted;
+  }
+  return metrics.look_at(made, batch);
 }
 
 // Whether the batch went through; false means that it does not fit.
-bool try_batch(Sums& sums, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples) {
+bool try_batch(Sums& sums, ValidationMetrics& metrics, Replica& replica, const Dataset& data,
+               std::span<const std::int64_t> samples) {
   Sums trial = sums;
+  SeenOutputs seen;
   try {
-    add_batch(trial, replica, data, samples);
+    seen = add_batch(trial, metrics, replica, data, samples);
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error) || samples.size() == 1) throw;
     return false;
   }
   sums = trial;
+  metrics.add(seen);
   return true;
 }
 
@@ -50,7 +57,7 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
 // How far it has come, for who waits.
 using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
-Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
+Sums sum_over(ValidationMetrics& metrics, Replica& replica, const Dataset& data, std::span<const std::int64_t> samples,
               std::int64_t micro_batch_size, const Progress& progress) {
   Sums sums;
   // Three without gradients take little more than one with them, and any number but one is made of twos and threes.
@@ -60,7 +67,7 @@ Sums sum_over(Replica& replica, const Dataset& data, std::span<const std::int64_
     // Nearly equal, so that none is left with one sample.
     const std::size_t left = samples.size() - begin;
     const std::size_t count = divide_up(left, divide_up(left, size));
-    if (try_batch(sums, replica, data, samples.subspan(begin, count))) {
+    if (try_batch(sums, metrics, replica, data, samples.subspan(begin, count))) {
       begin += count;
     } else {
       replica.device.empty_cache();
@@ -116,8 +123,9 @@ EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, co
   const Progress progress = [&](std::size_t done, std::size_t all) {
     control.set_activity(fmt::format("{}, {} % done", request.what, 100 * done / all));
   };
-  const Sums local = sum_over(replica, replica.padding == Padding::global_batch ? padded : data, samples,
-                              request.micro_batch_size, progress);
+  const Dataset& read = replica.padding == Padding::global_batch ? padded : data;
+  ValidationMetrics metrics(request.metrics, replica.loss, data);
+  const Sums local = sum_over(metrics, replica, read, samples, request.micro_batch_size, progress);
   replica.model->set_phase(Phase::training);
   std::array<double, 4> sums = {local.loss, local.weight, local.correct, local.counted};
   control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
@@ -125,6 +133,7 @@ EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, co
   result.samples = data.size();
   result.loss = sums[1] > 0.0 ? sums[0] / sums[1] : 0.0;
   if (replica.loss.is_classification() && sums[3] > 0.0) result.accuracy = sums[2] / sums[3];
+  metrics.put_into(result, data.class_names(), control);
   return result;
 }
 
