@@ -21,6 +21,7 @@
 #include "launch/signals.hpp"
 #include "launch/sinks.hpp"
 #include "launch/standard_streams.hpp"
+#include "launch/timeout.hpp"
 #include "launch/told_programs.hpp"
 #include "launch/weights_option.hpp"
 #include "launch/written_files.hpp"
@@ -311,18 +312,6 @@ int run_in(comm::World& world, const Arguments& arguments, const std::atomic<int
     if (world.size() > 1) world.control().abort(first_words(error), code(exit_code_of(error)));
     print_error(fmt::format("onebatch: {}\n", first_words(error)));
     return code(exit_code_of(error));
-  }
-}
-
-// Before ranks have met, each finds out for itself how long they may wait for each other. Mistakes are told later, by
-// all together.
-double timeout_seconds_of(const Arguments& arguments) {
-  if (arguments.config_file.empty()) return comm::k_default_timeout_seconds;
-  try {
-    const auto loaded = load_config(read_file(arguments.config_file), arguments.config_file, arguments.assignments);
-    return loaded.configuration.comm.timeout_seconds;
-  } catch (const UserError&) {
-    return comm::k_default_timeout_seconds;
   }
 }
 
