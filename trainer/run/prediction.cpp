@@ -34,7 +34,8 @@ std::vector<RowTensor> tensors_of(const std::vector<at::Tensor>& outputs, std::i
     std::vector<std::int64_t> shape = outputs[i].sizes().vec();
     shape[0] = samples;
     tensors.push_back({outputs.size() == 1 ? "outputs" : fmt::format("output_{}", i),
-                       dtype_of_type(outputs[i].scalar_type()), shape, outputs[i].element_size()});
+                       dtype_of_type(outputs[i].scalar_type()), shape,
+                       static_cast<std::uint64_t>(outputs[i].element_size())});
   }
   return tensors;
 }
@@ -113,7 +114,8 @@ class Prediction {
     for (std::int64_t first = 0; first < data_->size(); first += k_numbers_at_once) {
       std::vector<std::int64_t> numbers(static_cast<std::size_t>(std::min(k_numbers_at_once, data_->size() - first)));
       std::iota(numbers.begin(), numbers.end(), first);
-      file.write(0, first, std::as_bytes(std::span(origins_of(*data_, numbers))));
+      const std::vector<std::int64_t> in_the_data = origins_of(*data_, numbers);
+      file.write(0, first, std::as_bytes(std::span(in_the_data)));
     }
   }
 
