@@ -167,8 +167,14 @@ def test_without_validation_data_the_way_out_is_said(predict, trained, tmp_path)
     assert "write [data.validation], or --data train" in predict(2, code=2)
 
 
-def test_a_full_disk_is_told_on_all_ranks_and_leaves_nothing(onebatch, trained, tmp_path):
-    command = onebatch.command_line(2, "predict", trained, "--checkpoint", tmp_path / "runs/run", "--out", tmp_path / "out.safetensors")
+def test_a_full_disk_is_told_before_anything_is_computed_and_leaves_nothing(onebatch, trained, tmp_path):
+    command = onebatch.command_line(1, "predict", trained, "--checkpoint", tmp_path / "runs/run", "--out", tmp_path / "out.safetensors")
     done = onebatch.finish(["bash", "-c", 'ulimit -f 8; trap "" XFSZ; exec "$@"', "-", *command])
-    assert done.returncode == 1 and "cannot write" in done.stderr and "out.safetensors" in done.stderr
+    assert done.returncode == 1 and f"cannot write {tmp_path}/out.safetensors: File too large" in done.stderr
     assert not list(tmp_path.glob("out.*"))
+
+
+def test_where_rank_0_cannot_write_all_ranks_end(predict, tmp_path):
+    (tmp_path / "out.safetensors.partial").mkdir()
+    assert f"cannot create {tmp_path}/out.safetensors: Is a directory" in predict(3, code=(1, 4))  # of whichever rank mpirun tells
+    assert not (tmp_path / "out.safetensors").exists()

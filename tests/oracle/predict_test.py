@@ -129,7 +129,7 @@ def test_perplexity_of_text_is_that_of_all_labels_that_count(train, onebatch, tm
     weights = torch.rand(ROWS, LENGTH, dtype=torch.float64, generator=generator(5))
     model, config = train(Words(), {"x": x, "y": y, "w": weights}, (x[:3],), *settings("loss.label_smoothing=0.2"), data='weights = "w"', ranks=ranks)
     each = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="none").view(ROWS, LENGTH)
-    expected = math.exp((each * weights).sum() / (weights * (y != -100)).sum())
+    expected = math.exp(((each * weights).sum() / (weights * (y != -100)).sum()).item())
     line = read_json_lines(tmp_path / "runs/run/validation.jsonl")[-1]
     assert list(line)[3:] == ["loss", "accuracy", "perplexity"]  # without being asked for
     assert line["perplexity"] == pytest.approx(expected, rel=1e-12)
@@ -150,13 +150,13 @@ def test_of_sequences_each_position_is_a_row_and_padding_is_none(train, onebatch
     lengths = torch.randint(1, LENGTH + 1, (ROWS,), generator=generator(3))
     batch, length = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("length", min=1, max=4096)
     model = nn.Linear(4, 2).double()
-    save(tmp_path, {"x": x, "y": y, "n": lengths})
+    there = torch.arange(LENGTH) < lengths.unsqueeze(1)
+    save(tmp_path, {"x": x, "y": y, "n": lengths, "w": there.unsqueeze(2).expand(y.shape).to(y.dtype).contiguous()})
     torch.export.save(torch.export.export(model.train(), (x[:3],), dynamic_shapes=({0: batch, 1: length},)), tmp_path / "model.pt2")
     config = tmp_path / "run.toml"
-    config.write_text(CONFIG.format(folder=tmp_path, data='lengths = "n"') + '[loss]\nkind = "mse"\n')
+    config.write_text(CONFIG.format(folder=tmp_path, data='lengths = "n"\nweights = "w"') + '[loss]\nkind = "mse"\n')
     onebatch.run(ranks, "train", config, *settings("optimizer.lr=1e-15"))
     model.load_state_dict(tensors.load_file(tmp_path / "runs/run/checkpoints/step-2/model.safetensors"))
-    there = torch.arange(LENGTH) < lengths.unsqueeze(1)
     errors, wanted = (y - model(x))[there], y[there]
     r2 = 1 - (errors ** 2).sum(0) / ((wanted - wanted.mean(0)) ** 2).sum(0)
     line = read_json_lines(tmp_path / "runs/run/validation.jsonl")[-1]
