@@ -9,13 +9,14 @@
 
 int main(int argc, char** argv) {
   const auto parsed = onebatch::launch::parse_arguments(argc, argv);
+  int code = parsed.exit_code;
   if (parsed.arguments) {
-    const int code = onebatch::launch::run(*parsed.arguments);
+    code = onebatch::launch::run(*parsed.arguments);
     onebatch::launch::end_log(code);
-    std::fflush(nullptr);
-    std::_Exit(code);  // LibTorch would take its operators apart one by one, and nobody watches over that
+  } else {
+    const auto print = code == 0 ? onebatch::launch::print_out : onebatch::launch::print_error;
+    print(parsed.text);
   }
-  const auto print = parsed.exit_code == 0 ? onebatch::launch::print_out : onebatch::launch::print_error;
-  print(parsed.text);
-  return parsed.exit_code;
+  std::fflush(nullptr);
+  std::_Exit(code);  // LibTorch would take its operators apart one by one, and nobody watches over that
 }

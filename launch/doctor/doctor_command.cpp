@@ -182,14 +182,18 @@ void look_at_ranks(Doctor& doctor, comm::World& world, const MachineFacts& own) 
                        .mend = "onebatch launch doctor"});
 }
 
-Finding no_world(const std::exception& error, int ranks) {
+Finding no_world(const std::exception& error, const comm::LauncherView& launched) {
   const std::string words = error.what();
+  const std::string by_hand = fmt::format("mpirun -np {} --bind-to none onebatch doctor", launched.size);
+  const bool slurm = launched.launcher == "slurm";
   return {.check = "ranks",
           .state = State::broken,
           .found = words.substr(0, words.find(". Start them")),
           .why = "each rank would train a model of its own",
-          .mend = fmt::format("onebatch launch -np {} doctor", ranks),
-          .otherwise = "under Slurm: srun --mpi=pmix …"};
+          .mend = slurm ? fmt::format("srun --mpi=pmix -n {} onebatch doctor", launched.size) : by_hand,
+          .otherwise =
+              slurm ? by_hand
+                    : "with the mpirun of Open MPI, which onebatch doctor looks for where no launcher has started it"};
 }
 
 int with_others(const Arguments& arguments, const comm::LauncherView& launched) {
@@ -208,7 +212,7 @@ int with_others(const Arguments& arguments, const comm::LauncherView& launched) 
     world = comm::World::create(arguments.deadline_seconds);
   } catch (const std::exception& error) {
     if (!first) return static_cast<int>(ExitCode::failed);
-    doctor.say(no_world(error, launched.size));
+    doctor.say(no_world(error, launched));
     return doctor.end(launched.size);
   }
   look_at_ranks(doctor, *world, facts);

@@ -241,10 +241,14 @@ def test_clocks_that_differ(onebatch, tmp_path, skewed):
     assert found["clocks"]["state"] == "ok"
 
 
-def test_the_rank_that_started_without_its_mpi(onebatch, tmp_path):
-    done = onebatch.finish(["env", "PMI_RANK=0", "PMI_SIZE=2", onebatch.path, "doctor", "--json", str(tmp_path / "a.json")])
-    found = {one["check"]: one for one in json.loads((tmp_path / "a.json").read_text())["findings"]}
+@pytest.mark.parametrize(("variables", "mend"), [(("PMI_RANK=0", "PMI_SIZE=2"), "mpirun -np 2"), (("SLURM_PROCID=0", "SLURM_NTASKS=2"), "srun --mpi=pmix -n 2")])
+def test_ranks_that_started_without_their_mpi(onebatch, tmp_path, variables, mend):
+    done, found = between(onebatch, tmp_path, "env", *variables, onebatch.path, "doctor", "--json", "JSON")
     assert done.returncode == 1 and found["ranks"]["state"] == "broken" and "2 separate models" in found["ranks"]["found"]
+    assert found["ranks"]["mend"].startswith(mend)
+    if mend.startswith("mpirun"):  # as it stands, but for binding and for how many cores there are
+        words = found["ranks"]["mend"].replace("mpirun", "mpirun --oversubscribe").replace("onebatch", onebatch.path).split()
+        assert onebatch.finish(words).returncode == 0
 
 
 @pytest.mark.parametrize("number", ["4096", "many"])
