@@ -47,9 +47,7 @@ TrainResult TrainingLoop::run() {
   total_steps_ = c.run.max_steps ? *c.run.max_steps : step_ + order_->steps_until_epoch(c.run.epochs.value_or(1));
   if (step_ >= total_steps_)
     parts_.events.warn(
-        fmt::format("the run is complete at step {}: nothing is left to train; raise run.epochs or run.max_steps to go "
-                    "on, or begin a new run without --resume",
-                    step_));
+        fmt::format("the run is complete at step {}; raise run.epochs or run.max_steps to go on", step_));
   agree_on_rank_0(parts_.control, [&] {
     check_room();
     parts_.options.accepted();
