@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""How soon the program says its first line, and how long it is silent at most: ResNet-50 on two ranks, from the shell's enter to the end of a
-few steps and a validation.
+"""How soon the program says its first line, and how long it is silent at most, from the shell's enter to the end of a few steps and a validation.
+ResNet-50 on two ranks:
 
-watching.py [PROGRAM] [--depth 50] [--ranks 2] [--side 224] [--samples 64] [--steps 3]
+python -m onebatch export torchvision:resnet50 --out resnet50.pt2
+bench/watching.py --model resnet50.pt2 [--program build/onebatch] [--ranks 2] [--side 224] [--samples 16] [--steps 3] [--show]
 """
 import argparse
 import os
@@ -27,10 +28,7 @@ num_classes = 1000
 size = {size}
 [data.validation]
 [model]
-kind = "resnet"
-depth = {depth}
-stem = "imagenet"
-num_classes = 1000
+{kind}
 [optimizer]
 kind = "sgd"
 lr = 0.1
@@ -55,15 +53,17 @@ def watch(command, environment):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program", nargs="?", default="build/onebatch")
-    for name, default in (("depth", 50), ("ranks", 2), ("side", 224), ("samples", 64), ("steps", 3)):
+    parser.add_argument("--program", default="build/onebatch")
+    parser.add_argument("--model", type=pathlib.Path, help="an exported program; without one the built-in ResNet-18")
+    for name, default in (("ranks", 2), ("side", 224), ("samples", 16), ("steps", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--show", action="store_true", help="what it said, and when")
     arguments = parser.parse_args()
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    kind = f'kind = "exported"\npath = "{arguments.model.resolve()}"' if arguments.model else 'kind = "resnet"\nstem = "imagenet"\nnum_classes = 1000'
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "watched.toml"
-        config.write_text(CONFIG.format(folder=folder, size=2 * arguments.samples, **vars(arguments)))
+        config.write_text(CONFIG.format(folder=folder, kind=kind, size=2 * arguments.samples, **vars(arguments)))
         command = [arguments.program, "train", str(config)]
         if arguments.ranks > 1:
             command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(arguments.ranks), *command]
@@ -72,7 +72,7 @@ def main():
         print("".join(f"{moment:7.2f}  {text}" for moment, text in pieces))
     moments = [moment for moment, _ in pieces]
     silences = sorted(((later - sooner, sooner) for sooner, later in zip([0.0, *moments], [*moments, seconds])), reverse=True)
-    print(f"ResNet-{arguments.depth}, {arguments.ranks} rank(s), {seconds:.0f} s in all: the first line after {moments[0]:.2f} s; "
+    print(f"{arguments.model.name if arguments.model else 'ResNet-18'}, {arguments.ranks} rank(s), {seconds:.0f} s in all: the first line after {moments[0]:.2f} s; "
           f"the longest silence {silences[0][0]:.2f} s, at {silences[0][1]:.0f} s")
     return code
 

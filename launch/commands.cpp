@@ -67,6 +67,7 @@ class Program {
     if (first() && !arguments_.quiet) heartbeat.emplace([this] { return world_.watchdog().activity(); });
     if (arguments_.command == "info") return after_writing(describe_host(world_));
     if (arguments_.command == "bench") return after_writing(bench_all_reduce(arguments_.most_bytes, world_));
+    agree_on_rank_0(world_.control(), [&] { check_written_files(arguments_); });
     if (!load()) return code(ExitCode::user_error);
     if (first()) warn_of_binding(world_);
     if (first() && !arguments_.quiet && needs_devices())
@@ -328,7 +329,9 @@ int run(const Arguments& arguments) {
   try {
     if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
     log_first_line();
-    if (comm::read_launcher().rank == 0) check_written_files(arguments);
+    // At once, where nobody can be left waiting: mpirun ends the others.
+    const comm::LauncherView view = comm::read_launcher();
+    if (view.size == 1 || (view.launcher == "mpirun" && view.rank == 0)) check_written_files(arguments);
     world = comm::World::create(timeout_seconds_of(arguments));
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", error.what()));

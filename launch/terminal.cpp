@@ -49,9 +49,7 @@ class Terminal {
 
   void hear(const event::Info& info) { print(info.line); }
   void hear(const event::Warning& warning) { warn(warning.line); }
-  void hear(const event::Fallback& fallback) {
-    warn(fmt::format("asked for {}; did {}", fallback.asked, fallback.done));
-  }
+  void hear(const event::Fallback& fallback) { warn(line_of(fallback)); }
   void hear(const event::ProfileMeasured& measured) {
     limits_.clear();
     for (const RankProfile& rank : measured.profile.ranks) limits_.push_back(rank.memory_limit_bytes);

@@ -178,7 +178,7 @@ def test_without_a_validation_set_train_validates_nothing(unvalidated):
 
 def test_without_a_validation_set_eval_says_what_it_needs(onebatch, unvalidated):
     out = onebatch.run(2, "eval", unvalidated.config, "--checkpoint", unvalidated.runs / "run", code=2)
-    assert "eval needs validation data: write [data.validation]" in out
+    assert "eval needs [data.validation]" in out
 
 
 def test_a_validation_set_needs_its_files(onebatch, unvalidated):

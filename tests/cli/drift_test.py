@@ -67,7 +67,7 @@ def test_the_weights_are_the_same(steady, drifted):
 
 
 def test_there_is_a_new_plan_and_the_reason_is_said(drifted):
-    assert "a new one: the devices' speeds have changed" in drifted.out
+    assert "replanned: device speeds changed; predicted compute" in drifted.out
     assert drifted.plans[-1] > drifted.plans[CHANGE - 2]
     assert drifted.replans >= 1
 

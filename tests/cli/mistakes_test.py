@@ -113,7 +113,7 @@ def tear(file):
 
 def test_a_checkpoint_of_another_model_is_refused(onebatch, copied):
     out = onebatch.run(2, "train", copied.config, "--resume", *settings("model.hidden=[32]"), code=2)
-    assert "model.hidden is [32], the checkpoint has [64, 48]" in out
+    assert "the checkpoint has model.hidden = [64, 48], not [32]" in out
 
 
 def test_a_folder_without_a_checkpoint_is_none(onebatch, scratch):

@@ -56,9 +56,9 @@ def test_kinds_are_kept_by_name_from_then_on(onebatch, older):
 
 
 @pytest.mark.parametrize("other, difference", [
-    ("optimizer.kind=adamw", "optimizer.kind is adamw, the checkpoint has adam"),
-    ("model.dropout=0.25", "model.dropout is 0.25, the checkpoint has 0.333333"),
-    ("run.seed=2", "run.seed is 2, the checkpoint has 1"),
+    ("optimizer.kind=adamw", "the checkpoint has optimizer.kind = adam, not adamw"),
+    ("model.dropout=0.25", "the checkpoint has model.dropout = 0.333333, not 0.25"),
+    ("run.seed=2", "the checkpoint has run.seed = 1, not 2"),
 ])
 def test_another_runs_checkpoint_is_refused_by_its_key(onebatch, older, other, difference):
     config, folder = older

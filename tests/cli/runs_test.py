@@ -100,7 +100,7 @@ def test_more_steps_go_on_and_every_key_that_differs_is_said(sweep):
 def test_another_model_is_refused_and_what_is_there_stays_as_it_was(sweep):
     before = (sweep.runs / "run-3" / "config.toml").read_bytes()
     out = sweep.train("--resume", *settings("model.hidden=[8]"), code=2)
-    assert "model.hidden is [8], the checkpoint has [16]" in out
+    assert "the checkpoint has model.hidden = [16], not [8]" in out
     assert (sweep.runs / "run-3" / "config.toml").read_bytes() == before
     assert (sweep.runs / "run-3" / "result.json").exists()
     assert sweep.folders() == [*RATES]

@@ -138,9 +138,9 @@ def test_stopped_in_mid_epoch_it_goes_on_with_the_same_samples(run, pairs_of, wa
 
 
 @pytest.mark.parametrize("changed, said", (
-    ("data.sampling=balanced", "data.sampling is balanced, the checkpoint has shuffle"),
-    ("data.fraction=0.5", "data.fraction is 0.5, the checkpoint has 1.0"),
-    ("data.validation.fraction=0.2", "data.validation.fraction is 0.2, the checkpoint has 0.1"),
+    ("data.sampling=balanced", "the checkpoint has data.sampling = shuffle, not balanced"),
+    ("data.fraction=0.5", "the checkpoint has data.fraction = 1.0, not 0.5"),
+    ("data.validation.fraction=0.2", "the checkpoint has data.validation.fraction = 0.1, not 0.2"),
 ))  # fmt: skip
 def test_a_checkpoint_of_other_samples_is_refused(run, changed, said):
     made = run("run", "run.epochs=1")

@@ -87,7 +87,7 @@ def kept_in_host(case):
 
 
 def drift(case):
-    return case.train("--strict"), "the plan as it was"
+    return case.train("--strict"), "replanned: device speeds changed"
 
 
 def may_unshare():

@@ -176,7 +176,7 @@ def check_layer_wise_rates():
         trial.train(2, steps=4, name="rates3", arguments=["--resume"], **settings)
         failures += report(same(trial.weights, once, once), "a run with frozen weights goes on with the bits that it would have had")
         said = trial.train(2, steps=4, name="rates3", arguments=["--resume"], expect=(2,), **{**settings, "model": keys})
-        failures += report('model.freeze is [], the checkpoint has ["bert.0.*"]' in said, "going on with another freeze is refused", said)
+        failures += report('the checkpoint has model.freeze = ["bert.0.*"], not []' in said, "going on with another freeze is refused", said)
         for precision in ("bfloat16", "float16"):
             trial.train(2, model=keys + '\nfreeze = ["bert.*"]', micro="3", precision=precision, name=precision)
             masters = {name for name in trial.state if name.startswith("master.")}

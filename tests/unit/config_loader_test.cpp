@@ -185,6 +185,27 @@ TEST(ConfigLoaderTest, groups_of_parameters_are_tables) {
   EXPECT_THAT(mistakes_of(k_good, {"data.augment.crop_padding=4", "data.augment.horizontal_flip=true"}), IsEmpty());
 }
 
+TEST(ConfigLoaderTest, told_programs_are_tables) {
+  const std::string text = k_good + R"(
+[[log.sinks]]
+command = ["python3", "a b.py"]
+[[log.sinks]]
+command = ["cat"]
+events = ["step", "ended"]
+)";
+  const LoadedConfig loaded = load_config(text, "x.toml", {});
+  EXPECT_THAT(loaded.mistakes, IsEmpty()) << mistakes_text(loaded.mistakes);
+  const std::vector<LogSink>& sinks = loaded.configuration.log.sinks;
+  ASSERT_EQ(sinks.size(), 2U);
+  EXPECT_EQ(sinks[0].command, (std::vector<std::string>{"python3", "a b.py"}));
+  EXPECT_EQ(sinks[1].events, (std::vector<std::string>{"step", "ended"}));
+  const LoadedConfig again = load_config(resolved_config(loaded), "r.toml", {});
+  EXPECT_EQ(again.configuration.log.sinks.at(1).events, sinks[1].events);
+  EXPECT_EQ(again.configuration.log.sinks.at(0).command, sinks[0].command);
+  EXPECT_THAT(mistakes_of(k_good, {"log.sinks={command = [\"cat\"]}"}), HasSubstr("write [[log.sinks]] above each"));
+  EXPECT_THAT(mistakes_of(k_good, {"log.sinks=[{command = [\"\"]}]"}), HasSubstr("write command = "));
+}
+
 TEST(ConfigLoaderTest, data_in_a_file_needs_it) {
   EXPECT_THAT(mistakes_of(k_good, {"data.kind=safetensors", "data.path="}),
               HasSubstr("is needed for data.kind = \"safetensors\""));

@@ -110,8 +110,8 @@ TEST_F(IdentityTest, a_run_is_known_by_its_seed_and_by_what_its_tensors_mean) {
   EXPECT_EQ(identity, expected) << "of other kinds nothing";
   EXPECT_THAT(identity_differences(identity, identity), IsEmpty());
   EXPECT_THAT(identity_differences(identity, identity_of_run(with("optimizer.kind", text("sgd")))),
-              HasSubstr("optimizer.kind is sgd, the checkpoint has adamw"));
-  EXPECT_THAT(identity_differences({}, identity), HasSubstr("run.seed is 1, the checkpoint has none"));
+              HasSubstr("the checkpoint has optimizer.kind = adamw, not sgd"));
+  EXPECT_THAT(identity_differences({}, identity), HasSubstr("the checkpoint has run.seed = none, not 1"));
 }
 
 TEST_F(IdentityTest, older_checkpoints_are_understood) {
@@ -127,15 +127,15 @@ TEST_F(IdentityTest, older_checkpoints_are_understood) {
   EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)), IsEmpty());
   configuration.data.sampling.order = Sampling::balanced;
   EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)),
-              HasSubstr("data.sampling is balanced, the checkpoint has shuffle"));
+              HasSubstr("the checkpoint has data.sampling = shuffle, not balanced"));
   configuration.model.freeze = {"layer0.*"};
   EXPECT_THAT(identity_differences(saved, identity_of_run(configuration)),
-              HasSubstr("model.freeze is [\"layer0.*\"], the checkpoint has []"));
+              HasSubstr("the checkpoint has model.freeze = [], not [\"layer0.*\"]"));
   configuration.optimizer.kind = "adam";
   configuration.model.dropout = 0.25;
   const std::string differences = identity_differences(saved, identity_of_run(configuration));
-  EXPECT_THAT(differences, HasSubstr("optimizer.kind is adam, the checkpoint has sgd"));
-  EXPECT_THAT(differences, HasSubstr("model.dropout is 0.25, the checkpoint has 0.333333"));
+  EXPECT_THAT(differences, HasSubstr("the checkpoint has optimizer.kind = sgd, not adam"));
+  EXPECT_THAT(differences, HasSubstr("the checkpoint has model.dropout = 0.333333, not 0.25"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/mix_bits.hpp"
+#include "trainer/base/shape_text.hpp"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/zeros_like.h>
@@ -49,11 +50,12 @@ void copy_channel(const T* from, T* to, std::int64_t height, std::int64_t width,
 void check_augmentation(const AugmentConfiguration& configuration, const Dataset& data) {
   if (!asked_for(configuration) || data.changes_samples()) return;
   const auto shape = data.sample_shape();
-  const bool images = shape.size() == 3 && data.gather({}, at::kFloat).inputs.front().is_floating_point();
-  if (!images)
-    throw UserError(
-        "data.augment is for images [C, H, W] of floating-point numbers, or of 8 bits with data.mean "
-        "and data.std: leave it out");
+  if (shape.size() != 3)
+    throw UserError(fmt::format("a sample is {}; data.augment needs images [C, H, W]", shape_text(shape)));
+  const at::Tensor images = data.gather({}, at::kFloat).inputs.front();
+  if (!images.is_floating_point())
+    throw UserError(fmt::format("the images are {}; store float16 or float32, or write data.mean, to augment",
+                                c10::toString(images.scalar_type())));
   if (configuration.crop_padding >= std::min(shape[1], shape[2]))
     throw UserError(fmt::format("data.augment.crop_padding = {}: write less than the images' {} pixels",
                                 configuration.crop_padding, std::min(shape[1], shape[2])));

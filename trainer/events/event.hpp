@@ -35,7 +35,7 @@ struct Warning {
 
 /// Something was asked for and something else was done (Note [Nothing falls back in silence]).
 struct Fallback {
-  std::string asked;
+  std::string asked;  // may be empty: what was done says all
   std::string done;
 };
 

@@ -1,6 +1,12 @@
 #include "trainer/events/event_stream.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
+
+std::string line_of(const event::Fallback& fallback) {
+  return fallback.asked.empty() ? fallback.done : fmt::format("asked for {}; did {}", fallback.asked, fallback.done);
+}
 
 EventStream::EventStream(int rank, std::vector<Listener> listeners, Fallbacks fallbacks)
     : rank_(rank), listeners_(std::move(listeners)), fallbacks_(fallbacks) {}
@@ -18,8 +24,8 @@ void EventStream::send(const Event& event) {
 }
 
 void EventStream::fallback(const std::string& asked, const std::string& done) {
-  const std::string line = "asked for " + asked + "; did " + done;
-  if (fallbacks_ == Fallbacks::refused) throw AgreedError(ExitCode::user_error, "--strict: " + line);
+  const std::string line = line_of({asked, done});
+  if (fallbacks_ == Fallbacks::refused) throw AgreedError(ExitCode::user_error, fmt::format("--strict: {}", line));
   if (said_.insert(line).second) send(event::Fallback{asked, done});
 }
 

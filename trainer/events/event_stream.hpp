@@ -21,6 +21,9 @@ Listener on(Told told) {
   };
 }
 
+/// A fallback as people are told of it.
+[[nodiscard]] std::string line_of(const event::Fallback& fallback);
+
 /// What becomes of something that is done instead of what was asked for: --strict refuses it.
 enum class Fallbacks { said, refused };
 

@@ -90,7 +90,6 @@ class RankProbe {
   // What a busy machine has spoiled on any rank is measured again, by all, where repeats are asked for at all. A calm
   // try counts alone; where there is none, all together do: so busy is the machine.
   void measure_times(RankProfile& profile) {
-    control_.set_activity("measuring how long micro-batches take");
     auto sizes = sizes_to_time(profile.min_micro_batch, profile.max_micro_batch,
                                request_.fixed_micro_batch ? k_most_sizes_of_fixed : k_most_sizes);
     Times times;
@@ -239,6 +238,7 @@ class RankProbe {
   // limit that follows.
   void sweep(RankProfile& profile, std::vector<std::int64_t>& sizes, Times& times) {
     for (std::size_t i = 0; i < sizes.size();) {
+      control_.set_activity(fmt::format("measuring how long micro-batches of {} take", sizes[i]));
       if (fits(sizes[i], times)) {
         ++i;
       } else {

@@ -77,13 +77,10 @@ bool DriftFollower::may_follow(const Gain& gain) {
   if (wanted == Replan::always || (wanted == Replan::automatic && (exact || !parts_.replica.has_batch_statistics)))
     return true;
   said_ = true;
-  parts_.events.warn(
-      fmt::format(
-          "rank {} takes {:.2f} times what was measured, and another plan would be quicker; the plan stays, since ",
-          gain.rank, gain.factor) +
-      (wanted == Replan::never ? "batch.replan is \"never\""
-                               : "BatchNorm's statistics, and so the result, would change with it") +
-      ": write batch.replan = \"always\" for a new one");
+  const char* why = wanted == Replan::never ? "batch.replan is \"never\"" : "a new one changes BatchNorm's statistics";
+  parts_.events.warn(fmt::format(
+      "rank {} takes {:.2f} times what was measured; the plan stays: {} (batch.replan = \"always\" replans)", gain.rank,
+      gain.factor, why));
   return false;
 }
 
@@ -117,10 +114,8 @@ bool DriftFollower::replan_where_it_wins(const DriftSign& sign) {
   watch_.stop();
   if (!worth_a_new_plan(seconds[0], seconds[1], sign.recent, sign.window)) return false;
   book_.replace(std::move(then));
-  parts_.events.fallback(
-      "the plan as it was",
-      fmt::format("a new one: the devices' speeds have changed, and the slowest rank's {:.4g} s become {:.4g} s",
-                  seconds[0], seconds[1]));
+  parts_.events.fallback({}, fmt::format("replanned: device speeds changed; predicted compute {:.3g} -> {:.3g} ms",
+                                         1e3 * seconds[0], 1e3 * seconds[1]));
   parts_.events.send(event::PlanMade{*book_.current()});
   return true;
 }

@@ -40,14 +40,10 @@ constexpr const char* k_best_key = "checkpoint.keep_best.metric";
 void TrainingLoop::say_where_it_begins() const {
   if (step_ >= total_steps_) {
     parts_.events.warn(
-        fmt::format("the run is complete at step {}: nothing is left to train; raise run.epochs or run.max_steps to go "
-                    "on, or begin a new run without --resume",
-                    step_));
+        fmt::format("the run is complete at step {}; raise run.epochs or run.max_steps to go on", step_));
   } else if (ended_early()) {
     parts_.events.warn(
-        fmt::format("the run has ended early at step {}: nothing is left to train; raise run.early_stopping.patience, "
-                    "or leave its metric out, to go on, or begin a new run without --resume",
-                    step_));
+        fmt::format("the run has ended early at step {}; raise run.early_stopping.patience to go on", step_));
   }
   for (const std::string& note : pace_->notes()) parts_.events.info(note);
   if (parts_.replica.optimizer.average() != nullptr && parts_.validation != nullptr)

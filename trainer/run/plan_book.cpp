@@ -121,9 +121,10 @@ void PlanBook::say_statistics() const {
   if (!parts_.takes_local_statistics() || count < 2) return;
   const std::int64_t least = least_statistics(plan_->full, Statistics::each_micro_batch).value_or(0);
   const std::string sizes = least == largest ? std::to_string(largest) : fmt::format("{} to {}", least, largest);
-  parts_.events.info("BatchNorm takes its statistics from each micro-batch (of " + sizes +
-                     " samples), so this plan is part of the result: --plan with the run's plan.json repeats it; "
-                     "batch_norm.mode = \"exact\" has those of the whole batch");
+  parts_.events.info(
+      fmt::format("BatchNorm takes its statistics from each micro-batch (of {} samples): the plan is part "
+                  "of the result (--plan repeats it; batch_norm.mode = \"exact\" needs no plan)",
+                  sizes));
 }
 
 bool PlanBook::lower_limits(const std::vector<std::int64_t>& failed_sizes) {

@@ -263,9 +263,7 @@ VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
 EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoint, WeightsChoice weights) {
   if (!opened->validation)
     throw AgreedError(ExitCode::user_error,
-                      "eval needs validation data: write [data.validation], with fraction = 0.1 for a part of the "
-                      "training data (else data.kind = \"idx\" then takes the t10k-* "
-                      "files, \"safetensors\" needs its path)");
+                      "eval needs [data.validation]; fraction = 0.1 there takes a part of the training data");
   const auto chosen = choose_checkpoint({}, checkpoint, events, talk->control());
   if (load_model(chosen, *replica->model, talk->control(), weights))
     events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");

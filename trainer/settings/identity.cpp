@@ -2,6 +2,8 @@
 
 #include "trainer/settings/keys.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 namespace onebatch {
@@ -56,7 +58,7 @@ std::string identity_differences(const Identity& saved, const Identity& now) {
     const auto found = saved.find(key);
     const std::string before =
         found == saved.end() ? before_there_was(key) : as_written_today(key, found->second, value);
-    if (before != value) differences += "\n  " + key + " is " + value + ", the checkpoint has " + before;
+    if (before != value) differences += fmt::format("\n  the checkpoint has {} = {}, not {}", key, before, value);
   }
   return differences;
 }
