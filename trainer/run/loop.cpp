@@ -114,6 +114,24 @@ void TrainingLoop::run_step() {
   if (survivors_) survivors_->end_step(progress(), totals.overflowed);
   stopping_ = totals.stop_requested;
   save_due_ = totals.save_due;
+  say_if_skipped(totals);
+  last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
+  loading_->note(totals, seconds, step_);
+  data_wait_seconds_ += std::ranges::max(totals.data_wait_seconds);
+  step_seconds_.push_back(seconds);
+  timed_samples_ += static_cast<std::int64_t>(batch.size());
+  last_lr_ = lr;
+  reduced_bytes_ = totals.reduced_bytes;
+  StepRecord record = record_of(totals, seconds, static_cast<std::int64_t>(batch.size()));
+  if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
+    measuring([&] {
+      if (parts_.plans.drift.follow(totals, step_)) note_new_plan(event::Replanned::Cause::drift);
+    });
+  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.book.epoch_plan());
+  parts_.events.send(event::StepDone{std::move(record), origins_of(parts_.data, batch)});
+}
+
+void TrainingLoop::say_if_skipped(const StepTotals& totals) const {
   if (totals.skipped)
     parts_.events.warn(
         fmt::format("step {} was skipped: the weight of its global batch is zero (every label is ignored)", step_));
@@ -121,24 +139,17 @@ void TrainingLoop::run_step() {
     parts_.events.info(
         fmt::format("step {} was skipped: its gradient overflows float16 at the loss scale {:g}; the next is {:g}",
                     step_, totals.loss_scale, parts_.replica.loss_scale.scale()));
-  last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
-  loading_->note(totals, seconds, step_);
-  data_wait_seconds_ += std::ranges::max(totals.data_wait_seconds);
-  step_seconds_.push_back(seconds);
-  timed_samples_ += static_cast<std::int64_t>(batch.size());
+}
+
+// Of the step that has just been done.
+StepRecord TrainingLoop::record_of(const StepTotals& totals, double seconds, std::int64_t samples) const {
   StepRecord record;
   record.plan = replans_;
-  if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
-    measuring([&] {
-      if (parts_.plans.drift.follow(totals, step_)) note_new_plan(event::Replanned::Cause::drift);
-    });
-  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.book.epoch_plan());
   record.step = step_;
   record.epoch = order_->position().epoch;
   record.consumed_samples = order_->position().consumed_samples;
   record.loss = last_loss_;
-  record.lr = lr;
-  last_lr_ = lr;
+  record.lr = last_lr_.value_or(0.0);
   record.grad_norm = totals.grad_norm;
   if (parts_.replica.loss_scale.is_active()) record.loss_scale = totals.loss_scale;
   record.skipped = totals.skipped || totals.overflowed;
@@ -146,11 +157,10 @@ void TrainingLoop::run_step() {
   record.compute_seconds = totals.compute_seconds;
   record.data_wait_seconds = totals.data_wait_seconds;
   record.exposed_comm_seconds = totals.exposed_comm_seconds;
-  record.samples_per_second = static_cast<double>(batch.size()) / seconds;
+  record.samples_per_second = static_cast<double>(samples) / seconds;
   record.memory_peak_bytes = totals.memory_peak_bytes;
   record.reduced_bytes = totals.reduced_bytes;
-  reduced_bytes_ = totals.reduced_bytes;
-  parts_.events.send(event::StepDone{std::move(record), origins_of(parts_.data, batch)});
+  return record;
 }
 
 // Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step

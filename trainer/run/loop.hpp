@@ -48,6 +48,8 @@ class TrainingLoop {
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
   void run_step();
+  void say_if_skipped(const StepTotals& totals) const;
+  [[nodiscard]] StepRecord record_of(const StepTotals& totals, double seconds, std::int64_t samples) const;
   // The samples as an epoch trains with them.
   [[nodiscard]] TrainingData training_data(std::int64_t epoch) const;
   [[nodiscard]] SampleOrder order_from(const OrderPosition& start) const;
