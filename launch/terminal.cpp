@@ -77,7 +77,10 @@ class Terminal {
     const EvaluationResult& result = validated.result;
     validation_ = fmt::format("val {:.4f}", result.loss);
     if (result.accuracy) validation_ += fmt::format(" {:.2f} %", 100.0 * *result.accuracy);
-    print(fmt::format("validation after epoch {}: loss {:.6f}{}", validated.epoch, result.loss, metrics_text(result)));
+    const std::string moment = validated.step == 0      ? "before the first step"
+                               : validated.within_epoch ? fmt::format("after step {}", validated.step)
+                                                        : fmt::format("after epoch {}", validated.epoch);
+    print(fmt::format("validation {}: loss {:.6f}{}", moment, result.loss, metrics_text(result)));
   }
 
   void hear(const event::CheckpointSaved& saved) {

@@ -80,6 +80,7 @@ struct Validated {
   std::int64_t step = 0;  // so many are done
   std::int64_t consumed_samples = 0;
   std::optional<double> lr = {};  // of the last step; none before the first of this start
+  bool within_epoch = false;      // which has begun and not ended
   double time = unix_seconds();
 };
 

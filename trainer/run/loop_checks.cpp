@@ -54,7 +54,8 @@ void TrainingLoop::validate() {
                                       .result = *validation_,
                                       .step = step_,
                                       .consumed_samples = position.consumed_samples,
-                                      .lr = last_lr_});
+                                      .lr = last_lr_,
+                                      .within_epoch = position.consumed_in_epoch > 0});
   judge();
 }
 
