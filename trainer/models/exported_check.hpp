@@ -26,7 +26,8 @@ struct ProgramCheck {
 /// Runs the program once in float64, by the code that trains it, and writes in float64 its tensors
 /// "output.0", "output.1", …, "gradient.NAME" of every parameter that has got one and, as they are after the forward,
 /// "buffer.NAME"; what has several names is there under each. Random layers draw for the seed 0 and samples 0, 1, ….
-/// Throws UserError where file and inputs do not fit each other or there is no such device, std::system_error where nothing can be written.
+/// Throws UserError where file and inputs do not fit each other or there is no such device, std::system_error where
+/// nothing can be written.
 void check_exported(const ProgramCheck& check);
 
 }  // namespace onebatch
