@@ -4,6 +4,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/gradients/clipping.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/rand_like.h>
