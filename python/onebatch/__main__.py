@@ -33,7 +33,7 @@ def add_export(commands):
 
 
 def add_convert(commands):
-    command = commands.add_parser("convert", help="write tables (Parquet, Arrow, CSV) or text as data that onebatch reads; once more goes on where it was stopped")
+    command = commands.add_parser("convert", help="write tables (Parquet, Arrow, CSV, JSON lines) or text as data that onebatch reads; once more goes on where it was stopped")
     command.add_argument("source", help="a file, a folder of them, a pattern in quotes, or what a Hugging Face data set's save_to_disk wrote")
     command.add_argument("target", help="the folder to write")
     command.add_argument("--to", choices=("tensors", "tokens", "images"), required=True, help="safetensors pieces, token files (.bin), or a folder for each class")
@@ -41,11 +41,12 @@ def add_convert(commands):
     command.add_argument("--columns", type=lambda text: tuple(text.split(",")), default=(), help="of tensors: these, as in x,label; else all")
     command.add_argument("--classes", default="", help="the column whose values are classes")
     command.add_argument("--pad", type=int, default=0, help="of tensors: fill lists up to so many values, and write their lengths")
+    command.add_argument("--packed", action="store_true", help="of tensors: lists of any length lie one after another, and offsets says where each begins")
     command.add_argument("--text", default="text", help="of tokens: the column with the text")
     command.add_argument("--tokenizer", default="bytes", help="of tokens: tokenizer.json, its folder, a name on the Hugging Face hub, or bytes")
     command.add_argument("--separator", default="", help="of tokens: what follows each row's text, a number or a token as in '<|endoftext|>'")
     command.add_argument("--image", default="image", help="of images: the column with the image, its bytes or a path")
-    command.add_argument("--rows", type=positive, default=8192, help="at least so many in a piece (a CSV or text file is one)")
+    command.add_argument("--rows", type=positive, default=8192, help="at least so many in a piece (a file of CSV, JSON lines or text is one)")
     command.add_argument("--workers", type=positive, help="processes; else as many as there are processors")
 
 
@@ -62,7 +63,10 @@ def say(message, *_place):
 def converted(given):
     from .converting import Wishes, convert
 
-    wishes = Wishes(given.to, given.columns, given.classes, given.pad, given.text, given.tokenizer, given.separator, given.image)
+    if given.pad and given.packed:
+        say("--pad fills lists up, and --packed does without: write one of them")
+        return 2
+    wishes = Wishes(given.to, given.columns, given.classes, given.pad, given.packed, given.text, given.tokenizer, given.separator, given.image)
     try:
         report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows)
     except (ConversionError, OSError) as error:

@@ -25,6 +25,7 @@ class Wishes:
     columns: tuple = ()  # tensors: these; else all
     classes: str = ""  # the column of which class indices, or folders, are made
     pad: int = 0  # tensors: lists of unlike lengths are filled up to so many
+    packed: bool = False  # tensors: lists lie one after another, and "offsets" says where each begins
     text: str = "text"  # tokens: the column
     tokenizer: str = "bytes"  # tokens: a tokenizer.json, its folder, a name on the Hugging Face hub, or "bytes"
     separator: str = ""  # tokens: after each row, a number or a token's text

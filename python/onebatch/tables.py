@@ -1,4 +1,4 @@
-"""Tables on disk, in parts that are read by themselves: Parquet, Arrow (as Hugging Face's save_to_disk leaves it), CSV, and plain text."""
+"""Tables on disk, in parts that are read by themselves: Parquet, Arrow (as Hugging Face's save_to_disk leaves it), CSV, JSON lines, and plain text."""
 import dataclasses
 import glob
 import json
@@ -6,7 +6,7 @@ import pathlib
 
 from .refusals import ConversionError
 
-PARTS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".txt": "text"}
+PARTS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".jsonl": "json lines", ".txt": "text"}
 TEXT = "text"  # the column that plain text files have
 ROWS_IN_A_PIECE = 8192
 
@@ -15,7 +15,7 @@ def arrow():
     try:
         import pyarrow
     except ImportError:
-        raise ConversionError("Parquet, Arrow and CSV are read by pyarrow, which is not here: pip install 'onebatch[convert]', or pip install pyarrow") from None
+        raise ConversionError("Parquet, Arrow, CSV and JSON lines are read by pyarrow, which is not here: pip install 'onebatch[convert]', or pip install pyarrow") from None
     return pyarrow
 
 
@@ -130,6 +130,10 @@ def read_table(pa, unit, columns):
         from pyarrow import csv
 
         return csv.read_csv(unit.file)
+    if unit.format == "json lines":
+        from pyarrow import json as json_lines
+
+        return json_lines.read_json(unit.file)
     if unit.format == "parquet":
         from pyarrow import parquet
 

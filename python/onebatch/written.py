@@ -42,13 +42,42 @@ def lists_of(name, array, unit, pad):
     if not pad:
         if not alike:
             raise ConversionError(f"{unit.file}: the lists of {name!r} are {lengths.min()} to {lengths.max()} long: write --pad {lengths.max()} or more, which fills "
-                                  f"them up and writes {name}_lengths")  # fmt: skip
+                                  f"them up and writes {name}_lengths, or --packed")  # fmt: skip
         return {name: inner.reshape(len(lengths), -1 if len(lengths) else 0, *inner.shape[1:])}
     if len(lengths) and lengths.max() > pad:
         raise ConversionError(f"{unit.file}: a list of {name!r} is {lengths.max()} long: write --pad {lengths.max()} or more")
     filled = numpy.zeros((len(lengths), pad, *inner.shape[1:]), inner.dtype)
     filled[numpy.arange(pad)[None, :] < lengths[:, None]] = inner
     return {name: filled, f"{name}_lengths": lengths.astype("int64")}
+
+
+def is_list(kind):
+    import pyarrow as pa
+
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+OFFSETS = "offsets"
+
+
+def packed_of(names, table, unit):
+    """Lists without padding, {name: numpy array [values, ...]}, and where each row's begin, as data.offsets takes it: all of a row are equally long."""
+    import numpy
+    import pyarrow.compute as compute
+
+    found, first = {}, None
+    for name in names:
+        array = table.column(name).combine_chunks()
+        lengths = compute.fill_null(compute.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        if first is None:
+            first = (name, lengths)
+        if unlike := numpy.flatnonzero(lengths != first[1]).tolist():
+            raise ConversionError(f"{unit.file}: row {unlike[0]} of piece {unit.number} has {first[1][unlike[0]]} values in {first[0]!r} and {lengths[unlike[0]]} in {name!r}: what is packed "
+                                  "together is equally long; leave one out by --columns")  # fmt: skip
+        found[name] = numbers_of(name, array.flatten(), unit, 0)[name]
+    if OFFSETS in table.column_names:
+        raise ConversionError(f"{unit.file}: --packed writes {OFFSETS!r}, which is a column already: leave it out by --columns")
+    return {**found, OFFSETS: numpy.concatenate(([0], numpy.cumsum(first[1], dtype="int64")))}
 
 
 def is_image(kind):
@@ -112,8 +141,13 @@ class Tensors:
     def write(table, unit, target, wishes, classes):
         import torch
 
-        arrays = {}
+        lists = [name for name in table.column_names if wishes.packed and name != wishes.classes and is_list(table.column(name).type)]
+        if wishes.packed and not lists:
+            raise ConversionError(f"{unit.file}: --packed is of lists, and no column of {', '.join(map(repr, table.column_names))} holds some")
+        arrays = {name: torch.from_numpy(array.copy()) for name, array in packed_of(lists, table, unit).items()} if lists else {}
         for name in table.column_names:
+            if name in lists:
+                continue
             if name == wishes.classes:
                 index = {value: i for i, value in enumerate(classes)}
                 values = table.column(name).to_pylist()

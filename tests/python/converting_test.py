@@ -98,6 +98,31 @@ def test_what_save_to_disk_wrote_becomes_tensors(tmp_path, rows):
     assert numpy.array_equal(found["x"].astype("float32"), rows["x"]) and numpy.array_equal(found["label"], rows["label"])
 
 
+def test_json_lines_become_tensors(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"x": [1, 2], "label": "b"}\n{"x": [3, 4], "label": "a"}\n')
+    convert(tmp_path / "a.jsonl", tmp_path / "out", Wishes("tensors", classes="label"), workers=1)
+    assert same(joined(tmp_path / "out"), {"x": numpy.array([[1, 2], [3, 4]]), "label": numpy.array([1, 0])})
+    (tmp_path / "broken.jsonl").write_text('{"x": [1, 2]\n')
+    assert "broken.jsonl cannot be read" in refusal(tmp_path / "broken.jsonl", tmp_path / "no", Wishes("tensors"))
+
+
+def test_lists_of_any_length_are_packed(tmp_path):
+    rows = {"ids": [[1, 2, 3], [], [4], [5, 6]], "tags": [[0, 1, 0], [], [1], [1, 1]], "label": [3, 1, 4, 1]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "rows.parquet")
+    convert(tmp_path / "rows.parquet", tmp_path / "packed", Wishes("tensors", packed=True), workers=1)
+    found = joined(tmp_path / "packed")
+    assert found["ids"].tolist() == [1, 2, 3, 4, 5, 6] and found["tags"].tolist() == [0, 1, 0, 1, 1, 1]
+    assert found["offsets"].tolist() == [0, 3, 3, 4, 6] and found["label"].tolist() == rows["label"]
+
+
+def test_what_cannot_be_packed_is_named(tmp_path):
+    parquet.write_table(pyarrow.table({"ids": [[1], [2, 3]], "tags": [[1], [2]]}), tmp_path / "unlike.parquet")
+    assert "row 1 of piece 0 has 2 values in 'ids' and 1 in 'tags'" in refusal(tmp_path / "unlike.parquet", tmp_path / "a", Wishes("tensors", packed=True))
+    parquet.write_table(pyarrow.table({"x": [1, 2]}), tmp_path / "numbers.parquet")
+    assert "no column of 'x' holds some" in refusal(tmp_path / "numbers.parquet", tmp_path / "b", Wishes("tensors", packed=True))
+    assert "write one of them" in command(tmp_path / "numbers.parquet", tmp_path / "c", "--to", "tensors", "--pad", "3", "--packed").stderr
+
+
 def test_lists_of_unlike_lengths_are_filled_up(tmp_path):
     lists = [[1, 2, 3], [], [4], [5, 6]]
     parquet.write_table(pyarrow.table({"ids": lists}), tmp_path / "rows.parquet")
@@ -252,7 +277,7 @@ def test_damaged_files_are_named(source, tmp_path):
 def test_nothing_there_is_said_by_the_command(tmp_path):
     done = command(tmp_path / "none", tmp_path / "out", "--to", "tensors")
     assert done.returncode == 2
-    assert "there is no file of .parquet, .arrow, .csv, .txt" in done.stderr and "Traceback" not in done.stderr
+    assert "there is no file of .parquet, .arrow, .csv, .jsonl, .txt" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_without_pyarrow_that_is_said(source, tmp_path):
