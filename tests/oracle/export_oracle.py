@@ -192,7 +192,7 @@ def check_failures(folder, run):
         target.write_text("mine")
         done = subprocess.run([PROGRAM, "export", run, "--to", target, "--overwrite"], capture_output=True, text=True, preexec_fn=full_disk, timeout=60)
         kept = target.read_bytes() == b"mine" and not list(folder.glob(f"{target.name}.*"))
-        failures += report(done.returncode == 1 and "cannot write" in done.stderr and kept, f"a full disk leaves {target.name} as it was", f"{done.returncode}: {done.stderr}")
+        failures += report(done.returncode == 2 and "No space left on device" in done.stderr and kept, f"a full disk leaves {target.name} as it was", f"{done.returncode}: {done.stderr}")
     copy = folder / "copy"
     shutil.copytree(run, copy, symlinks=True)
     file = model_file(copy)

@@ -104,7 +104,7 @@ def test_mistakes_are_named(show, tmp_path):
         write(path, members)
         said = show(path, *range(len(members) // 2), code=2)
         assert words in said, said
-    assert "write .npy (a NumPy array) or .cls" in show(path, 0, data='inputs = ["jpg"]\ntarget = "cls"', code=2)
+    assert 'write "npy" (a NumPy array), "cls"' in show(path, 0, data='inputs = ["txt"]\ntarget = "cls"', code=2)
     write(path, samples_of(np.zeros((2, 3)), [0, 1]))
     whole = path.read_bytes()
     path.write_bytes(whole[:4096])  # its members, and no empty block

@@ -197,7 +197,7 @@ def test_a_file_that_shrinks_during_a_run_ends_it_with_its_name(onebatch, tmp_pa
     config.write_text(CONFIG.format(folder=tmp_path, path=path, data=f"vocabulary = {VOCABULARY}").replace("max_steps = 6", "epochs = 1000"))
     process = onebatch.start(2, "train", config, *settings("run.device=cpu", "log.every_steps=1"))
     for line in process.stdout:
-        if "step" in line:
+        if line.startswith("step "):
             break
     with open(path, "r+b") as file:
         file.truncate(1000)
