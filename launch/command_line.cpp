@@ -1,6 +1,7 @@
 #include "launch/command_line.hpp"
 
 #include "launch/nearest.hpp"
+#include "launch/shell_words.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
 
@@ -12,8 +13,8 @@
 namespace onebatch::launch {
 namespace {
 
-const std::vector<std::string> k_commands = {"train", "probe",  "plan",  "verify", "eval",  "data",
-                                             "check", "export", "bench", "info",   "launch"};
+const std::vector<std::string> k_commands = {"train", "probe",  "plan",   "verify", "eval", "data",
+                                             "check", "export", "report", "bench",  "info", "launch"};
 const std::vector<std::string> k_later_commands = {"doctor"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
@@ -115,6 +116,15 @@ void add_export(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
 }
 
+void add_report(CLI::App& app, Arguments& arguments) {
+  CLI::App* report =
+      add_command(app, arguments, "report", "draw runs as a page for a browser: complete, in progress or failed",
+                  Takes::options_alone);
+  report->add_option("RUN", arguments.runs, "a run's folder; several are drawn over each other")->required();
+  report->add_option("--out", arguments.target_file,
+                     "write it there; else, of one run, it is report.html in its folder");
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train =
       add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
@@ -137,6 +147,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_data(app, arguments);
   add_check(app, arguments);
   add_export(app, arguments);
+  add_report(app, arguments);
   CLI::App* bench =
       add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", Takes::options_alone);
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
@@ -209,14 +220,6 @@ std::optional<ParsedArguments> explain_launched(const Arguments& arguments) {
 }
 
 }  // namespace
-
-std::string quoted_for_shell(const std::string& word) {
-  const char* harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/=+@%";
-  if (!word.empty() && word.find_first_not_of(harmless) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return text + "'";
-}
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
   if (auto explained = explain_command(argc, argv)) return *explained;

@@ -9,7 +9,7 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "bench", "info", "launch"
+  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "report", "bench", "info", "launch"
   std::string command;
   std::string config_file;
   std::vector<std::string> assignments;  // --set
@@ -41,8 +41,9 @@ struct Arguments {
   std::string phase = "training";
   std::string save_file;
   bool own_loss = false;
-  std::string source;  // export: a folder of a run or of a checkpoint, or a configuration
-  std::string target_file;
+  std::string source;             // export: a folder of a run or of a checkpoint, or a configuration
+  std::string target_file;        // report, too
+  std::vector<std::string> runs;  // report: folders of runs
   bool overwrite = false;
   std::string benchmark;  // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
@@ -61,8 +62,5 @@ struct ParsedArguments {
 };
 
 ParsedArguments parse_arguments(int argc, const char* const* argv);
-
-/// A word as a shell takes it.
-std::string quoted_for_shell(const std::string& word);
 
 }  // namespace onebatch::launch

@@ -12,6 +12,7 @@
 #include "launch/log_file.hpp"
 #include "launch/lone_commands.hpp"
 #include "launch/plan_command.hpp"
+#include "launch/report_command.hpp"
 #include "launch/report_texts.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
@@ -136,8 +137,12 @@ class Program {
   }
 
   std::vector<Listener> listeners(const fs::path& run_dir = {}) const {
-    return make_sinks(
-        {.quiet = arguments_.quiet, .every_steps = loaded_.configuration.log.every_steps, .run_dir = run_dir});
+    return make_sinks({.quiet = arguments_.quiet,
+                       .every_steps = loaded_.configuration.log.every_steps,
+                       .run_dir = run_dir,
+                       .as_typed = arguments_.as_typed,
+                       .rank = world_.rank(),
+                       .num_ranks = world_.size()});
   }
 
   // Of a command that measures, without a folder.
@@ -200,6 +205,7 @@ class Program {
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");
+    if (loaded_.configuration.log.report) leave_report(run_dir, result.stopped_by_signal);
     print_result(result);
     return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
   }

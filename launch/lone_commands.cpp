@@ -6,6 +6,7 @@
 #include "launch/export_command.hpp"
 #include "launch/launch_command.hpp"
 #include "launch/log_file.hpp"
+#include "launch/report_command.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "launch/written_files.hpp"
@@ -27,6 +28,7 @@ Work work_of(const Arguments& arguments) {
   if (arguments.command == "check") return check_program;
   if (arguments.command == "data") return describe_data;
   if (arguments.command == "export") return export_model;
+  if (arguments.command == "report") return report_runs;
   return nullptr;
 }
 

@@ -7,7 +7,7 @@
 
 namespace onebatch::launch {
 
-/// Runs `data`, `check`, `export` and `info --keys`, and returns the exit code; none: it is another command. Never
+/// Runs `data`, `check`, `export`, `report` and `info --keys`, and returns the exit code; none: it is another command. Never
 /// throws.
 std::optional<int> run_alone(const Arguments& arguments);
 

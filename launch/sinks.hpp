@@ -12,6 +12,9 @@ struct SinkOptions {
   bool quiet = false;
   std::int64_t every_steps = 10;  // a line about a step
   std::filesystem::path run_dir;  // empty: there is none
+  std::string as_typed;           // the command
+  int rank = 0;
+  int num_ranks = 1;
 };
 
 /// All sinks, in the order in which they are listed. Written by CMake.

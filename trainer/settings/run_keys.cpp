@@ -92,11 +92,14 @@ KeysOf<VerifyConfiguration> verify_keys() {
 }
 
 KeysOf<LogConfiguration> log_keys() {
-  return {integer_key({"every_steps", Changes::nothing, "where the output is no terminal: a line every so many steps"},
-                      1, k_any, &LogConfiguration::every_steps),
-          boolean_key({"jsonl", Changes::nothing, "write `metrics.jsonl`"}, &LogConfiguration::jsonl),
-          boolean_key({"samples", Changes::nothing, "write `samples.jsonl`: which samples each step used"},
-                      &LogConfiguration::samples)};
+  return {
+      integer_key({"every_steps", Changes::nothing, "where the output is no terminal: a line every so many steps"}, 1,
+                  k_any, &LogConfiguration::every_steps),
+      boolean_key({"jsonl", Changes::nothing, "write `metrics.jsonl`"}, &LogConfiguration::jsonl),
+      boolean_key({"report", Changes::nothing, "write `report.html`, [a picture of the run](report.md), at its end"},
+                  &LogConfiguration::report),
+      boolean_key({"samples", Changes::nothing, "write `samples.jsonl`: which samples each step used"},
+                  &LogConfiguration::samples)};
 }
 
 KeysOf<std::vector<SimulatedDevice>> simulate_keys() {
