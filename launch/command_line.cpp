@@ -4,6 +4,7 @@
 #include "launch/completion.hpp"
 #include "launch/manual_page.hpp"
 #include "launch/nearest.hpp"
+#include "launch/shell_words.hpp"
 #include "launch/weights_option.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
@@ -33,9 +34,9 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
 
 namespace {
 
-const std::vector<std::string> k_commands = {"train",  "probe",  "plan",       "verify", "eval", "data",
-                                             "check",  "export", "predict",    "bench",  "info", "launch",
-                                             "doctor", "init",   "completion", "manual"};
+const std::vector<std::string> k_commands = {"train",  "probe",  "plan",    "verify",     "eval",  "data",
+                                             "check",  "export", "predict", "report",     "bench", "info",
+                                             "launch", "doctor", "init",    "completion", "manual"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 void add_plan(CLI::App& app, Arguments& arguments) {
@@ -146,6 +147,15 @@ void add_predict(CLI::App& app, Arguments& arguments) {
   add_weights(*predict, arguments);
 }
 
+void add_report(CLI::App& app, Arguments& arguments) {
+  CLI::App* report =
+      add_command(app, arguments, "report", "draw runs as a page for a browser: complete, in progress or failed",
+                  Takes::options_alone);
+  report->add_option("RUN", arguments.runs, "a run's folder; several are drawn over each other")->required();
+  report->add_option("--out", arguments.target_file,
+                     "write it there; else, of one run, it is report.html in its folder");
+}
+
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App* train =
       add_command(app, arguments, "train", "probe, plan, train, validate, checkpoint", Takes::a_configuration);
@@ -170,6 +180,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_data(app, arguments);
   add_check(app, arguments);
   add_export(app, arguments);
+  add_report(app, arguments);
   CLI::App* bench =
       add_command(app, arguments, "bench", "measure what a user may want to repeat: all-reduce", Takes::options_alone);
   bench->add_option("WHAT", arguments.benchmark, "all-reduce")->required()->check(CLI::IsMember(k_benchmarks));
@@ -240,14 +251,6 @@ std::optional<ParsedArguments> explain_launched(const Arguments& arguments) {
 }
 
 }  // namespace
-
-std::string quoted_for_shell(const std::string& word) {
-  const char* harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/=+@%";
-  if (!word.empty() && word.find_first_not_of(harmless) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return text + "'";
-}
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
   if (auto explained = explain_command(argc, argv)) return *explained;

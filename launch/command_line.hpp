@@ -9,7 +9,8 @@
 namespace onebatch::launch {
 
 struct Arguments {
-  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "bench", "info", "launch", "doctor", "init"
+  // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "report", "bench", "info", "launch",
+  // "doctor", "init"
   std::string command;
   std::string config_file;
   std::vector<std::string> assignments;  // --set
@@ -43,11 +44,12 @@ struct Arguments {
   std::string check_device = "cpu";
   std::string save_file;
   bool own_loss = false;
-  std::string source;       // export: a folder of a run or of a checkpoint, or a configuration
-  std::string target_file;  // export, predict
-  bool overwrite = false;   // likewise
-  std::string split;        // predict: "train" or "validation"
-  std::string benchmark;    // bench: "all-reduce"
+  std::string source;             // export: a folder of a run or of a checkpoint, or a configuration
+  std::string target_file;        // export, predict, report
+  std::vector<std::string> runs;  // report: folders of runs
+  bool overwrite = false;         // likewise
+  std::string split;              // predict: "train" or "validation"
+  std::string benchmark;          // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
   std::optional<int> ranks;            // launch: none: as many as there are devices
   std::string hosts;                   // launch
@@ -70,8 +72,5 @@ struct ParsedArguments {
 };
 
 ParsedArguments parse_arguments(int argc, const char* const* argv);
-
-/// A word as a shell takes it.
-std::string quoted_for_shell(const std::string& word);
 
 }  // namespace onebatch::launch

@@ -16,6 +16,7 @@
 #include "launch/lone_commands.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/predict_command.hpp"
+#include "launch/report_command.hpp"
 #include "launch/report_texts.hpp"
 #include "launch/run_folder.hpp"
 #include "launch/signals.hpp"
@@ -212,6 +213,7 @@ class Program {
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");
+    if (loaded_.configuration.log.report) leave_report(run_dir, result.stopped_by_signal);
     print_result(result);
     return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
   }

@@ -3,6 +3,7 @@
 #include "launch/config_loader.hpp"
 #include "launch/launched_ranks.hpp"
 #include "launch/plan_command.hpp"
+#include "launch/shell_words.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/base/error.hpp"

@@ -8,6 +8,7 @@
 #include "launch/init/init_command.hpp"
 #include "launch/launch_command.hpp"
 #include "launch/log_file.hpp"
+#include "launch/report_command.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "launch/written_files.hpp"
@@ -30,6 +31,7 @@ Work work_of(const Arguments& arguments) {
   if (arguments.command == "data") return describe_data;
   if (arguments.command == "export") return export_model;
   if (arguments.command == "init") return init;
+  if (arguments.command == "report") return report_runs;
   return nullptr;
 }
 

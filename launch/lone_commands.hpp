@@ -7,7 +7,7 @@
 
 namespace onebatch::launch {
 
-/// Runs `data`, `check`, `export`, `init`, `launch`, `info --keys` and `doctor`, which starts MPI itself where there
+/// Runs `data`, `check`, `export`, `report`, `init`, `launch`, `info --keys` and `doctor`, which starts MPI itself where there
 /// are ranks, and returns the exit code; none: it is another command. Never throws.
 std::optional<int> run_alone(const Arguments& arguments);
 

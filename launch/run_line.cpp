@@ -3,7 +3,6 @@
 #include "comm/error.hpp"
 #include "launch/toml_value.hpp"
 #include "trainer/base/version.hpp"
-#include "trainer/events/event.hpp"
 #include "trainer/settings/keys.hpp"
 
 #include <nlohmann/json.hpp>
@@ -61,6 +60,11 @@ std::string run_line(const LoadedConfig& loaded, const std::filesystem::path& ru
                      {"ranks", num_ranks},
                      {"configuration", configuration_json(loaded.configuration)}};
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+bool begins_a_run(const Event& event) {
+  return std::holds_alternative<event::ProfileMeasured>(event) || std::holds_alternative<event::PlanMade>(event) ||
+         std::holds_alternative<event::TrainingBegins>(event);
 }
 
 }  // namespace onebatch::launch

@@ -205,6 +205,17 @@ std::string HeldFolder::why_not_write(FolderUse use) const {
   return {};
 }
 
+std::string holder_of(const fs::path& folder) {
+  const Descriptor opened(::open((folder / RunLock::k_file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (opened.get() < 0) return {};
+  const std::string content = read_all(opened.get());
+  if (content.empty()) return "a process that has just started";
+  struct stat seen {};
+  if (of_this_kernel(content)) return left_by_the_dead(content) ? "" : holder_text(content);
+  const bool lives = fstat(opened.get(), &seen) == 0 && std::time(nullptr) - seen.st_mtim.tv_sec < 60;
+  return lives ? holder_text(content) : "";
+}
+
 RunLock::RunLock(fs::path file, int descriptor)
     : file_(std::move(file)),
       descriptor_(descriptor),

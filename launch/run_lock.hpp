@@ -54,6 +54,10 @@ class HeldFolder {
   std::string holder_;  // what the lock said
 };
 
+/// The process that works in a folder now, as LockAttempt::holder has it; empty: none does. Only looks: whoever wants
+/// the lock gets it meanwhile. One on another machine counts as long as its last sign of life is of this minute.
+[[nodiscard]] std::string holder_of(const std::filesystem::path& folder);
+
 struct LockAttempt {
   std::optional<RunLock> lock;
   // Where there is none: "process 17 on node3, since 2026-01-31 12:00:00 UTC"; empty: the folder is gone.

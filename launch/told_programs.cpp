@@ -74,12 +74,6 @@ std::vector<std::string> names_of(const std::vector<LogSink>& sinks) {
 
 namespace {
 
-// What measures is the first that a run leaves: a start that is refused before tells nobody.
-bool begins_a_run(const Event& event) {
-  return std::holds_alternative<event::ProfileMeasured>(event) || std::holds_alternative<event::PlanMade>(event) ||
-         std::holds_alternative<event::TrainingBegins>(event);
-}
-
 class ToldPrograms {
  public:
   explicit ToldPrograms(SinkOptions options)

@@ -1,6 +1,7 @@
 #include "launch/init/found_data.hpp"
 
 #include "launch/command_line.hpp"
+#include "launch/shell_words.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/data/idx.hpp"
 #include "trainer/settings/key_types.hpp"

@@ -2,6 +2,7 @@
 
 #include "launch/config_loader.hpp"
 #include "launch/init/written_configuration.hpp"
+#include "launch/shell_words.hpp"
 #include "launch/standard_streams.hpp"
 #include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"

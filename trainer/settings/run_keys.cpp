@@ -115,6 +115,8 @@ KeysOf<LogConfiguration> log_keys() {
       boolean_key({"tensorboard", Changes::nothing,
                    "write event files for TensorBoard: `tensorboard --logdir runs` shows all runs"},
                   &LogConfiguration::tensorboard),
+      boolean_key({"report", Changes::nothing, "write `report.html`, [a picture of the run](report.md), at its end"},
+                  &LogConfiguration::report),
       boolean_key({"samples", Changes::nothing, "write `samples.jsonl`: which samples each step used"},
                   &LogConfiguration::samples),
       sinks_key({"sinks", Changes::nothing,

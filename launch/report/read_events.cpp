@@ -1,0 +1,191 @@
+#include "launch/report/read_events.hpp"
+
+#include "trainer/io/durable_file.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+namespace onebatch::launch::report {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string text(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  if (found == line.end() || found->is_null()) return {};
+  return found->is_string() ? found->get<std::string>() : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+double number(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+std::int64_t whole(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+bool is_true(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_boolean() && found->get<bool>();
+}
+
+// A kind that this version does not know.
+std::string other_fields(const Json& line) {
+  std::string fields;
+  for (const auto& [key, value] : line.items()) {
+    if (key == "time" || key == "event" || key == "number" || key == "step") continue;
+    fields += fmt::format("{}{}: {}", fields.empty() ? "" : ", ", key, text(line, key.c_str()));
+  }
+  return fields;
+}
+
+std::string run_words(const Json& line, RunRecord& run) {
+  Start start{.command = text(line, "command"),
+              .version = text(line, "onebatch"),
+              .host = text(line, "host"),
+              .ranks = whole(line, "ranks")};
+  const std::string words = fmt::format("{}, {} rank{}", start.command, start.ranks, start.ranks == 1 ? "" : "s");
+  run.starts.push_back(std::move(start));
+  return words;
+}
+
+// Empty: nothing that the page lists.
+std::string words_of(const std::string& kind, const Json& line, RunRecord& run) {
+  if (kind == "run") return run_words(line, run);
+  if (kind == "training_begins") {
+    const std::int64_t first = whole(line, "first_step");
+    if (!run.starts.empty()) run.starts.back().first_step = first;
+    return first == 0 ? fmt::format("training begins, to step {}", whole(line, "last_step"))
+                      : fmt::format("goes on after step {}, to step {}", first, whole(line, "last_step"));
+  }
+  if (kind == "validation") return {};  // drawn as a curve
+  if (kind == "warning" || kind == "info") return text(line, "line");
+  if (kind == "fallback") {
+    const std::string asked = text(line, "asked");
+    return asked.empty() ? text(line, "done") : fmt::format("asked for {}; did {}", asked, text(line, "done"));
+  }
+  if (kind == "checkpoint") return fmt::format("of step {}", whole(line, "step"));
+  if (kind == "replanned") {
+    const bool memory = text(line, "cause") == "out_of_memory";
+    return fmt::format("a new plan, since {}",
+                       memory ? "a rank ran out of memory" : "a device has become faster or slower");
+  }
+  if (kind == "out_of_memory")
+    return fmt::format("rank {} ran out of memory in a micro-batch of {} samples", whole(line, "rank"),
+                       whole(line, "micro_batch_size"));
+  if (kind == "ended") {
+    if (is_true(line, "stopped_by_signal")) return "stopped by a signal, saved";
+    return is_true(line, "stopped_early") ? "stopped early: validation got no better" : "training has come to its end";
+  }
+  if (kind == "failed") return fmt::format("exit code {}: {}", whole(line, "code"), text(line, "reason"));
+  return other_fields(line);
+}
+
+void read_event(const Json& line, RunRecord& run) {
+  const std::string kind = text(line, "event");
+  RunEvent event{.kind = kind, .text = words_of(kind, line, run)};
+  if (number(line, "time") > 0.0) event.time = number(line, "time");
+  if (line.contains("step")) event.step = whole(line, "step");
+  if (!event.text.empty()) run.events.push_back(std::move(event));
+}
+
+void read_lines(const fs::path& file, RunRecord& run) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return;
+  std::istringstream lines(read_text(file));
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) read_event(json, run);
+  }
+}
+
+void read_incidents(const fs::path& folder, RunRecord& run) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("incident-") && name.ends_with(".json")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    const Json json = Json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;
+    run.events.push_back({.time = {},
+                          .kind = "incident",
+                          .step = {},
+                          .text = fmt::format("{} of rank {}: {} ({})", text(json, "kind"), whole(json, "rank"),
+                                              text(json, "reason"), file.filename().string())});
+  }
+}
+
+std::optional<std::int64_t> step_of_folder(const std::string& name) {
+  constexpr std::string_view k_prefix = "step-";
+  if (!name.starts_with(k_prefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto read = std::from_chars(name.data() + k_prefix.size(), end, step);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(step) : std::nullopt;
+}
+
+void read_checkpoints(const fs::path& folder, RunRecord& run) {
+  std::error_code error;
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (const auto step = step_of_folder(entry.path().filename().string())) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  for (const std::int64_t step : steps)
+    run.events.push_back({.time = {}, .kind = "checkpoint", .step = step, .text = fmt::format("of step {}", step)});
+}
+
+void read_plan_changes(RunRecord& run) {
+  const StepColumns& columns = run.metrics.columns;
+  for (std::size_t i = 1; i < columns.plan.size(); ++i) {
+    if (columns.plan[i] == columns.plan[i - 1]) continue;
+    const auto step = static_cast<std::int64_t>(columns.step[i - 1]);
+    run.events.push_back({.time = {}, .kind = "replanned", .step = step, .text = "a new plan"});
+  }
+}
+
+void add_skipped(RunRecord& run) {
+  const auto& steps = run.metrics.skipped_steps;
+  if (steps.empty()) return;
+  std::string list;
+  for (std::size_t i = 0; i < std::min<std::size_t>(steps.size(), 20); ++i)
+    list += fmt::format("{}{}", i > 0 ? ", " : "", steps[i]);
+  if (steps.size() > 20) list += fmt::format(" and {} more", steps.size() - 20);
+  run.events.push_back(
+      {.time = {},
+       .kind = "skipped",
+       .step = steps.front(),
+       .text = fmt::format("nothing was updated in {} step{}: {}", steps.size(), steps.size() == 1 ? "" : "s", list)});
+}
+
+}  // namespace
+
+void read_events(const fs::path& folder, RunRecord& run) {
+  read_lines(folder / "events.jsonl", run);
+  if (run.starts.empty()) {  // of a version that wrote no such file
+    read_plan_changes(run);
+    read_checkpoints(folder / "checkpoints", run);
+  }
+  if (run.plan) {
+    // The last plan's steps are those that are known to have had it.
+    const auto& columns = run.metrics.columns;
+    std::size_t i = columns.plan.size();
+    while (i > 0 && columns.plan[i - 1] == columns.plan.back()) --i;
+    const std::int64_t before = i > 0 ? static_cast<std::int64_t>(columns.step[i - 1]) : 0;
+    const std::int64_t goes_on_after = run.starts.empty() ? 0 : run.starts.back().first_step;
+    run.spans.push_back({std::max(before, goes_on_after), run.plan->full.predicted_step_seconds});
+  }
+  add_skipped(run);
+  read_incidents(folder, run);
+}
+
+}  // namespace onebatch::launch::report
