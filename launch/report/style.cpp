@@ -29,7 +29,7 @@ tr.bad td:first-child{border-left:4px solid var(--mark);padding-left:.5em}tr.war
 #summary th[scope=row]{white-space:nowrap;color:var(--faint)}#summary td{min-width:9em}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr));gap:14px 22px}
 figure{margin:0;min-width:0}figcaption{font-weight:600;overflow-wrap:anywhere}
-.chart svg:first-of-type{width:100%;height:auto;display:block}
+.chart>svg{width:100%;height:auto;display:block}
 .chart text{font-size:11px;fill:var(--text)}.e{text-anchor:end}.m{text-anchor:middle}
 .grid{stroke:var(--grid);stroke-width:1}.axis{stroke:var(--faint);stroke-width:1}
 .facts,.read{font-size:.86em;margin:.1em 0;color:var(--text)}.read{color:var(--faint);min-height:1.45em}
