@@ -35,7 +35,7 @@ figure{margin:0;min-width:0}figcaption{font-weight:600;overflow-wrap:anywhere}
 .facts,.read{font-size:.86em;margin:.1em 0;color:var(--text)}.read{color:var(--faint);min-height:1.45em}
 .level{stroke:var(--text);stroke-width:1.5;stroke-dasharray:6 4}.event{stroke:var(--faint);stroke-dasharray:2 3}
 .cross{stroke:var(--text);stroke-width:1}
-.key{white-space:nowrap;margin-right:.8em}.key svg,.swatch{vertical-align:-2px}
+.key{white-space:nowrap;margin-right:.8em}.key svg,.swatch{vertical-align:-2px;margin-right:.3em}
 .rows{display:grid;grid-template-columns:1fr;gap:3px 0}
 .row{display:grid;grid-template-columns:minmax(9em,17em) minmax(200px,1fr) minmax(8em,17em);gap:0 12px;align-items:center}
 .who{font-size:.9em;overflow-wrap:anywhere}.what{font-size:.9em;color:var(--text);font-variant-numeric:tabular-nums}
@@ -51,7 +51,7 @@ figure{margin:0;min-width:0}figcaption{font-weight:600;overflow-wrap:anywhere}
 .l4{stroke:var(--c4)}.l5{stroke:var(--c5);stroke-dasharray:4 4}.l6{stroke:var(--c6);stroke-dasharray:10 4}.l7{stroke:var(--c7);stroke-dasharray:2 4}
 .b0,.c0,.w0{fill:var(--c0)}.b1,.c1,.w1{fill:var(--c1)}.b2,.c2,.w2{fill:var(--c2)}.b3,.c3,.w3{fill:var(--c3)}.b4,.c4,.w4{fill:var(--c4)}.b5,.c5,.w5{fill:var(--c5)}.b6,.c6,.w6{fill:var(--c6)}.b7,.c7,.w7{fill:var(--c7)}
 .chart .w0{fill:var(--c0)}.chart .w1{fill:var(--c1)}.chart .w2{fill:var(--c2)}.chart .w3{fill:var(--c3)}.chart .w4{fill:var(--c4)}.chart .w5{fill:var(--c5)}.chart .w6{fill:var(--c6)}.chart .w7{fill:var(--c7)}
-@media (max-width:760px){body{padding:8px}section{padding:10px}.row{grid-template-columns:1fr;gap:0;padding-bottom:5px}.row .who:empty,.row .what:empty{display:none}.wide table{font-size:.88em}}
+@media (max-width:760px){body{padding:8px}.key{white-space:normal}section{padding:10px}.row{grid-template-columns:1fr;gap:0;padding-bottom:5px}.row .who:empty,.row .what:empty{display:none}.wide table{font-size:.88em}}
 @media print{:root{--page:#fff;--card:#fff;--text:#000;--faint:#444;--line:#999;--grid:#ccc;--mark:#a00;--note:#fff;--c0:#1f5fa8;--c1:#b54708;--c2:#6b3fa0;--c3:#1a7f5a;--c4:#b4236b;--c5:#0b7285;--c6:#7a5c00;--c7:#5c636a;
 --f0:#1f5fa8;--f1:#b54708;--f2:#6b3fa0;--f3:#fff;--f4:#5c636a;--f5:#b42318;--on:#fff;--over:#fff;color-scheme:light}
 body{max-width:none;padding:0;font-size:10.5pt}nav,details{display:none}section{border:0;border-top:1px solid #999;border-radius:0;padding:8px 0}

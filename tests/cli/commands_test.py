@@ -12,7 +12,7 @@ TRAIN_FIELDS = {"steps", "consumed_samples", "train_loss", "validation_loss", "v
                 "checkpoints_saved", "checkpoint_waits", "checkpoint_seconds"}
 METRIC_FIELDS = {"step", "epoch", "consumed_samples", "time", "loss", "lr", "grad_norm", "step_seconds", "compute_seconds", "data_wait_seconds", "exposed_comm_seconds", "samples_per_second",
                  "memory_peak_bytes"}
-RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "metrics.csv", "validation.csv", "tensorboard", "result.json", "checkpoints/step-18/model.safetensors",
+RUN_FILES = ("config.toml", "profile.json", "plan.json", "plan.svg", "events.jsonl", "report.html", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "metrics.csv", "validation.csv", "tensorboard", "result.json", "checkpoints/step-18/model.safetensors",
              "checkpoints/latest/state.json")
 
 
