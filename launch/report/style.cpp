@@ -23,8 +23,8 @@ pre{white-space:pre-wrap;background:var(--page);border:1px solid var(--line);bor
 .wide{overflow-x:auto;margin:.2em 0 .8em}
 table{border-collapse:collapse;font-size:.94em}caption{text-align:left;color:var(--faint);padding-bottom:.3em}
 th,td{text-align:left;vertical-align:top;padding:.22em .9em .22em 0;border-bottom:1px solid var(--grid)}
-th{font-weight:600}thead th{border-bottom:1px solid var(--line)}td{overflow-wrap:anywhere}td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-tbody th[scope=row]{font-weight:500}td.text{min-width:16em}td.own{font-weight:700;background:var(--grid)}
+th{font-weight:600}thead th{border-bottom:1px solid var(--line)}td,td code{overflow-wrap:break-word}td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+tbody th[scope=row]{font-weight:500}td.text{min-width:16em;overflow-wrap:anywhere}td.own{font-weight:700;background:var(--grid)}
 tr.bad td:first-child{border-left:4px solid var(--mark);padding-left:.5em}tr.warned td:first-child{border-left:4px solid var(--c6);padding-left:.5em}
 #summary th[scope=row]{white-space:nowrap;color:var(--faint)}#summary td{min-width:9em}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr));gap:14px 22px}
@@ -51,7 +51,7 @@ figure{margin:0;min-width:0}figcaption{font-weight:600;overflow-wrap:anywhere}
 .l4{stroke:var(--c4)}.l5{stroke:var(--c5);stroke-dasharray:4 4}.l6{stroke:var(--c6);stroke-dasharray:10 4}.l7{stroke:var(--c7);stroke-dasharray:2 4}
 .b0,.c0,.w0{fill:var(--c0)}.b1,.c1,.w1{fill:var(--c1)}.b2,.c2,.w2{fill:var(--c2)}.b3,.c3,.w3{fill:var(--c3)}.b4,.c4,.w4{fill:var(--c4)}.b5,.c5,.w5{fill:var(--c5)}.b6,.c6,.w6{fill:var(--c6)}.b7,.c7,.w7{fill:var(--c7)}
 .chart .w0{fill:var(--c0)}.chart .w1{fill:var(--c1)}.chart .w2{fill:var(--c2)}.chart .w3{fill:var(--c3)}.chart .w4{fill:var(--c4)}.chart .w5{fill:var(--c5)}.chart .w6{fill:var(--c6)}.chart .w7{fill:var(--c7)}
-@media (max-width:760px){body{padding:8px}.key{white-space:normal}section{padding:10px}.row{grid-template-columns:1fr;gap:0;padding-bottom:5px}.row .who:empty,.row .what:empty{display:none}.wide table{font-size:.88em}}
+@media (max-width:760px){body{padding:8px}.key{white-space:normal}section{padding:10px}.row{grid-template-columns:1fr;gap:0;padding-bottom:5px}.row .who:empty,.row .what:empty{display:none}.wide table{font-size:.88em}td.text{min-width:11em}}
 @media print{:root{--page:#fff;--card:#fff;--text:#000;--faint:#444;--line:#999;--grid:#ccc;--mark:#a00;--note:#fff;--c0:#1f5fa8;--c1:#b54708;--c2:#6b3fa0;--c3:#1a7f5a;--c4:#b4236b;--c5:#0b7285;--c6:#7a5c00;--c7:#5c636a;
 --f0:#1f5fa8;--f1:#b54708;--f2:#6b3fa0;--f3:#fff;--f4:#5c636a;--f5:#b42318;--on:#fff;--over:#fff;color-scheme:light}
 body{max-width:none;padding:0;font-size:10.5pt}nav,details{display:none}section{border:0;border-top:1px solid #999;border-radius:0;padding:8px 0}
