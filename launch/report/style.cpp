@@ -23,7 +23,7 @@ pre{white-space:pre-wrap;background:var(--page);border:1px solid var(--line);bor
 .wide{overflow-x:auto;margin:.2em 0 .8em}
 table{border-collapse:collapse;font-size:.94em}caption{text-align:left;color:var(--faint);padding-bottom:.3em}
 th,td{text-align:left;vertical-align:top;padding:.22em .9em .22em 0;border-bottom:1px solid var(--grid)}
-th{font-weight:600}thead th{border-bottom:1px solid var(--line)}td,td code{overflow-wrap:break-word}td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+th{font-weight:600}thead th{border-bottom:1px solid var(--line)}td,td code,th code{overflow-wrap:break-word}td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 tbody th[scope=row]{font-weight:500}td.text{min-width:16em;overflow-wrap:anywhere}td.own{font-weight:700;background:var(--grid)}
 tr.bad td:first-child{border-left:4px solid var(--mark);padding-left:.5em}tr.warned td:first-child{border-left:4px solid var(--c6);padding-left:.5em}
 #summary th[scope=row]{white-space:nowrap;color:var(--faint)}#summary td{min-width:9em}
