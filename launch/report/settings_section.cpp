@@ -12,7 +12,7 @@ namespace {
 std::string set_keys(const RunRecord& run) {
   std::string rows;
   for (const ConfigEntry& entry : run.configuration) {
-    if (entry.origin == "default") continue;
+    if (entry.origin == "default" || entry.origin == "as data") continue;
     rows += fmt::format("<tr><th scope=\"row\"><code>{}</code></th><td><code>{}</code></td><td>{}</td></tr>\n",
                         escaped(entry.key), escaped(entry.value), escaped(entry.origin));
   }

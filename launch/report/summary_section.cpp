@@ -70,7 +70,7 @@ std::string chosen_text(const RunRecord& run, const std::string& section) {
   for (const ConfigEntry& entry : run.configuration) {
     const std::size_t dot = entry.key.rfind('.');
     if (dot == std::string::npos || entry.key.substr(0, dot) != section || entry.origin == "default" ||
-        entry.key.ends_with(".kind") || entry.value == "not set")
+        entry.origin == "as data" || entry.key.ends_with(".kind") || entry.value == "not set")
       continue;
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", entry.key.substr(dot + 1), entry.value);
   }
