@@ -12,7 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <utility>
+#include <optional>
 
 namespace onebatch::launch {
 namespace {
@@ -32,8 +32,9 @@ class RunEvents {
 
   void operator()(const Event& event) {
     if (given_up_) return;
+    if (const auto* one = std::get_if<event::Validated>(&event)) validated_ = one->result;
     begun_ = begun_ || begins_a_run(event);
-    if (!has_a_file_of_its_own(name_of(event))) waiting_ += to_json_line(event, number_) + "\n";
+    if (!has_a_file_of_its_own(name_of(event))) waiting_ += to_json_line(event, number_, validated_) + "\n";
     ++number_;
     if (begun_ && !waiting_.empty()) write();
   }
@@ -54,6 +55,7 @@ class RunEvents {
 
   fs::path file_;
   std::string waiting_;
+  std::optional<EvaluationResult> validated_;  // the last
   std::int64_t number_ = 1;
   bool begun_ = false;  // before, a start that is refused leaves nothing
   bool given_up_ = false;

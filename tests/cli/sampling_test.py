@@ -155,7 +155,7 @@ def test_other_weights_in_the_same_file_are_refused(run, tmp_path):
     made = run("run", "run.epochs=1", "data.sampling=weighted", f"data.sample_weights={weights}")
     made.train(1)
     weights.write_text("1\n" * (SAMPLES - 1) + "2\n")
-    assert "what data.subset and data.sample_weights hold is" in made.train(1, "--resume", code=2)
+    assert "what data.subset and data.sample_weights hold = " in made.train(1, "--resume", code=2)
 
 
 @pytest.mark.parametrize("pairs, said", (

@@ -11,7 +11,7 @@ def helped(onebatch):
     """Options of a command, as its own --help has them."""
     def options(command):
         text = onebatch.finish([onebatch.path, command, "--help"]).stdout
-        return set(re.findall(r"^\s+(?:-\w,)?(--[\w-]+)", text, re.M))
+        return set(re.findall(r"--[\w-]+", " ".join(re.findall(r"^\s+((?:-\w,)?--[\w-]+(?:,--[\w-]+)*)", text, re.M))))
 
     return options
 

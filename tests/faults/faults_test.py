@@ -115,7 +115,7 @@ def run(case):
         (folder / "c.toml").write_text(CONFIG.format(runs=runs, timeout=TIMEOUT, micro_batch=48 // case.ranks))
         small_disk = case.kind == "disk"
         if small_disk:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(runs)], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2600k", "tmpfs", str(runs)], check=True)
         try:
             moment = folder / "moment"
             environment = dict(ENVIRONMENT, CODES=str(codes), ONEBATCH_FAULT=f"{case.guilty} {case.place or '-'} {case.number} {case.kind or '-'} {moment}")
@@ -195,7 +195,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(run, cases))
     failed = [result for result in results if result[4]]
-    slowest = max(seconds for case, seconds, *_ in results if case.kind in ("kill", "stop", "throw"))
+    slowest = max((seconds for case, seconds, *_ in results if case.kind in ("kill", "stop", "throw")), default=0.0)
     print(f"{len(results) - len(failed)} of {len(results)} cases end as they should, within {slowest:.1f} s of the fault at most" + ("" if mountable else "; a full disk was not tried: mount is not allowed here"))
     rows = [row(result) for result in results]
     if wanted:

@@ -108,7 +108,7 @@ CASES = {
 
 def problem_of(what, ranks, answer):
     (code, ends, said), words = answer
-    message = f"--strict: asked for "
+    message = "--strict: "
     if code != 2:
         return f"returned {code}, not 2"
     if ends != ["2"] * ranks:
