@@ -75,9 +75,10 @@ bool is_event_file(const fs::path& file) {
 // "events.out.tfevents.SECONDS.HOST.PROCESS", with seconds at which it comes last.
 fs::path next_file(const fs::path& folder, double time) {
   std::string last;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (is_event_file(entry.path())) last = std::max(last, entry.path().filename().string());
-  }
+  std::error_code error;  // an iterator's own does not name the folder
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (is_event_file(entry->path())) last = std::max(last, entry->path().filename().string());
+  if (error) throw fs::filesystem_error("cannot list the files", folder, error);
   for (auto seconds = static_cast<std::int64_t>(time);; ++seconds) {
     const std::string name = fmt::format("events.out.tfevents.{:010}.{}.{}", seconds, host_name(), ::getpid());
     if (name > last) return folder / name;
