@@ -81,7 +81,7 @@ def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):
     without = {"OMPI_ALLOW_RUN_AS_ROOT": None, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": None}
     done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", scratch.config, "--set", "run.epochs=1"], without)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^ *1 +cpu", done.stdout + done.stderr, re.M), "the second rank's row"
+    assert re.search(r"^ *1 +cpu", done.stdout + done.stderr, re.M | re.I), "the second rank's row"
 
 
 class Endless:
