@@ -36,6 +36,15 @@ devices = [{{slowdown = 1.0}}, {{slowdown = 2.0}}, {{slowdown = 1.5}}, {{slowdow
 """
 DIGITS_RESNET = DIGITS_MLP.replace('kind = "mlp"\nhidden = [64, 48]', 'kind = "resnet"\ndepth = 8\nstem = "cifar"')
 
+# The end of a configuration whose numbers are compared with others'.
+SGD_IN_FLOAT64 = """[optimizer]
+kind = "sgd"
+lr = 0.1
+[precision]
+compute = "float64"
+parameters = "float64"
+"""
+
 
 class Scratch:
     """A folder with a configuration in it."""

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from program import Scratch, read_safetensors, relative_l2, settings, write_safetensors
+from program import SGD_IN_FLOAT64, Scratch, read_safetensors, relative_l2, settings, write_safetensors
 
 CONFIG = """
 [run]
@@ -30,17 +30,11 @@ rand_augment_ops = 1
 [model]
 kind = "mlp"
 hidden = [5]
-[optimizer]
-kind = "sgd"
-lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
 [probe]
 steps_per_trial = 1
 [checkpoint]
 resume = "never"
-"""
+""" + SGD_IN_FLOAT64
 MIXED = CONFIG.replace("hue = 0.1", "mixup_alpha = 0.4\ncutmix_alpha = 1.0")
 SKIPPING = CONFIG.replace("resize = 12", 'resize = 12\non_broken = "skip"')
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from program import read_json, read_json_lines, read_safetensors, settings, write_safetensors
+from program import SGD_IN_FLOAT64, read_json, read_json_lines, read_safetensors, settings, write_safetensors
 
 RANKS = pytest.mark.parametrize("ranks", (1, 2, 3))
 WIDTH = 5
@@ -28,17 +28,11 @@ path = "{folder}/validation.safetensors"
 kind = "mlp"
 hidden = [8]
 {model}
-[optimizer]
-kind = "sgd"
-lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
 [probe]
 steps_per_trial = 1
 [simulate]
 devices = [{{slowdown = 1.0}}, {{slowdown = 3.0}}, {{slowdown = 1.7}}]
-"""
+""" + SGD_IN_FLOAT64
 CLASSES = 7
 ALL_OF_CLASSES = ["top_1", "top_2", "top_5", "f1_macro", "f1_per_class", "confusion_matrix", "perplexity"]
 

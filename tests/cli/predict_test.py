@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from program import read_json, read_safetensors, settings, write_safetensors
+from program import SGD_IN_FLOAT64, read_json, read_safetensors, settings, write_safetensors
 
 ROWS, WIDTH, CLASSES = 700, 5, 3  # three blocks
 CONFIG = """
@@ -23,15 +23,9 @@ path = "{folder}/validation.safetensors"
 kind = "mlp"
 hidden = [8]
 num_classes = 3
-[optimizer]
-kind = "sgd"
-lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
 [probe]
 steps_per_trial = 1
-"""
+""" + SGD_IN_FLOAT64
 
 
 def inputs_of(seed, rows=ROWS):

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 tensors = pytest.importorskip("safetensors.torch")
 from torch import nn  # noqa: E402
 
-from program import read_json, read_json_lines, settings  # noqa: E402
+from program import SGD_IN_FLOAT64, read_json, read_json_lines, settings  # noqa: E402
 
 CONFIG = """
 [run]
@@ -25,15 +25,9 @@ path = "{folder}/validation.safetensors"
 [model]
 kind = "exported"
 path = "{folder}/model.pt2"
-[optimizer]
-kind = "sgd"
-lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
 [probe]
 steps_per_trial = 1
-"""
+""" + SGD_IN_FLOAT64
 ROWS, LENGTH, VOCABULARY = 37, 6, 11
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch import __main__ as commands  # noqa: E402
-from program import ROOT, Scratch  # noqa: E402
+from program import ROOT, SGD_IN_FLOAT64, Scratch  # noqa: E402
 
 CONFIG = """
 [run]
@@ -31,13 +31,7 @@ inputs = {inputs}
 [model]
 kind = "exported"
 path = "{folder}/model.pt2"
-[optimizer]
-kind = "sgd"
-lr = 0.1
-[precision]
-compute = "float64"
-parameters = "float64"
-"""
+""" + SGD_IN_FLOAT64
 WORDS = 7
 
 
