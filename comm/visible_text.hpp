@@ -48,4 +48,20 @@ inline std::string visible_text(std::string_view text) {
   return visible;
 }
 
+/// visible_text() as HTML and XML show it, between tags and in attributes.
+inline std::string markup_text(std::string_view text) {
+  std::string markup;
+  for (const char c : visible_text(text)) {
+    switch (c) {
+      case '&': markup += "&amp;"; break;
+      case '<': markup += "&lt;"; break;
+      case '>': markup += "&gt;"; break;
+      case '"': markup += "&quot;"; break;
+      case '\'': markup += "&#39;"; break;
+      default: markup += c;
+    }
+  }
+  return markup;
+}
+
 }  // namespace onebatch::comm

@@ -1,5 +1,6 @@
 #include "launch/check_command.hpp"
 
+#include "launch/count_text.hpp"
 #include "launch/standard_streams.hpp"
 #include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"
@@ -21,18 +22,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t k_most_lines = 8;  // of one kind of thing: all is to be seen at once
 constexpr std::size_t k_most_names = 4;
 
-std::string with_commas(std::int64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
 std::string several(std::int64_t number, const std::string& thing) {
-  return fmt::format("{} {}{}", with_commas(number), thing, number == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count_text(number), thing, number == 1 ? "" : "s");
 }
 
 // The first ones and the last.
@@ -76,7 +67,7 @@ Lines state_lines(const ProgramDescription& program) {
   Lines lines = {fmt::format("{} in {}, {}", several(program.num_elements, "parameter"),
                              several(program.num_parameters, "tensor"), program.type)};
   if (program.num_trained_elements < program.num_elements)
-    lines.back() += fmt::format("; {} of them are trained", with_commas(program.num_trained_elements));
+    lines.back() += fmt::format("; {} of them are trained", count_text(program.num_trained_elements));
   if (!program.batch_norm_layers.empty())
     lines.push_back(fmt::format("{}: {}",
                                 several(static_cast<std::int64_t>(program.batch_norm_layers.size()), "BatchNorm layer"),

@@ -22,7 +22,7 @@ std::string piece_svg(const Piece& piece) {
   if (width <= 0.0) return {};
   std::string svg = fmt::format("<rect class=\"f{}\" x=\"{}\" width=\"{}\" y=\"1\" height=\"18\">",
                                 static_cast<int>(piece.fill), percent(piece.from), percent(width));
-  if (!piece.about.empty()) svg += fmt::format("<title>{}</title>", escaped(piece.about));
+  if (!piece.about.empty()) svg += fmt::format("<title>{}</title>", markup_text(piece.about));
   svg += "</rect>";
   for (int cut = 1; piece.cuts <= k_most_cuts && cut < piece.cuts; ++cut) {
     const std::string x = percent(piece.from + width * cut / piece.cuts);
@@ -30,13 +30,13 @@ std::string piece_svg(const Piece& piece) {
   }
   if (piece.label.empty() || k_letter * static_cast<double>(piece.label.size()) > width * k_narrowest) return svg;
   return svg + fmt::format("<text class=\"t{}\" x=\"{}\" y=\"14\">{}</text>", static_cast<int>(piece.fill),
-                           percent(piece.from + width / 2.0), escaped(piece.label));
+                           percent(piece.from + width / 2.0), markup_text(piece.label));
 }
 
 }  // namespace
 
 std::string bar(const std::vector<Piece>& pieces, const std::string& label, const std::vector<double>& marks) {
-  std::string svg = fmt::format("<svg class=\"bar\" role=\"img\" aria-label=\"{}\">", escaped(label));
+  std::string svg = fmt::format("<svg class=\"bar\" role=\"img\" aria-label=\"{}\">", markup_text(label));
   for (const Piece& piece : pieces) svg += piece_svg(piece);
   for (const double mark : marks) {
     const std::string x = percent(mark);
@@ -51,7 +51,7 @@ std::string bar_scale(const std::vector<Tick>& ticks) {
     const char* anchor = tick.at < 0.06 ? "start" : (tick.at > 0.94 ? "end" : "middle");
     svg += fmt::format(
         "<line x1=\"{0}\" x2=\"{0}\" y1=\"1\" y2=\"6\"/><text x=\"{0}\" y=\"18\" text-anchor=\"{1}\">{2}</text>",
-        percent(tick.at), anchor, escaped(tick.text));
+        percent(tick.at), anchor, markup_text(tick.text));
   }
   return svg + "</svg>";
 }
@@ -60,7 +60,7 @@ std::string fill_key(Fill fill, const std::string& name) {
   return fmt::format(
       "<span class=\"key\"><svg width=\"22\" height=\"14\" aria-hidden=\"true\"><rect class=\"f{}\" x=\"1\" y=\"1\" "
       "width=\"20\" height=\"12\"/></svg> {}</span> ",
-      static_cast<int>(fill), escaped(name));
+      static_cast<int>(fill), markup_text(name));
 }
 
 std::string fill_patterns() {

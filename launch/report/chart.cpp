@@ -94,7 +94,7 @@ std::string frame(const Drawing& drawing) {
   svg += fmt::format("<line class=\"axis\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", k_left, k_right,
                      k_bottom, k_bottom);
   return svg + fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"m\">{}{}</text>\n", (k_left + k_right) / 2.0,
-                           k_bottom + 30.0, escaped(drawing.chart.x_name),
+                           k_bottom + 30.0, markup_text(drawing.chart.x_name),
                            drawing.y.scale == Scale::logarithmic ? "; logarithmic upwards" : "");
 }
 
@@ -166,7 +166,7 @@ std::string letters_svg(const Drawing& drawing) {
   for (const Letter& letter : letters) {
     last = std::max(letter.y, last + k_letter_height);
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"w{}\">{}</text>", k_right + 4.0, last + 4.0,
-                       letter.curve->look % k_num_looks, escaped(letter.curve->letter));
+                       letter.curve->look % k_num_looks, markup_text(letter.curve->letter));
   }
   return svg;
 }
@@ -183,7 +183,7 @@ std::string facts_html(const Drawing& drawing, const Curve& curve) {
           ? fmt::format(
                 "<svg class=\"swatch\" width=\"26\" height=\"10\" aria-hidden=\"true\"><path class=\"l{0}\" "
                 "d=\"M1 5H25\"/>{2}</svg><b>{1}</b>: ",
-                curve.look % k_num_looks, escaped(curve.name),
+                curve.look % k_num_looks, markup_text(curve.name),
                 curve.drawn == Drawn::as_dots
                     ? fmt::format("<circle class=\"c{}\" cx=\"13\" cy=\"5\" r=\"2.6\"/>", curve.look % k_num_looks)
                     : "")
@@ -208,7 +208,7 @@ std::string reduction_html(const Drawing& drawing) {
     html += fmt::format("up to {} values a point: the line is their mean, the band goes from the least to the largest",
                         count_text(most));
   if (!drawing.chart.levels.empty())
-    html += fmt::format("{}{}", html.empty() ? "" : "; ", escaped(drawing.chart.level_name));
+    html += fmt::format("{}{}", html.empty() ? "" : "; ", markup_text(drawing.chart.level_name));
   return fmt::format("<p class=\"read\">{}</p>\n", html);
 }
 
@@ -260,7 +260,8 @@ std::string chart_html(const Chart& chart) {
       "<figure class=\"chart\"><figcaption>{0}</figcaption>\n<svg viewBox=\"0 0 380 226\" role=\"img\" tabindex=\"0\" "
       "aria-label=\"{0} by {1}; the figures stand below\">\n{2}</svg>\n{3}{4}"
       "<script type=\"application/json\">{5}</script></figure>\n",
-      escaped(chart.title), escaped(chart.x_name), svg, reduction_html(drawing), facts, json_in_html(numbers(drawing)));
+      markup_text(chart.title), markup_text(chart.x_name), svg, reduction_html(drawing), facts,
+      json_in_html(numbers(drawing)));
 }
 
 }  // namespace onebatch::launch::report

@@ -53,7 +53,7 @@ class Curves {
         cells +=
             number_cell(column == nullptr ? "&#8211;" : exact(column->value.back(), number_text(column->value.back())));
       }
-      rows += fmt::format("<tr><th scope=\"row\">{}</th>{}</tr>\n", escaped(names[i]), cells);
+      rows += fmt::format("<tr><th scope=\"row\">{}</th>{}</tr>\n", markup_text(names[i]), cells);
     }
     if (rows.empty()) return {};
     std::string head = head_cell("number");

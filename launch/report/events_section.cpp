@@ -46,17 +46,17 @@ std::vector<Line> lines_of(const std::vector<RunEvent>& events) {
 
 std::string row(const Line& line) {
   const RunEvent& event = *line.first;
-  std::string text = escaped(event.text);
+  std::string text = markup_text(event.text);
   if (line.count > 1 && event.text == line.last->text) text += fmt::format(" ({} times)", line.count);
   if (line.count > 1 && event.text != line.last->text)
-    text = fmt::format("{} of them, {} to {}", line.count, text, escaped(line.last->text));
+    text = fmt::format("{} of them, {} to {}", line.count, text, markup_text(line.last->text));
   return fmt::format(
       "<tr class=\"{}\"><td>{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n",
       event.kind == "failed" || event.kind == "incident"
           ? "bad"
           : (event.kind == "warning" || event.kind == "fallback" || event.kind == "out_of_memory" ? "warned" : ""),
       event.time ? time_text(*event.time) : "&#8211;", event.step ? count_text(*event.step) : "&#8211;",
-      escaped(name_of(event.kind)), text);
+      markup_text(name_of(event.kind)), text);
 }
 
 std::string events_of(const RunRecord& run) {
@@ -88,13 +88,13 @@ std::string command_of(const RunRecord& run) {
 std::string repeat_of(const RunRecord& run) {
   if (run.configuration.empty()) return {};
   std::string html = fmt::format("<p>The same once more, in a folder of its own:</p>\n<pre><code>{}</code></pre>\n",
-                                 escaped(command_of(run)));
+                                 markup_text(command_of(run)));
   html += fmt::format("<p>To follow the same plan instead of measuring again, add <code>--plan {}</code>.</p>\n",
-                      escaped(quoted_for_shell((run.folder / "plan.json").string())));
+                      markup_text(quoted_for_shell((run.folder / "plan.json").string())));
   if (run.starts.empty()) return html;
   const Start& start = run.starts.back();
   return html + fmt::format("<p>It was started{} with</p>\n<pre><code>{}</code></pre>\n",
-                            run.starts.size() > 1 ? " last" : "", escaped(start.command));
+                            run.starts.size() > 1 ? " last" : "", markup_text(start.command));
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "launch/report/html.hpp"
 
-#include "comm/visible_text.hpp"
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -10,36 +8,10 @@
 
 namespace onebatch::launch::report {
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : comm::visible_text(text)) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 std::string json_in_html(std::string_view json) {
   std::string out;
   for (const char c : json) c == '<' ? out += "\\u003c" : out += c;
   return out;
-}
-
-std::string count_text(std::int64_t count) {
-  const std::string digits = fmt::format("{}", count);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    const bool third = i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0;
-    if (third) text += ',';
-    text += digits[i];
-  }
-  return text;
 }
 
 std::string number_text(double value) {
@@ -84,7 +56,7 @@ std::string time_text(double seconds_since_1970) {
 }
 
 std::string exact(double value, std::string_view text) {
-  return fmt::format("<data value=\"{}\">{}</data>", value, escaped(text));
+  return fmt::format("<data value=\"{}\">{}</data>", value, markup_text(text));
 }
 
 std::string cell(std::string_view html) {

@@ -1,20 +1,21 @@
 // Pieces of HTML, and numbers as people read them.
 #pragma once
 
+#include "comm/visible_text.hpp"
+#include "launch/count_text.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace onebatch::launch::report {
 
-/// As text or as the value of an attribute; what is not printable is shown as "\x1b" and the like.
-std::string escaped(std::string_view text);
+/// As text or as the value of an attribute.
+using comm::markup_text;
 
 /// A JSON document that stands in a page: nothing in it ends the element that holds it.
 std::string json_in_html(std::string_view json);
 
-/// 12345 as "12,345".
-std::string count_text(std::int64_t count);
 /// Four digits that count: "0.04312", "1.234e-05", "12,345".
 std::string number_text(double value);
 /// "12.3 ms", "2.05 s", "1 h 5 min".

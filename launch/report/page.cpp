@@ -36,7 +36,7 @@ std::string letter_of(std::size_t run) {
 }
 
 std::string heading_of(const Runs& runs, std::size_t run) {
-  return runs.size() == 1 ? "" : fmt::format("<h3>{} {}</h3>\n", letter_of(run), escaped(runs[run].name));
+  return runs.size() == 1 ? "" : fmt::format("<h3>{} {}</h3>\n", letter_of(run), markup_text(runs[run].name));
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -71,8 +71,9 @@ std::string report_page(const Runs& runs, const std::string& drawn_at) {
       "{}<header><h1>{}</h1>\n<p>{} of onebatch, drawn {} from what {} held then.</p></header>\n<nav "
       "aria-label=\"Parts of "
       "this page\">\n{}</nav>\n<main>\n{}</main>\n<script>{}</script>\n</body>\n</html>\n",
-      k_script_hash, escaped(title), k_style, fill_patterns(), escaped(title), runs.size() == 1 ? "A run" : "Runs",
-      escaped(drawn_at), runs.size() == 1 ? "its folder" : "their folders", navigation(sections), sections, k_script);
+      k_script_hash, markup_text(title), k_style, fill_patterns(), markup_text(title),
+      runs.size() == 1 ? "A run" : "Runs", markup_text(drawn_at), runs.size() == 1 ? "its folder" : "their folders",
+      navigation(sections), sections, k_script);
 }
 
 }  // namespace onebatch::launch::report

@@ -105,8 +105,8 @@ std::string row(const RanksAlike& group, const Plan& plan, double all_seconds) {
                   slowest.kept_in_host ? ", kept in host memory" : "");
   const std::string said = fmt::format("{}: {}; {}", who, micro_batches_text(slowest), what);
   return fmt::format(
-      "<div class=\"row\"><span class=\"who\">{}</span>{}<span class=\"what\">{}</span></div>\n", escaped(who),
-      bar(pieces_of(slowest, all_seconds), said, {plan.predicted_step_seconds / all_seconds}), escaped(what));
+      "<div class=\"row\"><span class=\"who\">{}</span>{}<span class=\"what\">{}</span></div>\n", markup_text(who),
+      bar(pieces_of(slowest, all_seconds), said, {plan.predicted_step_seconds / all_seconds}), markup_text(what));
 }
 
 std::string scale_of(double all_seconds) {
@@ -148,7 +148,7 @@ std::string plan_html(const Plan& plan) {
   if (groups.size() > k_most_rows)
     html += fmt::format("<p class=\"note\">{} further rows are left out; plan.json has every rank.</p>\n",
                         groups.size() - k_most_rows);
-  for (const std::string& note : plan.notes) html += fmt::format("<p class=\"note\">{}</p>\n", escaped(note));
+  for (const std::string& note : plan.notes) html += fmt::format("<p class=\"note\">{}</p>\n", markup_text(note));
   return html;
 }
 

@@ -72,8 +72,8 @@ std::string time_row(const RunRecord& run, std::size_t r) {
     at += share;
   }
   return fmt::format(
-      "<div class=\"row\"><span class=\"who\">{}</span>{}<span class=\"what\">{}</span></div>\n", escaped(who(run, r)),
-      bar(pieces, fmt::format("{}: {}", who(run, r), said)),
+      "<div class=\"row\"><span class=\"who\">{}</span>{}<span class=\"what\">{}</span></div>\n",
+      markup_text(who(run, r)), bar(pieces, fmt::format("{}: {}", who(run, r), said)),
       exact(rank.compute_seconds / all, fmt::format("computes {}", percent_text(rank.compute_seconds / all))));
 }
 
@@ -85,7 +85,7 @@ std::string figures_row(const RunRecord& run, std::size_t r) {
     const double seconds = rank.*part.seconds / static_cast<double>(rank.steps);
     cells += number_cell(exact(seconds, seconds_text(seconds)));
   }
-  return fmt::format("<tr data-rank=\"{}\"><th scope=\"row\">{}</th>{}</tr>\n", r, escaped(who(run, r)), cells);
+  return fmt::format("<tr data-rank=\"{}\"><th scope=\"row\">{}</th>{}</tr>\n", r, markup_text(who(run, r)), cells);
 }
 
 std::string times_of(const RunRecord& run) {
@@ -126,10 +126,10 @@ std::string memory_row(const RunRecord& run, std::size_t r, double scale) {
                                                       over ? ", above the limit" : "", near)
                                         : "; no limit";
   return fmt::format("<div class=\"row\"><span class=\"who\">{}</span>{}<span class=\"what\">{}{}</span></div>\n",
-                     escaped(who(run, r)),
+                     markup_text(who(run, r)),
                      bar(pieces, fmt::format("{}: {}{}", who(run, r), bytes_text(peak), words),
                          limit > 0.0 ? std::vector<double>{limit / scale} : std::vector<double>{}),
-                     exact(peak, bytes_text(peak)), escaped(words));
+                     exact(peak, bytes_text(peak)), markup_text(words));
 }
 
 std::string memory_of(const RunRecord& run) {

@@ -14,7 +14,7 @@ std::string set_keys(const RunRecord& run) {
   for (const ConfigEntry& entry : run.configuration) {
     if (entry.origin == "default" || entry.origin == "as data") continue;
     rows += fmt::format("<tr><th scope=\"row\"><code>{}</code></th><td><code>{}</code></td><td>{}</td></tr>\n",
-                        escaped(entry.key), escaped(entry.value), escaped(entry.origin));
+                        markup_text(entry.key), markup_text(entry.value), markup_text(entry.origin));
   }
   if (rows.empty()) return {};
   return table("Keys that were set; all others have their defaults, and config.toml has every one",
@@ -45,15 +45,15 @@ std::string differing_keys(const Runs& runs) {
     bool differ = false;
     for (const RunRecord& run : runs) {
       const std::string* value = value_of(run, key);
-      cells += cell(value == nullptr ? "&#8211;" : fmt::format("<code>{}</code>", escaped(*value)));
+      cells += cell(value == nullptr ? "&#8211;" : fmt::format("<code>{}</code>", markup_text(*value)));
       differ = differ || (value == nullptr) != (first == nullptr) || (value != nullptr && *value != *first);
     }
-    if (differ) rows += fmt::format("<tr><th scope=\"row\"><code>{}</code></th>{}</tr>\n", escaped(key), cells);
+    if (differ) rows += fmt::format("<tr><th scope=\"row\"><code>{}</code></th>{}</tr>\n", markup_text(key), cells);
   }
   if (rows.empty()) return "<p>All keys have the same values in all of these runs.</p>\n";
   std::string head = head_cell("key");
   for (std::size_t i = 0; i < runs.size(); ++i)
-    head += head_cell(fmt::format("{} {}", letter_of(i), escaped(runs[i].name)));
+    head += head_cell(fmt::format("{} {}", letter_of(i), markup_text(runs[i].name)));
   return table("Keys whose values differ", head, rows);
 }
 

@@ -26,8 +26,8 @@ std::string row(const std::string& name, const Runs& runs, const CellOf& cell_of
   if (std::all_of(texts.begin(), texts.end(), [](const std::string& text) { return text.empty(); })) return {};
   const bool differ =
       std::any_of(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts.front(); });
-  return fmt::format("<tr{}><th scope=\"row\">{}{}</th>{}</tr>\n", differ ? " class=\"differs\"" : "", escaped(name),
-                     differ ? " <span title=\"the runs differ\">&#8800;</span>" : "", cells);
+  return fmt::format("<tr{}><th scope=\"row\">{}{}</th>{}</tr>\n", differ ? " class=\"differs\"" : "",
+                     markup_text(name), differ ? " <span title=\"the runs differ\">&#8800;</span>" : "", cells);
 }
 
 double sum(const std::vector<double>& values) {
@@ -46,7 +46,7 @@ std::string devices_text(const RunRecord& run) {
   std::string text;
   for (const auto& [device, number] : kinds)
     text += fmt::format("{}{} &#215; {}", text.empty() ? "" : "<br>", number,
-                        device.empty() ? "a device that is not named" : escaped(device));
+                        device.empty() ? "a device that is not named" : markup_text(device));
   return text;
 }
 
@@ -61,7 +61,7 @@ std::string hosts_text(const RunRecord& run) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(hosts.size(), 4); ++i) text += (i > 0 ? ", " : "") + hosts[i];
   if (hosts.size() > 4) text += fmt::format(" and {} more", hosts.size() - 4);
-  return escaped(text);
+  return markup_text(text);
 }
 
 // A section of the configuration: its kind, and what else of it was set.
@@ -74,7 +74,7 @@ std::string chosen_text(const RunRecord& run, const std::string& section) {
       continue;
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", entry.key.substr(dot + 1), entry.value);
   }
-  return escaped(text);
+  return markup_text(text);
 }
 
 std::string times_text(const RunRecord& run) {
@@ -91,7 +91,8 @@ std::string times_text(const RunRecord& run) {
 std::string build_text(const RunRecord& run) {
   if (run.starts.empty()) return {};
   const Start& start = run.starts.back();
-  return escaped(fmt::format("onebatch {}{}{}", start.version, start.host.empty() ? "" : ", started on ", start.host));
+  return markup_text(
+      fmt::format("onebatch {}{}{}", start.version, start.host.empty() ? "" : ", started on ", start.host));
 }
 
 std::string result_count(const RunRecord& run, const char* name) {
@@ -177,9 +178,9 @@ std::string state_text(const RunRecord& run) {
 std::string summary_section(const Runs& runs) {
   std::string head = "<td></td>";
   for (std::size_t i = 0; i < runs.size(); ++i)
-    head += head_cell(runs.size() == 1 ? "" : fmt::format("{} {}", letter_of(i), escaped(runs[i].name)));
+    head += head_cell(runs.size() == 1 ? "" : fmt::format("{} {}", letter_of(i), markup_text(runs[i].name)));
   std::string rows;
-  rows += row("state", runs, [](const RunRecord& run) { return escaped(state_text(run)); });
+  rows += row("state", runs, [](const RunRecord& run) { return markup_text(state_text(run)); });
   rows += row("from, to", runs, times_text);
   rows += row("devices", runs, devices_text);
   rows += row("hosts", runs, hosts_text);
@@ -187,12 +188,12 @@ std::string summary_section(const Runs& runs) {
     rows += row(part, runs, [&](const RunRecord& run) { return chosen_text(run, part); });
   rows += rows_of_result(runs);
   rows += row("program", runs, build_text);
-  rows += row("folder", runs, [](const RunRecord& run) { return escaped(run.folder.string()); });
+  rows += row("folder", runs, [](const RunRecord& run) { return markup_text(run.folder.string()); });
   std::string html = table("What ran on what, and what came of it", runs.size() == 1 ? "" : head, rows);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     for (const std::string& problem : runs[i].unread)
       html += fmt::format("<p class=\"note\">{}cannot be read: {}</p>\n", runs.size() > 1 ? letter_of(i) + ": " : "",
-                          escaped(problem));
+                          markup_text(problem));
     const std::int64_t torn = runs[i].metrics.torn_lines + runs[i].validations.torn_lines;
     if (torn > 0)
       html += fmt::format(

@@ -1,5 +1,6 @@
 #include "trainer/documents/verify_svg.hpp"
 
+#include "comm/visible_text.hpp"
 #include "trainer/plan/svg.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ std::string line(double x, double y0, double y1, const char* style) {
 
 std::string dot(double x, double y, double radius, const char* colour, const std::string& title) {
   return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\"><title>", x, y, radius, colour) +
-         svg::escaped(title) + "</title></circle>\n";
+         comm::markup_text(title) + "</title></circle>\n";
 }
 
 }  // namespace

@@ -8,20 +8,6 @@
 
 namespace onebatch::svg {
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : comm::visible_text(text)) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 double nice_step(double most) {
   const double raw = most / 5.0;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
@@ -32,8 +18,8 @@ double nice_step(double most) {
 }
 
 std::string label(double x, double y, const char* anchor, const std::string& text, const char* style) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>", x, y, anchor, style) + escaped(text) +
-         "</text>\n";
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>", x, y, anchor, style) +
+         comm::markup_text(text) + "</text>\n";
 }
 
 std::string document(double height, const std::string& body) {

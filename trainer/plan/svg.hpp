@@ -12,8 +12,6 @@ inline constexpr std::array<const char*, 8> k_colours = {"#4477aa", "#ee6677", "
 /// Of a scale up to `most` that ends at a round number.
 double nice_step(double most);
 
-/// As XML; what it forbids (control characters, what is no UTF-8) is shown as "\x1b" and the like.
-std::string escaped(const std::string& text);
 /// `anchor`: start, middle or end; `style`: more attributes.
 std::string label(double x, double y, const char* anchor, const std::string& text, const char* style = "");
 /// 900 wide.
