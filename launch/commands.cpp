@@ -51,13 +51,6 @@ int code(ExitCode exit_code) {
   return static_cast<int>(exit_code);
 }
 
-// The last validation of a run.
-Listener noting(std::optional<EvaluationResult>& validated) {
-  return [&validated](const Event& event) {
-    if (const auto* one = std::get_if<event::Validated>(&event)) validated = one->result;
-  };
-}
-
 class Program {
  public:
   Program(const Arguments& arguments, comm::World& world, const std::atomic<int>* stop)
@@ -194,11 +187,8 @@ class Program {
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     const HeldFolder held(run_dir);
     TrainResult result;
-    std::optional<EvaluationResult> validated;
-    auto heard_by = listeners(run_dir);
-    heard_by.push_back(noting(validated));
     {
-      Session session(loaded_.configuration, world_, std::move(heard_by),
+      Session session(loaded_.configuration, world_, listeners(run_dir),
                       {.strict = arguments_.strict,
                        .run_dir = run_dir,
                        .accepted = [&] { folder->begin(); },
@@ -209,7 +199,7 @@ class Program {
       repeat_plan(session);
       result = session.train();
     }
-    const std::string document = to_json(result, validated);
+    const std::string document = to_json(result);
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");

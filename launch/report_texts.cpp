@@ -125,9 +125,11 @@ std::string result_text(const TrainResult& result) {
   std::string text = fmt::format("done: {} steps, {} samples", result.steps, result.consumed_samples);
   text +=
       result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
-  if (result.validation_loss) text += fmt::format(", validation loss {:.6f}", *result.validation_loss);
-  if (result.validation_accuracy)
-    text += fmt::format(", validation accuracy {:.2f} %", *result.validation_accuracy * 100.0);
+  if (result.validation) {
+    text += fmt::format(", validation loss {:.6f}", result.validation->loss);
+    if (result.validation->accuracy)
+      text += fmt::format(", validation accuracy {:.2f} %", *result.validation->accuracy * 100.0);
+  }
   if (result.samples_per_second > 0.0) {
     text +=
         fmt::format("\n{:.0f} samples/s; a step took {:.2f} ms (median; 95 % within {:.2f} ms), predicted {:.2f} ms",

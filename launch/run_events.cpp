@@ -12,7 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <optional>
 
 namespace onebatch::launch {
 namespace {
@@ -32,9 +31,8 @@ class RunEvents {
 
   void operator()(const Event& event) {
     if (given_up_) return;
-    if (const auto* one = std::get_if<event::Validated>(&event)) validated_ = one->result;
     begun_ = begun_ || begins_a_run(event);
-    if (!has_a_file_of_its_own(name_of(event))) waiting_ += to_json_line(event, number_, validated_) + "\n";
+    if (!has_a_file_of_its_own(name_of(event))) waiting_ += to_json_line(event, number_) + "\n";
     ++number_;
     if (begun_ && !waiting_.empty()) write();
   }
@@ -55,7 +53,6 @@ class RunEvents {
 
   fs::path file_;
   std::string waiting_;
-  std::optional<EvaluationResult> validated_;  // the last
   std::int64_t number_ = 1;
   bool begun_ = false;  // before, a start that is refused leaves nothing
   bool given_up_ = false;

@@ -122,12 +122,11 @@ class ToldPrograms {
   }
 
   void tell(const Event& event) {
-    if (const auto* one = std::get_if<event::Validated>(&event)) validated_ = one->result;
     const std::string_view name = onebatch::name_of(event);
     std::string line;
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
       if (!processes_[i] || !wants(sinks_[i], name)) continue;
-      if (line.empty()) line = to_json_line(event, number_, validated_);
+      if (line.empty()) line = to_json_line(event, number_);
       processes_[i]->write(line, name == "step" ? Line::may_be_dropped : Line::kept);
     }
     ++number_;
@@ -163,7 +162,6 @@ class ToldPrograms {
   std::vector<std::unique_ptr<LineProcess>> processes_;
   std::vector<Event> before_;  // what came before there was a run to tell of
   std::int64_t number_ = 0;
-  std::optional<EvaluationResult> validated_;  // the last
   bool started_ = false;
   bool closed_ = false;
 };

@@ -55,6 +55,6 @@ int main() {
   const auto result = session.train();
   if (world->rank() == 0)
     std::printf("%lld steps, accuracy %.2f\n", static_cast<long long>(result.steps),
-                result.validation_accuracy.value_or(0.0));
+                result.validation ? result.validation->accuracy.value_or(0.0) : 0.0);
   world->close();
 }

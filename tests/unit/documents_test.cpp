@@ -115,7 +115,9 @@ TEST(DocumentsTest, metrics_stand_by_their_names_and_the_confusion_matrix_where_
   result.confusion_matrix = {{3, 1}, {0, 4}};
   EXPECT_THAT(validation_json_line(moment, result), HasSubstr(R"("confusion_matrix":[[3,1],[0,4]]})"));
   EXPECT_THAT(to_json(result), HasSubstr("\"top_2\": 0.75"));
-  EXPECT_THAT(to_json(TrainResult{}, result), HasSubstr("\"confusion_matrix\""));
+  TrainResult trained;
+  trained.validation = result;
+  EXPECT_THAT(to_json(trained), HasSubstr("\"confusion_matrix\""));
   EXPECT_THAT(to_json(TrainResult{}), HasSubstr("\"validation_metrics\": null"));
 }
 

@@ -50,9 +50,8 @@ struct StepSeconds {
 struct TrainResult {
   std::int64_t steps = 0;
   std::int64_t consumed_samples = 0;
-  double train_loss = 0.0;  // of the last step
-  std::optional<double> validation_loss;
-  std::optional<double> validation_accuracy;
+  double train_loss = 0.0;                     // of the last step
+  std::optional<EvaluationResult> validation;  // after the last step
   double samples_per_second = 0.0;
   StepSeconds step_seconds;
   double predicted_step_seconds = 0.0;

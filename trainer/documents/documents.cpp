@@ -179,13 +179,14 @@ Json metrics_json(const EvaluationResult& result) {
 
 }  // namespace
 
-std::string to_json(const TrainResult& result, const std::optional<EvaluationResult>& validated) {
+std::string to_json(const TrainResult& result) {
+  const auto& validated = result.validation;
   return dump(
       {{"steps", result.steps},
        {"consumed_samples", result.consumed_samples},
        {"train_loss", number(result.train_loss)},
-       {"validation_loss", number(result.validation_loss)},
-       {"validation_accuracy", number(result.validation_accuracy)},
+       {"validation_loss", validated ? number(validated->loss) : Json(nullptr)},
+       {"validation_accuracy", validated ? number(validated->accuracy) : Json(nullptr)},
        {"validation_metrics", validated ? metrics_json(*validated) : Json(nullptr)},
        {"samples_per_second", number(result.samples_per_second)},
        {"step_seconds", {{"median", number(result.step_seconds.median)}, {"p95", number(result.step_seconds.p95)}}},

@@ -15,8 +15,7 @@ std::string to_json(const ClusterProfile& profile);
 std::string to_json(const Plan& plan);
 std::string to_json(const EpochPlan& plan);  // the full plan's document with the short batch's under "last_batch"
 std::string to_json(const VerifyReport& report);
-/// `validated`: the run's last validation, for its metrics.
-std::string to_json(const TrainResult& result, const std::optional<EvaluationResult>& validated = std::nullopt);
+std::string to_json(const TrainResult& result);
 std::string to_json(const EvaluationResult& result);
 /// One line, without a newline: a line of metrics.jsonl. `time`: seconds since 1970.
 std::string to_json_line(const StepRecord& record, double time);

@@ -73,14 +73,10 @@ std::string said(const event::CheckpointSaved& saved) {
   return inside(Json{{"step", saved.step}, {"path", saved.path}, {"seconds", seconds}});
 }
 
-std::string said(const event::Ended& ended, const std::optional<EvaluationResult>& validated) {
+std::string said(const event::Ended& ended) {
   return inside(Json{{"stopped_by_signal", ended.result.stopped_by_signal},
                      {"stopped_early", ended.result.stopped_early},
-                     {"result", Json::parse(to_json(ended.result, validated))}});
-}
-
-std::string said(const event::Ended& ended) {
-  return said(ended, std::nullopt);
+                     {"result", Json::parse(to_json(ended.result))}});
 }
 
 std::string said(const event::Failed& failed) {
@@ -109,14 +105,12 @@ std::string_view name_of(const Event& event) {
   return std::visit(Name{}, event);
 }
 
-std::string to_json_line(const Event& event, std::int64_t number, const std::optional<EvaluationResult>& validated) {
+std::string to_json_line(const Event& event, std::int64_t number) {
   Json head = {{"event", name_of(event)}, {"number", number}};
   const bool has_time =
       std::holds_alternative<event::StepDone>(event) || std::holds_alternative<event::Validated>(event);
   if (!has_time) head["time"] = unix_seconds();
-  const auto* ended = std::get_if<event::Ended>(&event);
-  const std::string members =
-      ended != nullptr ? said(*ended, validated) : std::visit([](const auto& one) { return said(one); }, event);
+  const std::string members = std::visit([](const auto& one) { return said(one); }, event);
   return fmt::format("{{{},{}}}", inside(head), members);
 }
 

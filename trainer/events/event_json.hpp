@@ -4,7 +4,6 @@
 #include "trainer/events/event.hpp"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,8 +13,7 @@ namespace onebatch {
 [[nodiscard]] std::string_view name_of(const Event& event);
 
 /// One line, without a newline: {"event": …, "number": …, "time": …} and what the event has to say, as
-/// docs/documents.md has it. `validated`: the run's last validation, which its end tells of; may be none.
-[[nodiscard]] std::string to_json_line(const Event& event, std::int64_t number,
-                                       const std::optional<EvaluationResult>& validated = {});
+/// docs/documents.md has it.
+[[nodiscard]] std::string to_json_line(const Event& event, std::int64_t number);
 
 }  // namespace onebatch

@@ -313,10 +313,7 @@ TrainResult TrainingLoop::result() const {
   result.steps = step_;
   result.consumed_samples = order_->position().consumed_samples;
   result.train_loss = last_loss_;
-  if (validation_) {
-    result.validation_loss = validation_->loss;
-    result.validation_accuracy = validation_->accuracy;
-  }
+  result.validation = validation_;
   const double total_seconds = std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0);
   if (total_seconds > 0.0) {
     result.samples_per_second = static_cast<double>(timed_samples_) / total_seconds;
