@@ -291,7 +291,9 @@ std::string first_words(const std::exception& error) {
 // any can have.
 int leave(comm::World& world, int exit_code) {
   end_log(exit_code);
+  const bool another_failed = exit_code == code(ExitCode::peer_failed) && world.size() > 1;
   world.close();
+  if (another_failed && world.launcher().launcher == "mpirun") let_the_failed_rank_end_first();
   return exit_code;
 }
 

@@ -3,20 +3,24 @@
 #include "comm/incident.hpp"
 #include "launch/launched_ranks.hpp"
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 namespace onebatch::launch {
 namespace {
 
 constexpr std::int64_t k_meant_as_second = 500'000'000;  // nanoseconds: launchers send some signals twice
+constexpr std::int64_t k_longest_linger = 2'000'000'000;  // nanoseconds
 
 // A signal handler can reach nothing but static storage.
 std::atomic<int> stop_signal{0};
 std::atomic<std::int64_t> first_moment{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+std::atomic<bool> launcher_ends_us{false};
 
 std::int64_t now_nanoseconds() {
   timespec now{};
@@ -33,6 +37,10 @@ extern "C" void onebatch_note_signal(int number) {
     return;
   std::signal(number, SIG_DFL);
   std::raise(number);
+}
+
+extern "C" void onebatch_note_the_launchers_end(int) {
+  launcher_ends_us = true;
 }
 
 // Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a
@@ -77,6 +85,12 @@ void stop_listening_for_signals() {
   if (std::signal(SIGHUP, SIG_DFL) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   if (const int noted = stop_signal; noted != 0) std::raise(noted);
   if (comm::take_request()) std::raise(SIGQUIT);
+}
+
+void let_the_failed_rank_end_first() {
+  std::signal(SIGTERM, onebatch_note_the_launchers_end);
+  const std::int64_t until = now_nanoseconds() + k_longest_linger;
+  while (!launcher_ends_us && now_nanoseconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 }  // namespace onebatch::launch

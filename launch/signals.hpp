@@ -20,4 +20,9 @@ void listen_for_stop_signals(SignalScope scope);
 /// For what has nothing to save: signals end the process again, those that came before too.
 void stop_listening_for_signals();
 
+/// mpirun returns the code of the rank that it has seen end first. For a rank under it that is about to end because
+/// another has failed, after MPI's end: returns when the launcher has seen that one and ends those that are left, after
+/// two seconds at most.
+void let_the_failed_rank_end_first();
+
 }  // namespace onebatch::launch

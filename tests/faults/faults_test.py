@@ -166,7 +166,7 @@ def check(case, done, seconds, timed, own, runs, left):
         problems.append(f"checkpoints: {checkpoints}, not {' or '.join(str(sorted(names)) for names in allowed)}")
     if left:
         problems.append(f"processes left: {left}")
-    expected = {"kill": {137}, "throw": {1, 4}, "disk": {1, 4}}.get(case.kind, {wanted})  # of an exception: whichever rank left first
+    expected = {"kill": {137}, "throw": {1}, "disk": {1}}.get(case.kind, {wanted})
     if done.returncode not in expected:
         problems.append(f"the launcher returned {done.returncode}")
     ended = "ended by the launcher" if case.kind == "kill" else f"own code {wanted}"

@@ -110,7 +110,7 @@ def test_the_newest_stays_and_every_fourth_steps(make_run):
 
 def test_a_rank_that_fails_in_the_steps_after_does_not_cost_the_checkpoint(make_run):
     run = make_run(steps=9, every=4)
-    out = run.train(2, environment=slowly(3, f"1 model 5 throw {run.moment}"), code=(1, 4))
+    out = run.train(2, environment=slowly(3, f"1 model 5 throw {run.moment}"), code=1)
     assert "this was planned by a test (model)" in out
     assert "rank 1" in out
     assert run.saved() in ([4], [4, 5]), "what the other rank had done may be saved"
@@ -128,7 +128,7 @@ def test_nor_does_a_rank_that_is_stopped(make_run):
 
 def test_a_failure_in_writing_is_told_to_all_in_the_step_after_and_none_of_the_later_ones_counts(make_run):
     run = make_run(steps=400, every=4)
-    out = run.train(2, environment={"ONEBATCH_FAULT": f"0 write 8 throw {run.moment}"}, code=(1, 4))
+    out = run.train(2, environment={"ONEBATCH_FAULT": f"0 write 8 throw {run.moment}"}, code=1)
     assert "rank 0" in out
     assert "this was planned by a test (write)" in out
     older, *by_the_other_rank = run.saved()
