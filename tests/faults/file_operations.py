@@ -2,7 +2,8 @@
 """Each of a run's file operations fails, in each way that it can: the run ends with a code that is documented and names the file, and the same
 command with --resume goes on to the very weights of a run that nobody disturbed, leaving nothing that no document names.
 
-file_operations.py PROGRAM LIBRARY [--minutes M] [--seed S] [--jobs J] [--scenario NAME]... [--fault FAULT]... [--case K FAULT] [--all [--part I/N]]
+file_operations.py PROGRAM LIBRARY [--minutes M] [--seed S] [--jobs J] [--scenario NAME]... [--fault FAULT]... [--path TEXT]... [--case K FAULT]
+                   [--all [--part I/N]]
 
 LIBRARY is libfile_operation_faults.so. Without --all, as many cases in random order as the minutes allow.
 """
@@ -237,6 +238,7 @@ def main():
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--scenario", choices=SCENARIOS, action="append")
     options.add_argument("--fault", choices=FAULTS, action="append")
+    options.add_argument("--path", metavar="TEXT", action="append", help="of files that have this in their path alone")
     options.add_argument("--case", nargs=2, metavar=("K", "FAULT"))
     options.add_argument("--all", action="store_true")
     options.add_argument("--part", help="I/N: of N parts of all cases the I-th, from 1")
@@ -260,6 +262,8 @@ def run_cases(given, benches):
     random.Random(given.seed).shuffle(cases)
     if given.fault:
         cases = [case for case in cases if case[2] in given.fault]
+    if given.path:
+        cases = [case for case in cases if any(text in case[4] for text in given.path)]
     if given.part:
         part, parts = map(int, given.part.split("/"))
         cases = cases[part - 1 :: parts]
