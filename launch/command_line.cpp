@@ -55,7 +55,7 @@ void add_plan(CLI::App& app, Arguments& arguments) {
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   plan->add_option("--prices", arguments.prices, "of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
-  plan->add_option("--svg", arguments.svg_file, "write a picture: who computes when, or the comparison");
+  plan->add_option("--html", arguments.html_file, "write a page for a browser: who computes when, or the comparison");
   const auto positive = [](CLI::Option* option) { option->check(CLI::PositiveNumber)->capture_default_str(); };
   plan->add_option("--gradient-bytes", arguments.gradient_bytes, "that a step reduces, where the profiles do not say")
       ->check(CLI::NonNegativeNumber);
@@ -171,7 +171,6 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")
       ->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
-  verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
   CLI::App* eval = add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration);
   eval->add_option("--checkpoint", arguments.checkpoint, "a step-N folder, a run's folder, or RUN/checkpoints/best")
       ->required();

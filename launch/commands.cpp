@@ -29,10 +29,8 @@
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/documents/verify_svg.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_cluster.hpp"
-#include "trainer/plan/plan_svg.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/session.hpp"
 #include "trainer/settings/keys.hpp"
@@ -229,12 +227,8 @@ class Program {
     Session session = make_session();
     const EpochPlan& made = session.plan();
     write_json(to_json(made));
-    const ClusterProfile& profile = session.probe();
-    const BatchConfiguration& batch = loaded_.configuration.batch;
     EventStream events = make_events();
-    if (first())
-      write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration),
-                     events);
+    if (first()) write_plan_page(arguments_, made, events);
     return code(ExitCode::done);
   }
 
@@ -256,7 +250,6 @@ class Program {
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
     write_json(to_json(report));
     if (first()) print_out(verify_text(report));
-    if (first() && !arguments_.svg_file.empty()) write_text_atomically(arguments_.svg_file, verify_svg(report));
     return code(report.pass ? ExitCode::done : ExitCode::verification_failed);
   }
 

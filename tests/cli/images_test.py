@@ -1,4 +1,5 @@
 """Image files, from the folder to the trained weights."""
+import csv
 import io
 import json
 import struct
@@ -7,7 +8,7 @@ import zlib
 
 import pytest
 
-from program import SGD_IN_FLOAT64, Scratch, read_safetensors, relative_l2, settings, write_safetensors
+from program import SGD_IN_FLOAT64, Scratch, read_json_lines, read_safetensors, relative_l2, settings, write_safetensors
 
 CONFIG = """
 [run]
@@ -85,6 +86,23 @@ def test_ranks_and_parts_change_nothing(onebatch, tmp_path, text):
     assert relative_l2(weights(two), weights(one)) < 1e-13
     assert relative_l2(weights(parts), weights(one)) < 1e-13
     assert json.loads((one.runs / "run/classes.json").read_text()) == ["ant", "bee", "cow"]
+
+
+def test_names_of_classes_may_hold_anything(onebatch, tmp_path):
+    """They are columns of validation.csv: a reader of RFC 4180 finds each again, also after a run has gone on."""
+    names = ['a,b "c"', "d\n4,5", "e"]
+    scratch = prepared(tmp_path / "run", CONFIG, classes=names)
+    keys = settings("data.validation.fraction=0.4", 'run.metrics=["f1_per_class"]', "run.validate_every_steps=2")
+    onebatch.run(2, "train", scratch.config, *keys, "--set", "run.max_steps=4")
+    onebatch.run(2, "train", scratch.config, *keys, "--set", "run.max_steps=6", "--resume")
+    with open(scratch.runs / "run/validation.csv", newline="") as file:
+        rows = list(csv.DictReader(file, strict=True))
+    lines = read_json_lines(scratch.runs / "run/validation.jsonl")
+    assert [int(row["step"]) for row in rows] == [line["step"] for line in lines] and len(rows) >= 3
+    columns = [column for column in rows[0] if column.startswith("f1_class_")]
+    assert columns == [f"f1_class_{name}" for name in names]
+    for row, line in zip(rows, lines):
+        assert [float(row[column]) for column in columns] == [line[column] for column in columns]
 
 
 def test_a_skipped_file_is_a_sample_of_weight_zero(onebatch, tmp_path):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from program import Scratch
+from program import DIGITS_MLP, Scratch, read_json, settings
 
 
 @pytest.fixture
@@ -74,6 +74,35 @@ def test_under_mpirun_it_is_refused(onebatch, tmp_path):
     done = onebatch.finish(onebatch.command_line(2, "launch", "-np", "2", "train", Scratch(tmp_path).config))
     assert done.returncode == 2
     assert "without mpirun" in done.stderr
+
+
+JOB = {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}  # in its script, after sbatch(1)
+STEP = {**JOB, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}  # of its srun
+
+
+def test_in_a_slurm_jobs_script_there_is_a_rank_for_each_task(onebatch):
+    done = onebatch.finish([onebatch.path, "launch", "--show", "train", "x.toml"], JOB)
+    assert done.stderr.split()[:5] == ["mpirun", "-np", "3", "--bind-to", "none"]
+    assert "--oversubscribe" not in done.stderr, "mpirun has a slot for each task"
+    more = onebatch.finish([onebatch.path, "launch", "-np", "4", "--show", "train", "x.toml"], JOB)
+    assert "--oversubscribe" in more.stderr
+
+
+def test_a_slurm_task_is_refused(onebatch, tmp_path):
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config], STEP)
+    assert done.returncode == 2
+    assert "without mpirun or srun" in done.stderr
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_ranks_train_out_of_a_slurm_jobs_script(onebatch, tmp_path, ranks):
+    """Without the job's number: mpirun would ask Slurm for its nodes."""
+    scratch = Scratch(tmp_path, DIGITS_MLP)
+    script = {name: value for name, value in JOB.items() if name != "SLURM_JOB_ID"}
+    done = onebatch.finish([onebatch.path, "launch", "-np", ranks, "train", scratch.config, *settings("run.max_steps=2", "run.name=run")], script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": train ") == 1, "its first line, once"
+    assert len(read_json(scratch.runs / "run" / "plan.json")["ranks"]) == int(ranks)
 
 
 def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):

@@ -65,7 +65,9 @@ TrainResult TrainingLoop::run() {
                          parts_.graphs);
   loading_.emplace(DataLoading::Parts{c, parts_.replica, parts_.readers_data, parts_.plans.book, parts_.control,
                                       parts_.events, parts_.world.node_local_size()});
-  parts_.events.send(event::TrainingBegins{step_, total_steps_});
+  const EpochPlan* plan = parts_.plans.book.current();
+  const auto predicted = plan != nullptr ? std::optional(plan->full.predicted_step_seconds) : std::nullopt;
+  parts_.events.send(event::TrainingBegins{step_, total_steps_, predicted});
   watch_for_losses();
   try {
     if (validation_is_due() && validated_.step < step_) validate();
@@ -213,7 +215,8 @@ void TrainingLoop::note_out_of_memory(const StepTotals& totals) {
 }
 
 void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
-  parts_.events.send(event::Replanned{cause, step_, ++replans_});
+  const double predicted = parts_.plans.book.current()->full.predicted_step_seconds;
+  parts_.events.send(event::Replanned{cause, step_, ++replans_, predicted});
 }
 
 // The weights are still those of the last good step: they are saved before the run ends.
