@@ -5,16 +5,22 @@
 namespace onebatch::fuzz {
 namespace {
 
-std::string quoted(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string(R"('\'')") : std::string(1, c);
-  return text + "'";
+void append_quoted(std::string& text, const std::string& word) {
+  text += '\'';
+  for (const char c : word) {
+    if (c == '\'') text += R"('\')";
+    text += c;
+  }
+  text += '\'';
 }
 
 // Words that are quoted are the words that they were.
 std::string together(const std::vector<std::string>& words) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : words) {
+    text += ' ';
+    append_quoted(text, word);
+  }
   return text;
 }
 
