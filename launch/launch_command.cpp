@@ -160,8 +160,9 @@ class Launched {
   // Who is killed does not say so.
   static void say_killed(int number) {
     const char* name = sigabbrev_np(number);
+    if (name == nullptr) return;  // a code of mpirun's own
     const char* why = number == SIGKILL ? ", as the kernel does where the host has no memory left" : "";
-    print_error(fmt::format("onebatch: a process was ended by SIG{}{}\n", name == nullptr ? "?" : name, why));
+    print_error(fmt::format("onebatch: a process was ended by SIG{}{}\n", name, why));
   }
 
   void take(int number) {
