@@ -249,6 +249,14 @@ std::optional<ParsedArguments> explain_launched(const Arguments& arguments) {
   return parsed;
 }
 
+std::string mistake_text(const CLI::App& app, const CLI::ParseError& error) {
+  const auto commands = app.get_subcommands();
+  if (commands.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    return "onebatch: a command is needed: onebatch --help lists them\n";
+  const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
+  return std::string("onebatch") + command + ": " + error.what() + "; onebatch" + command + " --help says more\n";
+}
+
 }  // namespace
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
@@ -269,10 +277,11 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0)
+      return {std::nullopt, mistake_text(app, error), static_cast<int>(ExitCode::user_error)};
     std::ostringstream out;
-    const bool asked = error.get_exit_code() == 0;
     app.exit(error, out, out);
-    return {std::nullopt, out.str(), asked ? 0 : static_cast<int>(ExitCode::user_error)};
+    return {std::nullopt, out.str(), 0};
   }
   if (arguments.command == "completion") return {std::nullopt, completion_script(app, arguments.shell), 0};
   if (arguments.command == "manual") return {std::nullopt, manual_page(app), 0};

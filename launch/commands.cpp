@@ -26,6 +26,7 @@
 #include "launch/told_programs.hpp"
 #include "launch/weights_option.hpp"
 #include "launch/written_files.hpp"
+#include "trainer/checkpoint/named_checkpoint.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
@@ -59,7 +60,11 @@ class Program {
     if (first() && !arguments_.quiet) heartbeat.emplace([this] { return world_.watchdog().activity(); });
     if (arguments_.command == "info") return after_writing(describe_host(world_));
     if (arguments_.command == "bench") return after_writing(bench_all_reduce(arguments_.most_bytes, world_));
-    agree_on_rank_0(world_.control(), [&] { check_written_files(arguments_); });
+    agree_on_rank_0(world_.control(), [&] {
+      check_written_files(arguments_);
+      const fs::path& checkpoint = arguments_.checkpoint;
+      if (!checkpoint.empty() && !fs::exists(checkpoint)) throw UserError(no_checkpoint_at(checkpoint));
+    });
     if (!load()) return code(ExitCode::user_error);
     if (first()) warn_of_binding(world_);
     if (first() && !arguments_.quiet && needs_devices())

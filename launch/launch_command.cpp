@@ -152,7 +152,17 @@ class Launched {
     int status = 0;
     if (waitpid(child_, &status, WNOHANG) != child_) return std::nullopt;
     if (ends_at_once_) return 128 + ends_at_once_;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code > 128) say_killed(code - 128);
+    return code;
+  }
+
+  // Who is killed does not say so.
+  static void say_killed(int number) {
+    const char* name = sigabbrev_np(number);
+    if (name == nullptr) return;  // a code of mpirun's own
+    const char* why = number == SIGKILL ? ", as the kernel does where the host has no memory left" : "";
+    print_error(fmt::format("onebatch: a process was ended by SIG{}{}\n", name, why));
   }
 
   void take(int number) {
@@ -210,6 +220,7 @@ LaunchPlan plan_of(const Arguments& arguments) {
   plan.as_root = geteuid() == 0;
   const std::optional<int> tasks = tasks_of_job();
   plan.slots = tasks.value_or(cores_here());
+  plan.alone_speaks = arguments.hosts.empty() && !tasks;
   plan.words = {this_program()};
   plan.words.insert(plan.words.end(), arguments.launched.begin(), arguments.launched.end());
   if (!arguments.hosts.empty()) {
@@ -263,7 +274,9 @@ Hosts hosts_of(const std::string& hosts) {
 std::vector<std::string> launch_line(const LaunchPlan& plan) {
   if (plan.ranks == 1 && plan.hosts.empty()) return plan.words;
   std::vector<std::string> line = {"mpirun", "-np", fmt::format("{}", plan.ranks), "--bind-to", "none"};
-  if (plan.hosts.empty() && plan.ranks > plan.slots) line.emplace_back("--oversubscribe");
+  const bool beyond = plan.hosts.empty() && plan.ranks > plan.slots;
+  if (beyond || plan.alone_speaks) line.emplace_back("--oversubscribe");
+  if (plan.alone_speaks) line.emplace_back("--quiet");
   if (plan.as_root) line.emplace_back("--allow-run-as-root");
   if (!plan.hosts.empty()) line.insert(line.end(), {"--host", plan.hosts});
   for (const std::string& name : plan.passed) line.insert(line.end(), {"-x", name});

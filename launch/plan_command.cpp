@@ -112,10 +112,11 @@ std::string sweep(const Arguments& arguments, const std::vector<Candidate>& cand
 }  // namespace
 
 std::string read_file(const std::string& file) {
+  if (fs::is_directory(file)) throw UserError(file + " is a folder: write the name of a file");
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  if (!in || fs::is_directory(file))
+  if (!in)
     throw UserError("cannot read " + file +
                     (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
   return text.str();

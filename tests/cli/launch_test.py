@@ -1,5 +1,6 @@
 """`onebatch launch`: the line that it shows and runs, and what signals do to it."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -105,6 +106,14 @@ def test_ranks_train_out_of_a_slurm_jobs_script(onebatch, tmp_path, ranks):
     assert len(read_json(scratch.runs / "run" / "plan.json")["ranks"]) == int(ranks)
 
 
+def test_a_mistake_is_said_once_and_by_the_program_alone(onebatch, tmp_path):
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config, "--set", "optimizer.lrr=1"])
+    assert done.returncode == 2
+    shown, *said = done.stderr.splitlines()
+    assert shown.startswith("mpirun ")
+    assert said == ["--set optimizer.lrr: no such key; did you mean optimizer.lr?", "onebatch: 1 mistake in the configuration"]
+
+
 def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):
     scratch = Scratch(tmp_path)
     without = {"OMPI_ALLOW_RUN_AS_ROOT": None, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": None}
@@ -133,6 +142,20 @@ class Endless:
     def left(self):
         """Processes that still have this configuration."""
         return subprocess.run(["pgrep", "-f", str(self.scratch.config)], capture_output=True, text=True).stdout.split()
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_rank_that_is_killed_is_said(onebatch, tmp_path):
+    run = Endless(onebatch, tmp_path, 2)
+    run.until_it_trains()
+    (mpirun,) = children(run.process.pid)
+    os.kill(children(mpirun)[1], signal.SIGKILL)
+    code, said = run.end()
+    assert code not in (0, 2, 75)
+    assert "SIGKILL" in said or "the loss of rank 1" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
