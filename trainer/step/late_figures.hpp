@@ -9,9 +9,8 @@
 //    reading at once: see TrainingStep::forget_late().
 //  * Whatever looks at the state between steps (a checkpoint, validation, a comparison of replicas), a signal, an
 //    error and the last step are preceded by reading what is left.
-//  * Where the host needs the norm (clipping by it, a loss scale), the model tells the samples' weight, or ranks have
-//  to
-//    agree, nothing is late.
+//  * Where the host needs the norm (clipping by it, a loss scale), where the model tells the samples' weight, and where
+//    ranks have to agree, nothing is late.
 #pragma once
 
 #include "trainer/step/step_runner.hpp"
