@@ -37,9 +37,9 @@ Fault read_fault() {
   Fault fault;
   const char* text = std::getenv("ONEBATCH_FAULT");
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (text == nullptr || rank == nullptr) return fault;
+  if (text == nullptr) return fault;
   std::istringstream(text) >> fault.rank >> fault.place >> fault.number >> fault.kind >> fault.file;
-  if (fault.rank != std::atoi(rank)) fault.place.clear();
+  if (fault.rank != (rank == nullptr ? 0 : std::atoi(rank))) fault.place.clear();
   return fault;
 }
 
