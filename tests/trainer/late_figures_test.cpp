@@ -1,15 +1,11 @@
 // Steps whose figures are read when the next was made are the steps of a run that reads at once; and from a gradient
 // that is not finite on nothing is updated, though nobody has looked yet.
-#include "comm/local_communicator.hpp"
+#include "tests/trainer/stepped_replica.hpp"
 #include "trainer/optim/optimizer.hpp"
-#include "trainer/replica/replica_state.hpp"
-#include "trainer/step/graph_step.hpp"
-#include "trainer/step/step.hpp"
 
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <numeric>
 
 namespace onebatch {
 namespace {
@@ -17,22 +13,12 @@ namespace {
 constexpr std::int64_t k_batch = 24;
 constexpr double k_infinity = std::numeric_limits<double>::infinity();
 
-class LateFiguresTest : public testing::TestWithParam<const char*> {};
+class LateFiguresTest : public ::testing::TestWithParam<const char*> {};
 
-// A ResNet and what it takes to step it.
-class Trainee {
+class Trainee : public testing::SteppedReplica {
  public:
   explicit Trainee(const std::string& optimizer, std::optional<double> max_norm = {})
-      : configuration_(configuration_of(optimizer)), data_(open_dataset(configuration_.data.train, Split::train, 1)) {
-    DeviceRequest request;
-    request.simulate = {SimulatedDevice{}};
-    device_ = bind_device(request);
-    replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
-    runner_.emplace(choose_runner(configuration_, *replica_));
-    reducer_ = std::make_unique<GradientReducer>(alone_, queue_, replica_->gradients, *device_, ReducerOptions{});
-    step_ = std::make_unique<TrainingStep>(*runner_, *data_, *reducer_, alone_, Clipping{max_norm, {}});
-    samples_.resize(k_batch);
-    std::iota(samples_.begin(), samples_.end(), std::int64_t{11});
+      : SteppedReplica(configuration_of(optimizer), {max_norm, {}}) {
     plan_.global_batch_size = k_batch;
     plan_.ranks.resize(1);
     plan_.ranks[0].samples = k_batch;
@@ -40,11 +26,9 @@ class Trainee {
   }
 
   StepTotals step(std::int64_t number, bool may_be_late) {
-    return step_->run(
+    return steps().run(
         {.global_batch = samples_, .plan = plan_, .lr = 0.05, .step = number, .may_be_late = may_be_late});
   }
-  TrainingStep& steps() { return *step_; }
-  [[nodiscard]] Digest digest() const { return digest_of(*replica_); }
   // One weight, so that each gradient from here on is no number. Returns what it was.
   at::Tensor spoil() {
     at::Tensor before = a_weight().clone();
@@ -54,32 +38,15 @@ class Trainee {
   void unspoil(const at::Tensor& before) { a_weight().copy_(before); }
 
  private:
-  at::Tensor a_weight() { return replica_->model->parameters().front().tensor.detach().view({-1}).narrow(0, 0, 1); }
+  at::Tensor a_weight() { return replica().model->parameters().front().tensor.detach().view({-1}).narrow(0, 0, 1); }
   static Configuration configuration_of(const std::string& optimizer) {
-    Configuration c;
-    c.data.train.kind = "synthetic";
-    c.data.train.shape = {3, 16, 16};
-    c.data.train.size = 200;
-    c.model.kind = "resnet";
-    c.model.depth = 8;
-    c.model.stem = ResNetStem::cifar;
-    c.batch.global_batch_size = k_batch;
+    Configuration c = testing::small_resnet(k_batch);
     c.optimizer.kind = optimizer;
-    c.optimizer.momentum = 0.9;
     c.optimizer.weight_decay = 0.01;
     return c;
   }
 
-  Configuration configuration_;
-  std::unique_ptr<Dataset> data_;
-  std::unique_ptr<ComputeDevice> device_;
-  std::unique_ptr<Replica> replica_;
-  std::optional<MicroBatchRunner> runner_;
-  comm::LocalCommunicator alone_;
-  comm::CollectiveQueue queue_{comm::CollectiveQueue::Thread::callers};
-  std::unique_ptr<GradientReducer> reducer_;
-  std::unique_ptr<TrainingStep> step_;
-  std::vector<std::int64_t> samples_;
+  std::vector<std::int64_t> samples_ = samples(k_batch);
   Plan plan_;
 };
 
@@ -151,7 +118,7 @@ TEST_P(LateFiguresTest, are_not_late_where_the_norm_clips) {
   EXPECT_FALSE(one.step(0, true).is_late);
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, LateFiguresTest, testing::Values("sgd", "adam", "adamw"),
+INSTANTIATE_TEST_SUITE_P(Optimizers, LateFiguresTest, ::testing::Values("sgd", "adam", "adamw"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 }  // namespace
