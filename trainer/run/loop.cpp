@@ -69,7 +69,7 @@ TrainResult TrainingLoop::run() {
   try {
     if (validation_is_due() && validated_.step < step_) validate();
     while (goes_on()) {
-      if (run_step()) after_step(step_ == total_steps_);
+      if (run_step()) after_step();
     }
     if (!validation_ && !stopping_) validate();
     saver_.finish();
@@ -123,14 +123,21 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                           : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm"));
 }
 
-void TrainingLoop::after_step(bool last) {
+bool TrainingLoop::is_step_of_every(std::int64_t steps) const {
+  return steps > 0 && step_ % steps == 0;
+}
+
+bool TrainingLoop::is_saved() const {
+  return step_ == total_steps_ || stopping_ || save_due_ ||
+         is_step_of_every(parts_.configuration.checkpoint.every_steps);
+}
+
+void TrainingLoop::after_step() {
   validation_.reset();
-  const std::int64_t check_every = parts_.configuration.comm.check_replicas_every_steps;
-  if (check_every > 0 && step_ % check_every == 0) check_replicas();
+  if (is_step_of_every(parts_.configuration.comm.check_replicas_every_steps)) check_replicas();
   if (step_seconds_.size() == 1 && !late_) check_other_buffers(parts_.replica, parts_.control);
-  if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
-  const std::int64_t every = parts_.configuration.checkpoint.every_steps;
-  if (last || stopping_ || save_due_ || (every > 0 && step_ % every == 0)) save();
+  if (step_ == total_steps_) stopping_ = false;  // nothing is left to go on with
+  if (is_saved()) save();
   if (validation_is_due() && !stopping_) validate();
   if (ended_early()) save();
 }

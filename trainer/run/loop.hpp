@@ -71,7 +71,9 @@ class TrainingLoop {
   [[nodiscard]] TrainingData training_data(std::int64_t epoch) const;
   [[nodiscard]] SampleOrder order_from(const OrderPosition& start) const;
   StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr);
-  void after_step(bool last);
+  void after_step();
+  [[nodiscard]] bool is_step_of_every(std::int64_t steps) const;
+  [[nodiscard]] bool is_saved() const;
   void note_out_of_memory(const StepTotals& totals);
   void note_new_plan(event::Replanned::Cause cause);
   void check_replicas();

@@ -59,9 +59,10 @@ TrainingLoop::DoneStep TrainingLoop::make_step() {
   done.start = Clock::now();
   done.totals = run_until_it_fits(done.batch, done.before.epoch, *last_lr_);
   if (!done.totals.is_late) done.end = Clock::now();
-  if (done.totals.has_news) say_skipped(parts_.data);
-  if (done.totals.has_news)
+  if (done.totals.has_news) {
+    say_skipped(parts_.data);
     say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
+  }
   if (!done.totals.can_go_on) stop_at_not_finite(done.batch, done.before);
   ++step_;
   if (survivors_) survivors_->end_step(progress(), done.totals.overflowed);
@@ -113,11 +114,9 @@ void TrainingLoop::do_again(const DoneStep& done) {
   begin_loading();
 }
 
-// By after_step().
+// By after_step(), which comes next.
 bool TrainingLoop::is_looked_at() const {
-  const auto is_due = [this](std::int64_t every) { return every > 0 && step_ % every == 0; };
-  return step_ == total_steps_ || stopping_ || save_due_ || is_due(parts_.configuration.checkpoint.every_steps) ||
-         is_due(parts_.configuration.comm.check_replicas_every_steps) || validation_is_due();
+  return is_saved() || is_step_of_every(parts_.configuration.comm.check_replicas_every_steps) || validation_is_due();
 }
 
 // The first says how things are, and memory, a graph's too, has been taken when it ends.
