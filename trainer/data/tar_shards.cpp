@@ -39,25 +39,22 @@ TarShards::TarShards(const DatasetConfiguration& data, const std::vector<std::st
   const auto files = files_of(data, k_extension);
   for (const auto& path : files) {
     const std::string name = path.string();
-    if (is_pipe(name))
-      add(name, DataFile(spooled(name, data), between_reads(files.size())));
-    else
-      add(name, DataFile(path, between_reads(files.size())));
+    DataFile file(is_pipe(name) ? spooled(name, data) : path, between_reads(files.size()));
+    std::vector<TarPlace> places = places_in(file, name);
+    const auto samples = static_cast<std::int64_t>(places.size() / endings_.size());
+    if (samples > 0) shards_.push_back({name, std::move(file), std::move(places), size_});
+    size_ += samples;
   }
   if (size_ == 0) throw UserError(files.front().string() + " holds no sample");
 }
 
-void TarShards::add(const std::string& name, DataFile file) {
-  std::vector<TarPlace> places;
+std::vector<TarPlace> TarShards::places_in(const DataFile& file, const std::string& name) const {
+  if (!is_pipe(name)) return remembered_samples(file, endings_);
   try {
-    places = is_pipe(name) ? index_samples(file, endings_) : remembered_samples(file, endings_);
+    return index_samples(file, endings_);
   } catch (const UserError& error) {
-    if (!is_pipe(name)) throw;
     throw UserError(fmt::format("{} (what {} gives)", error.what(), name));
   }
-  const auto samples = static_cast<std::int64_t>(places.size() / endings_.size());
-  if (samples > 0) shards_.push_back({name, std::move(file), std::move(places), size_});
-  size_ += samples;
 }
 
 std::filesystem::path TarShards::spooled(const std::string& name, const DatasetConfiguration& data) {

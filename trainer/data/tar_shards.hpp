@@ -39,7 +39,7 @@ class TarShards {
     const Shard& shard;
     const TarPlace& place;
   };
-  void add(const std::string& name, DataFile file);
+  [[nodiscard]] std::vector<TarPlace> places_in(const DataFile& file, const std::string& name) const;
   std::filesystem::path spooled(const std::string& name, const DatasetConfiguration& data);
   [[nodiscard]] Found find(std::size_t column, std::int64_t sample) const;
 
