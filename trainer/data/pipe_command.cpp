@@ -1,10 +1,11 @@
 #include "trainer/data/pipe_command.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/io/descriptor.hpp"
+#include "trainer/io/spawn_settings.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,33 +82,18 @@ class Splitter {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return descriptor_; }
-  void close() {
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  }
-
- private:
-  int descriptor_;
-};
-
 // A running command, whose output is read from a pipe. Where this ends first, so does the command.
 class Running {
  public:
-  Running(const std::string& name, std::vector<std::string> words) : name_(name) {
+  Running(const std::string& name, const std::vector<std::string>& words) : name_(name) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
     output_ = ends[0];
     const Descriptor input(ends[1]);
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    const int code = spawn(arguments.data(), input.get());
+    SpawnSettings settings;
+    settings.open("/dev/null", O_RDONLY, STDIN_FILENO);
+    settings.pass(input.get(), STDOUT_FILENO);
+    const int code = settings.spawn(process_, words, environ);
     if (code == 0) return;
     ::close(output_);
     throw UserError(fmt::format("{} cannot be started: {}", name_, std::generic_category().message(code)));
@@ -140,26 +126,6 @@ class Running {
   }
 
  private:
-  int spawn(char* const* arguments, int input) {
-    posix_spawn_file_actions_t files{};
-    posix_spawnattr_t attributes{};
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, input, STDOUT_FILENO);
-    posix_spawnattr_init(&attributes);
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    const int code = ::posix_spawnp(&process_, arguments[0], &files, &attributes, arguments, environ);
-    if (code != 0) process_ = 0;
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return code;
-  }
-
   [[nodiscard]] int wait() const {
     int status = 0;
     while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {

@@ -1,6 +1,7 @@
 #include "trainer/data/shard_index.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/io/cache_folder.hpp"
 #include "trainer/io/checksum.hpp"
 #include "trainer/io/durable_file.hpp"
 
@@ -8,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <optional>
@@ -43,9 +43,7 @@ Seen look_at(const fs::path& path, const std::vector<std::string>& endings) {
 }
 
 std::string checksum_of_text(std::string_view text) {
-  ChecksumStream sum;
-  sum.update(std::as_bytes(std::span(text)));
-  return to_text(sum.value());
+  return to_text(checksum_of_bytes(std::as_bytes(std::span(text))));
 }
 
 // One for each path and endings: a file that has changed takes the place of what it was.
@@ -112,10 +110,7 @@ void store(const fs::path& entry, const std::string& text) {
 }  // namespace
 
 fs::path shard_index_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache == '/') return fs::path(cache) / "onebatch" / "shards";
-  const char* home = std::getenv("HOME");
-  return home != nullptr && *home == '/' ? fs::path(home) / ".cache" / "onebatch" / "shards" : fs::path();
+  return cache_folder("shards");
 }
 
 std::vector<TarPlace> remembered_samples(const DataFile& file, const std::vector<std::string>& endings) {

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/data/pipe_command.hpp"
 #include "trainer/io/checksum.hpp"
+#include "trainer/io/descriptor.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -33,13 +34,6 @@ bool lock(int descriptor, int how) {
   return true;
 }
 
-bool is_still(int descriptor, const fs::path& file) {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-         opened.st_dev == named.st_dev;
-}
-
 // Only one process at a time makes, takes or removes the file beside it.
 class Turn {
  public:
@@ -48,7 +42,7 @@ class Turn {
       descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
       if (descriptor_ < 0) fail("cannot write " + file_.string());
       lock(descriptor_, LOCK_EX);
-      if (is_still(descriptor_, file_)) return;
+      if (is_still(file_, descriptor_)) return;
       ::close(descriptor_);  // removed while it was waited for
     }
   }
@@ -76,9 +70,8 @@ void make_own_folder(const fs::path& folder) {
 }  // namespace
 
 fs::path Spool::place_of(const std::string& name) {
-  ChecksumStream sum;
-  sum.update(std::as_bytes(std::span(name)));
-  return fs::temp_directory_path() / fmt::format("onebatch-spool-{}", ::geteuid()) / (to_text(sum.value()) + ".tar");
+  return fs::temp_directory_path() / fmt::format("onebatch-spool-{}", ::geteuid()) /
+         (to_text(checksum_of_bytes(std::as_bytes(std::span(name)))) + ".tar");
 }
 
 Spool::Spool(std::string name, std::uint64_t most_bytes) : name_(std::move(name)), path_(place_of(name_)) {
