@@ -74,7 +74,7 @@ std::string too_many(std::size_t rank, const std::vector<Gpus>& visible) {
 
 }  // namespace
 
-GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::string>>& visible, bool allow_shared) {
+GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::string>>& visible, SharedGpus shared) {
   const auto own = static_cast<std::size_t>(own_rank);
   if (visible.at(own).empty())
     throw LaunchError("no CUDA GPU is visible on " + host_name() +
@@ -85,7 +85,8 @@ GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::st
   };
   for (std::size_t rank = 0; rank < visible.size(); ++rank) {
     if (chosen.contains(rank) || visible[rank].empty()) continue;
-    if (!allow_shared && share_any(visible[rank], visible[own])) throw LaunchError(too_many(own, visible));
+    if (shared == SharedGpus::refused && share_any(visible[rank], visible[own]))
+      throw LaunchError(too_many(own, visible));
     chosen[rank] = *std::ranges::min_element(visible[rank], {}, users);
   }
   const auto index = std::ranges::find(visible[own], chosen.at(own)) - visible[own].begin();

@@ -86,6 +86,8 @@ std::unique_ptr<Communicator> create_nccl_communicator(World& world, const NcclO
 [[nodiscard]] std::string nccl_version();
 [[nodiscard]] std::string mpi_version();
 
+enum class SharedGpus { refused, allowed };
+
 struct GpuChoice {
   int index = 0;    // as this rank numbers those that it sees
   int sharing = 1;  // ranks that take it
@@ -93,8 +95,8 @@ struct GpuChoice {
 
 /// Which GPU a rank takes. `visible`: for every rank the identifiers of those that it sees, so that ranks which see one
 /// each (a scheduler's doing) are told from ranks that would share. Rank by rank the first that is free, another where
-/// that leaves one for everybody. Throws LaunchError (no GPU, more ranks than GPUs) unless `allow_shared`.
+/// that leaves one for everybody. Throws LaunchError (no GPU; more ranks than GPUs unless ranks may share one).
 [[nodiscard]] GpuChoice choose_cuda_device(int own_rank, const std::vector<std::vector<std::string>>& visible,
-                                           bool allow_shared);
+                                           SharedGpus shared);
 
 }  // namespace onebatch::comm

@@ -206,7 +206,8 @@ class Program {
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");
-    if (loaded_.configuration.log.report) leave_report(run_dir, result.stopped_by_signal);
+    if (loaded_.configuration.log.report)
+      leave_report(run_dir, result.stopped_by_signal ? LeaveReport::where_quick : LeaveReport::always);
     print_result(result);
     return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
   }

@@ -72,10 +72,10 @@ std::string report_runs(const Arguments& arguments) {
       .dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-void leave_report(const fs::path& run_dir, bool in_a_hurry) {
+void leave_report(const fs::path& run_dir, LeaveReport when) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(run_dir / "metrics.jsonl", error);
-  if (in_a_hurry && !error && size > k_read_in_a_second) return;
+  if (when == LeaveReport::where_quick && !error && size > k_read_in_a_second) return;
   try {
     write_text_atomically(run_dir / k_report, report::report_page({report::read_run(run_dir)}, minute_now()));
   } catch (const std::exception& problem) {

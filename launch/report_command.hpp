@@ -10,8 +10,10 @@ namespace onebatch::launch {
 /// Draws the runs and says where; returns its document. Throws UserError.
 std::string report_runs(const Arguments& arguments);
 
-/// report.html in the folder of a run that has ended; a failure is said and no more. A run that was asked to stop, and
-/// has little time, leaves none where that would take long.
-void leave_report(const std::filesystem::path& run_dir, bool in_a_hurry);
+/// A run that was asked to stop has little time: it leaves no report where that would take long.
+enum class LeaveReport { always, where_quick };
+
+/// report.html in the folder of a run that has ended; a failure is said and no more.
+void leave_report(const std::filesystem::path& run_dir, LeaveReport when);
 
 }  // namespace onebatch::launch

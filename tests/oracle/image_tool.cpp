@@ -61,7 +61,7 @@ Image changed(const Fields& f) {
 // FILE OPERATION BIN SIGN
 Image operated(const Fields& f) {
   Image image = decode_image(bytes_of(f.at(1)));
-  apply_operation(image, f.at(2), whole(f, 3), whole(f, 4) < 0);
+  apply_operation(image, f.at(2), whole(f, 3), whole(f, 4) < 0 ? Sign::negative : Sign::positive);
   return image;
 }
 

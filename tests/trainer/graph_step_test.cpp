@@ -148,7 +148,7 @@ class Trainee {
     request.rank = world().control().rank();
     device_ = bind_device(request);
     at::manual_seed(3);
-    auto model = wrap_module(std::make_shared<Module>(arguments...), false);
+    auto model = wrap_module(std::make_shared<Module>(arguments...));
     model->move_to(c10::Device(c10::kCPU), scalar_type(precision), scalar_type(precision));
     replica = std::make_unique<Replica>(configuration_, *data, *device_, std::move(model), nullptr);
     runner.emplace(choose_runner(configuration_, *replica));

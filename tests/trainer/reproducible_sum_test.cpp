@@ -142,8 +142,9 @@ TEST(LossScaleTest, follows_grad_scalers_rules) {
   EXPECT_EQ(scale.scale(), 65536.0);
   EXPECT_EQ(scale.factor(), 256.0) << "of a sum of 256";
   std::vector<double> seen;
-  for (const bool finite : {true, true, false, true, true, true, true, false, false, true}) {
-    EXPECT_TRUE(scale.update(finite));
+  constexpr auto ok = GradientRange::finite, no = GradientRange::overflowed;
+  for (const GradientRange gradient : {ok, ok, no, ok, ok, ok, ok, no, no, ok}) {
+    EXPECT_TRUE(scale.update(gradient));
     seen.push_back(scale.scale());
   }
   EXPECT_EQ(seen, (std::vector<double>{65536, 65536, 32768, 32768, 32768, 65536, 65536, 32768, 16384, 16384}));
@@ -152,21 +153,21 @@ TEST(LossScaleTest, follows_grad_scalers_rules) {
 TEST(LossScaleTest, gives_up_where_no_scale_helps) {
   LossScale dynamic(float16(), 1);
   int steps = 1;
-  while (dynamic.update(false)) ++steps;
+  while (dynamic.update(GradientRange::overflowed)) ++steps;
   EXPECT_EQ(steps, 27) << "2^16 to below 2^-10";
   LossScale fixed(float16(1024.0), 1);
-  EXPECT_TRUE(fixed.update(false));
+  EXPECT_TRUE(fixed.update(GradientRange::overflowed));
   EXPECT_EQ(fixed.scale(), 1024.0);
   steps = 2;
-  while (fixed.update(false)) ++steps;
+  while (fixed.update(GradientRange::overflowed)) ++steps;
   EXPECT_EQ(steps, 20);
 }
 
 TEST(LossScaleTest, other_precisions_have_none) {
   LossScale none({}, 256);
   EXPECT_EQ(none.factor(), 1.0);
-  EXPECT_TRUE(none.update(true));
-  EXPECT_FALSE(none.update(false));
+  EXPECT_TRUE(none.update(GradientRange::finite));
+  EXPECT_FALSE(none.update(GradientRange::overflowed));
 }
 
 }  // namespace

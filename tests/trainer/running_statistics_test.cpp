@@ -54,8 +54,10 @@ class Trainee {
     request.rank = world().control().rank();
     device_ = bind_device(request);
     data_ = open_dataset(c.data.train, Split::train, 1);
+    ModelRequest model;
+    model.freeze_batch_norm = frozen;
     replica =
-        std::make_unique<Replica>(c, *data_, *device_, wrap_module(std::make_shared<MaskedModule>(), frozen), nullptr);
+        std::make_unique<Replica>(c, *data_, *device_, wrap_module(std::make_shared<MaskedModule>(), model), nullptr);
   }
   [[nodiscard]] at::Tensor buffer(const std::string& name) const {
     for (const NamedTensor& one : replica->model->buffers()) {

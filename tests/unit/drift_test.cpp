@@ -115,10 +115,10 @@ TEST(DriftTest, repeated_plans_have_to_win_more) {
 }
 
 // Ranks that play given tables, times a speed, under noise, while plans follow what is seen of them.
-class Played {
+class SimulatedRanks {
  public:
-  Played(const std::vector<CostTable>& said, std::vector<CostTable> truth, std::int64_t batch, double noise,
-         unsigned seed)
+  SimulatedRanks(const std::vector<CostTable>& said, std::vector<CostTable> truth, std::int64_t batch, double noise,
+                 unsigned seed)
       : truth_(std::move(truth)), batch_(batch), noise_(1.0, noise), generator_(seed) {
     for (const CostTable& table : said)
       costs_.push_back({"d", table, 1, table.points().back().size, std::nullopt, 0.0});
@@ -134,9 +134,9 @@ class Played {
     for (double& s : seconds) s *= std::clamp(noise_(generator_), 0.5, 1.5);
     if (swing_ > 0.0) apply_swing(seconds);
     watch_.add(seconds);
-    for (const DriftSign& sign : watch_.signs(step_)) {
-      if (!promises_a_new_plan(sign, plan_, costs_)) continue;
-      answer(sign);
+    for (const LastingDrift& lasting : watch_.detect(step_)) {
+      if (!promises_a_new_plan(lasting, plan_, costs_)) continue;
+      answer(lasting);
       return;
     }
   }
@@ -165,15 +165,16 @@ class Played {
     }
   }
   // As DriftFollower does; what is measured anew is off by as much as a table of a few runs may be.
-  void answer(const DriftSign& sign) {
-    const bool corrects = is_correction(sign.drift);
+  void answer(const LastingDrift& lasting) {
+    const bool corrects = is_correction(lasting.drift);
     for (std::size_t r = 0; r < costs_.size(); ++r)
-      costs_[r].table =
-          corrects ? scaled(costs_[r].table, sign.drift.typical[r]) : scaled(truth_[r], 0.85 + 0.3 * off_(generator_));
-    watch_.answered(step_, !corrects);
+      costs_[r].table = corrects ? scaled(costs_[r].table, lasting.drift.typical[r])
+                                 : scaled(truth_[r], 0.85 + 0.3 * off_(generator_));
+    watch_.answered(step_, corrects ? DriftWatch::Answer::tables_scaled : DriftWatch::Answer::tables_measured);
     watch_.stop();
     const Plan then = plan_global_batch(batch_, costs_);
-    if (!worth_a_new_plan(seconds_under(plan_, costs_), seconds_under(then, costs_), sign.recent, sign.window)) return;
+    if (!worth_a_new_plan(seconds_under(plan_, costs_), seconds_under(then, costs_), lasting.recent, lasting.window))
+      return;
     plan_ = then;
     replans_.push_back(step_);
   }
@@ -196,7 +197,7 @@ class Played {
 // In truth the second rank has a high constant: a factor measured at one size is wrong at another.
 TEST(DriftTest, plans_do_not_oscillate_where_tables_are_wrong) {
   const CostTable said({{1, 0.01}, {64, 0.64}});
-  Played ranks({said, said}, {said, CostTable({{1, 0.30}, {64, 0.80}})}, 100, 0.0, 7);
+  SimulatedRanks ranks({said, said}, {said, CostTable({{1, 0.30}, {64, 0.80}})}, 100, 0.0, 7);
   for (int step = 1; step <= 2000; ++step) ranks.step();
   EXPECT_GE(ranks.replans().size(), 1U);
   EXPECT_LE(ranks.replans().size(), 6U);
@@ -209,7 +210,7 @@ TEST(DriftTest, a_rank_that_becomes_three_times_slower_is_answered_soon_and_for_
     const double noise = 0.05 * (seed % 3);
     const bool wild = noise > 0.05;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", noise " << noise);
-    Played ranks({said, said, said}, {said, said, said}, 1024, noise, seed);
+    SimulatedRanks ranks({said, said, said}, {said, said, said}, 1024, noise, seed);
     for (int step = 1; step <= 600; ++step) ranks.step();
     EXPECT_TRUE(ranks.replans().empty()) << "in steady steps";
     ranks.slow_down(1, 3.0);
@@ -230,7 +231,7 @@ TEST(DriftTest, speeds_that_come_and_go_are_hardly_ever_followed) {
   const CostTable said({{1, 0.004}, {1024, 0.104}});
   int followed = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
-    Played ranks({said, said}, {scaled(said, 0.98 + 0.02 * (seed % 3)), said}, 1024, 0.03, seed);
+    SimulatedRanks ranks({said, said}, {scaled(said, 0.98 + 0.02 * (seed % 3)), said}, 1024, 0.03, seed);
     ranks.swing(0.03);
     for (int step = 1; step <= 700; ++step) ranks.step();
     followed += ranks.replans().empty() ? 0 : 1;

@@ -136,12 +136,12 @@ class SurvivorFiles::Content {
   std::deque<std::vector<std::byte>> made_;
 };
 
-SurvivorFiles::SurvivorFiles(const Replica& replica, bool draws)
+SurvivorFiles::SurvivorFiles(const Replica& replica, GeneratorStates generator_states)
     : model_(replica.model->state_dict()),
       optimizer_(replica.optimizer.state()),
       device_(replica.device.device()),
       is_local_(!replica.own_statistics().empty()),
-      draws_(draws) {
+      generator_states_(generator_states) {
   const auto& names = replica.running_statistics;
   for (const NamedTensor& buffer : replica.model->buffers()) {
     const bool changes = replica.has_batch_statistics && std::ranges::find(names, buffer.name) != names.end();
@@ -152,7 +152,7 @@ SurvivorFiles::SurvivorFiles(const Replica& replica, bool draws)
   }
   for (const NamedTensor& parameter : replica.model->parameters()) steady_.push_back(parameter);
   steady_.insert(steady_.end(), optimizer_.begin(), optimizer_.end());
-  for (const NamedTensor& generator : generator_states(device_)) add_piece(generators_, generator);
+  for (const NamedTensor& generator : onebatch::generator_states(device_)) add_piece(generators_, generator);
   note_versions();
 }
 
@@ -251,7 +251,7 @@ std::vector<CheckpointFile> SurvivorFiles::files(const RunState& state, const st
   };
   if (is_local_) require_statistics(own);
   const bool have_all = std::ranges::all_of(own, [](const auto& one) { return one.has_value(); });
-  if (draws_ && !have_all)
+  if (generator_states_ == GeneratorStates::needed && !have_all)
     throw std::runtime_error("the model draws from a generator of each rank's own, and not all can be read from here");
   auto model = std::make_shared<Content>();
   add_model(*model, state, own, rank);

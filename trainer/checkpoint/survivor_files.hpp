@@ -17,11 +17,13 @@ namespace onebatch {
 /// generators.
 using OwnBytes = std::span<const std::byte>;
 
+/// Where forwards draw from the rank's own generators, no run goes on without their states.
+enum class GeneratorStates { optional, needed };
+
 class SurvivorFiles {
  public:
-  /// `draws`: forwards draw from the rank's generators, so that no run goes on without their states. The tensors stay
-  /// the replica's.
-  SurvivorFiles(const Replica& replica, bool draws);
+  /// The tensors stay the replica's.
+  SurvivorFiles(const Replica& replica, GeneratorStates generator_states);
 
   [[nodiscard]] std::size_t own_bytes() const { return own_bytes_; }
   /// As they are now. In the run.
@@ -63,7 +65,7 @@ class SurvivorFiles {
   std::size_t own_bytes_ = 0;
   c10::Device device_;
   bool is_local_;
-  bool draws_;
+  GeneratorStates generator_states_;
 };
 
 }  // namespace onebatch

@@ -66,7 +66,7 @@ void leave_the_launcher(int rank, unsigned seconds) {
 SurvivorSave::SurvivorSave(Parts parts)
     : parts_(std::move(parts)),
       state_(parts_.state),
-      files_(parts_.replica, parts_.draws),
+      files_(parts_.replica, parts_.generator_states),
       saved_step_(state_.step),
       notes_the_end_(comm::begin_to_note_the_end()) {
   if (!parts_.replica.device.device().is_cpu())
@@ -96,11 +96,11 @@ void SurvivorSave::begin_update(const char* what) {
   updating_ = true;
 }
 
-void SurvivorSave::end_step(RunState progress, bool restored) {
+void SurvivorSave::end_step(RunState progress, StepEnd end) {
   if (!updating_) gate_.acquire();
   updating_ = false;
-  if (restored) keep_own();  // mine is known, that of a rank that is lost in this moment is not
-  own_is_known_ = !restored || !files_.is_local();
+  if (end == StepEnd::restored) keep_own();  // mine is known, that of a rank that is lost in this moment is not
+  own_is_known_ = end == StepEnd::updated || !files_.is_local();
   state_.step = progress.step;
   state_.position = progress.position;
   state_.loss_scale = progress.loss_scale;
@@ -123,9 +123,13 @@ void SurvivorSave::end_of_use() {
   gate_.release();
 }
 
-void SurvivorSave::failed(bool on_this_rank) {
-  if (board_ != nullptr && on_this_rank) board_->abstain();
-  parts_.world.control().barrier();  // it has said so before anyone votes
+void SurvivorSave::this_rank_failed() {
+  if (board_ != nullptr) board_->abstain();
+  another_rank_failed();
+}
+
+void SurvivorSave::another_rank_failed() {
+  parts_.world.control().barrier();  // the one that failed has said so before anyone votes
   lost();
 }
 
@@ -158,10 +162,10 @@ void SurvivorSave::answer(const comm::LossCall& call) {
   else
     board_->call();
   if (child_ == 0 && !board_->abstains()) {
-    const bool whole = gate_.try_acquire_for(k_longest_update);
+    const StepState step = gate_.try_acquire_for(k_longest_update) ? StepState::whole : StepState::in_use;
     board_->promise();
     child_ = fork();
-    if (child_ == 0) live_on(call, whole);
+    if (child_ == 0) live_on(call, step);
     if (child_ < 0)
       comm::say_failure(call.rank, std::string("not saved: no process can be made to do it: ") + std::strerror(errno));
   }
@@ -179,11 +183,11 @@ void SurvivorSave::wait_for_child(milliseconds patience) {
   }
 }
 
-void SurvivorSave::live_on(const comm::LossCall& call, bool whole) {
+void SurvivorSave::live_on(const comm::LossCall& call, StepState step) {
   leave_the_launcher(call.rank, seconds_to_save(board_->called_in_vain(), parts_.world.watchdog().timeout_seconds()));
   std::string line;
   try {
-    line = vote_and_save(call, whole);
+    line = vote_and_save(call, step);
     if (!line.empty()) parts_.options.tell_of_loss(line);
   } catch (const std::exception& error) {
     comm::say_failure(call.rank, std::string("not saved: ") + error.what());
@@ -191,8 +195,8 @@ void SurvivorSave::live_on(const comm::LossCall& call, bool whole) {
   _exit(0);
 }
 
-std::string SurvivorSave::why_not_whole(bool whole) const {
-  if (!whole) return in_use_.load();
+std::string SurvivorSave::why_not_whole(StepState step) const {
+  if (step == StepState::in_use) return in_use_.load();
   const std::string changed = files_.changed_tensor();
   if (!changed.empty()) return changed + " has changed since the step was done";
   if (state_.step > saved_step_ && !board_->own_of(parts_.world.rank(), state_.step))
@@ -201,8 +205,8 @@ std::string SurvivorSave::why_not_whole(bool whole) const {
 }
 
 // What is to be said; empty: another rank says it.
-std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) {
-  const std::string why = why_not_whole(whole);
+std::string SurvivorSave::vote_and_save(const comm::LossCall& call, StepState step) {
+  const std::string why = why_not_whole(step);
   const std::string not_mine = parts_.options.why_not_write(FolderUse::look);
   comm::Vote mine{.rank = call.rank};
   if (why.empty()) {
@@ -214,14 +218,14 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, bool whole) 
   const auto decision = comm::decide(votes, parts_.replicas);
   if (!decision || decision->speaker != call.rank || !board_->claim()) return {};
   const std::string after = loss_text(votes, call);
-  const std::string step = fmt::format("step {}", decision->step);
+  const std::string step_text = fmt::format("step {}", decision->step);
   if (!why.empty()) return "not saved after " + after + ": " + why;
   if (!decision->why_not.empty())
     return "not saved after " + after + ": " + decision->why_not + (not_mine.empty() ? "" : ": " + not_mine);
   if (decision->step == 0) return "not saved after " + after + ": no step was done yet";
-  if (decision->step <= saved_step_) return "nothing to save after " + after + ": " + step + " is saved already";
+  if (decision->step <= saved_step_) return "nothing to save after " + after + ": " + step_text + " is saved already";
   try {
-    return save(*decision, step, after);
+    return save(*decision, step_text, after);
   } catch (const std::exception& error) {
     return "not saved after " + after + ": " + error.what();
   }

@@ -33,7 +33,7 @@ class SurvivorSave {
     RunState state;  // at the start: the step from which the run goes on is saved, or is the first
     Retention retention;
     comm::Replicas replicas = comm::Replicas::compared;
-    bool draws = false;  // forwards draw from the rank's own generators
+    GeneratorStates generator_states = GeneratorStates::optional;
   };
 
   /// Collective. From now on, until it ends, SIGTERM and a deadline that passes come here first.
@@ -47,16 +47,19 @@ class SurvivorSave {
   /// Before the first write to parameters, optimizer or loss scale. Where a loss is known already it does not return.
   /// `what` is done with them, in words: where it does not end in time, that is why nothing is saved.
   void begin_update(const char* what = "its update was not done");
-  /// After the last: a step is done. `progress` is what of the run's state a step changes; `restored`: nothing was
-  /// updated, and the forwards' changes are undone.
-  void end_step(RunState progress, bool restored);
+  /// Restored: nothing was updated, and the forwards' changes are undone.
+  enum class StepEnd { updated, restored };
+  /// After the last write: a step is done. `progress` is what of the run's state a step changes.
+  void end_step(RunState progress, StepEnd end);
   /// After begin_update(), where the step that was done stays the last one: it is whole again.
   void end_of_use();
   /// Between begin_update() and the end.
   [[nodiscard]] bool in_use() const { return updating_; }
   void note_plan(const EpochPlan& plan);
-  /// All ranks know that one has failed, and are about to end: the others save what can be saved first. Collective.
-  void failed(bool on_this_rank);
+  /// All ranks know that one has failed, and are about to end: the others save what can be saved first. A rank calls
+  /// the one that is true of it. Collective.
+  void this_rank_failed();
+  void another_rank_failed();
   /// The same where this rank alone knows: an operation with the others has ended in an error.
   void lost();
 
@@ -65,9 +68,11 @@ class SurvivorSave {
   [[nodiscard]] std::chrono::milliseconds longest_goodbye() const;
   void answer(const comm::LossCall& call);
   void wait_for_child(std::chrono::milliseconds patience);
-  [[noreturn]] void live_on(const comm::LossCall& call, bool whole);
-  [[nodiscard]] std::string vote_and_save(const comm::LossCall& call, bool whole);
-  [[nodiscard]] std::string why_not_whole(bool whole) const;
+  // In use: an update was under way, and did not end in time.
+  enum class StepState { whole, in_use };
+  [[noreturn]] void live_on(const comm::LossCall& call, StepState step);
+  [[nodiscard]] std::string vote_and_save(const comm::LossCall& call, StepState step);
+  [[nodiscard]] std::string why_not_whole(StepState step) const;
   [[nodiscard]] std::string save(const comm::Decision& decision, const std::string& step,
                                  const std::string& after) const;
   [[nodiscard]] std::string loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const;

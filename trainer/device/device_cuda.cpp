@@ -210,7 +210,8 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   std::vector<std::vector<std::string>> gpus = request.gpus_of_ranks;
   const int rank = gpus.empty() ? 0 : request.rank;
   if (gpus.empty()) gpus.push_back(visible_gpus());
-  const auto [index, sharing] = comm::choose_cuda_device(rank, gpus, request.allow_shared_device);
+  const auto [index, sharing] = comm::choose_cuda_device(
+      rank, gpus, request.allow_shared_device ? comm::SharedGpus::allowed : comm::SharedGpus::refused);
   return std::make_unique<CudaDevice>(index, k_usable_fraction / sharing, request.allocator_settings);
 }
 

@@ -16,7 +16,8 @@ LossScale::LossScale(const PrecisionConfiguration& precision, std::int64_t globa
       divisor_(static_cast<double>(global_batch_size)),
       growth_steps_(precision.loss_scale_growth_steps) {}
 
-bool LossScale::update(bool finite) {
+bool LossScale::update(GradientRange gradient) {
+  const bool finite = gradient == GradientRange::finite;
   if (!active_) return finite;
   bad_steps_ = finite ? 0 : bad_steps_ + 1;
   if (!dynamic_) return bad_steps_ < k_most_fixed_failures;

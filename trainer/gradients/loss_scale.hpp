@@ -18,6 +18,9 @@ inline bool uses_float16(const PrecisionConfiguration& precision) {
   return precision.compute == Precision::float16 || precision.parameters == Precision::float16;
 }
 
+/// Of a step: whether an infinity or NaN is in its gradient.
+enum class GradientRange { finite, overflowed };
+
 class LossScale {
  public:
   LossScale(const PrecisionConfiguration& precision, std::int64_t global_batch_size);
@@ -32,7 +35,7 @@ class LossScale {
   [[nodiscard]] double factor() const { return active_ ? scale_ / divisor_ : 1.0; }
   /// After each step: halves the scale where the gradient was not finite, doubles it after so many steps in a row where
   /// it was. False where that cannot help any more.
-  bool update(bool finite);
+  bool update(GradientRange gradient);
 
   [[nodiscard]] std::int64_t steps_since_change() const { return good_steps_; }
   void resume(double scale, std::int64_t steps_since_change);

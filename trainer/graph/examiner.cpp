@@ -30,7 +30,7 @@ void Examiner::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<c10::IValue> given(last.begin(), last.end());
   bool from_data = false;
   for_each_tensor(given, [&](const at::Tensor& tensor) { from_data |= is_from_data(tensor); });
-  note_writes(op, given, from_data);
+  note_writes(op, given, from_data ? Source::data : Source::model);
   for_each_tensor(given, [this](const at::Tensor& tensor) { note_layer(tensor); });
   note_call(op, given);
   if (from_data && reads_number(op)) add(Trait::reads_data, op);
@@ -87,28 +87,29 @@ void Examiner::note_call(const c10::OperatorHandle& op, Arguments given) {
   }
 }
 
-void Examiner::note_writes(const c10::OperatorHandle& op, Arguments given, bool from_data) {
+void Examiner::note_writes(const c10::OperatorHandle& op, Arguments given, Source source) {
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto* alias = op.schema().arguments()[i].alias_info();
     if (alias == nullptr || !alias->isWrite()) continue;
-    for_each_tensor(given[i], [&](const at::Tensor& tensor) { note_write(op, tensor, from_data); });
+    for_each_tensor(given[i], [&](const at::Tensor& tensor) { note_write(op, tensor, source); });
   }
   // Its schema does not say that it updates them.
   const c10::IValue* of_input = argument_named(op, given, "use_input_stats");
   if (op.operator_name().name != "aten::instance_norm" || of_input == nullptr || !of_input->toBool()) return;
   for (const char* name : {"running_mean", "running_var"})
-    for_each_tensor(*argument_named(op, given, name), [&](const at::Tensor& tensor) { note_write(op, tensor, true); });
+    for_each_tensor(*argument_named(op, given, name),
+                    [&](const at::Tensor& tensor) { note_write(op, tensor, Source::data); });
 }
 
-void Examiner::note_write(const c10::OperatorHandle& op, const at::Tensor& tensor, bool from_data) {
+void Examiner::note_write(const c10::OperatorHandle& op, const at::Tensor& tensor, Source source) {
   const void* memory = memory_of(tensor);
-  if (from_data) from_data_.insert(memory);
+  if (source == Source::data) from_data_.insert(memory);
   if (const auto found = parameters_.find(memory); found != parameters_.end())
     add(Trait::changes_parameter, op, found->second);
   const auto found = buffers_.find(memory);
   if (found == buffers_.end()) return;
   Write& write = writes_[found->second];
-  write = {{op.operator_name().name, layer_}, write.from_data || from_data};
+  write = {{op.operator_name().name, layer_}, write.from_data || source == Source::data};
 }
 
 }  // namespace onebatch

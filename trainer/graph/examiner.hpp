@@ -50,8 +50,10 @@ class Examiner {
   void note_layer(const at::Tensor& tensor);
   void add(Trait trait, const c10::OperatorHandle& op, const std::string& tensor = {});
   void note_call(const c10::OperatorHandle& op, Arguments given);
-  void note_writes(const c10::OperatorHandle& op, Arguments given, bool from_data);
-  void note_write(const c10::OperatorHandle& op, const at::Tensor& tensor, bool from_data);
+  // Where what is written comes from: any of it from the batch.
+  enum class Source { data, model };
+  void note_writes(const c10::OperatorHandle& op, Arguments given, Source source);
+  void note_write(const c10::OperatorHandle& op, const at::Tensor& tensor, Source source);
 
   std::unordered_map<const void*, std::string> parameters_;  // names by memory
   std::unordered_map<const void*, std::string> buffers_;

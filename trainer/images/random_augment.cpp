@@ -50,9 +50,9 @@ const std::vector<Operation>& operations() {
 
 constexpr std::int64_t k_last_bin = 30;
 
-void apply(const Operation& operation, Image& image, std::int64_t bin, bool negative) {
+void apply(const Operation& operation, Image& image, std::int64_t bin, Sign sign) {
   const double part = static_cast<double>(bin) / static_cast<double>(k_last_bin);
-  operation.apply(image, part, operation.has_sign && negative ? -1.0 : 1.0);
+  operation.apply(image, part, operation.has_sign && sign == Sign::negative ? -1.0 : 1.0);
 }
 
 void jitter(Image& image, const AugmentConfiguration& augment, Draws& draws) {
@@ -83,16 +83,16 @@ const std::vector<std::string>& rand_augment_operations() {
   return names;
 }
 
-void apply_operation(Image& image, const std::string& name, std::int64_t bin, bool negative) {
-  apply(*std::ranges::find(operations(), name, &Operation::name), image, bin, negative);
+void apply_operation(Image& image, const std::string& name, std::int64_t bin, Sign sign) {
+  apply(*std::ranges::find(operations(), name, &Operation::name), image, bin, sign);
 }
 
 void change_colours(Image& image, const AugmentConfiguration& augment, Draws& draws) {
   for (std::int64_t i = 0; i < augment.rand_augment_ops; ++i) {
     const auto& all = operations();
     const Operation& operation = all[static_cast<std::size_t>(draws.below(static_cast<std::int64_t>(all.size())))];
-    const bool negative = draws.coin();
-    apply(operation, image, augment.rand_augment_magnitude, negative);
+    const Sign sign = draws.coin() ? Sign::negative : Sign::positive;
+    apply(operation, image, augment.rand_augment_magnitude, sign);
   }
   if (augment.brightness > 0.0 || augment.contrast > 0.0 || augment.saturation > 0.0 || augment.hue > 0.0)
     jitter(image, augment, draws);

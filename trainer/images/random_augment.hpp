@@ -12,8 +12,9 @@ namespace onebatch {
 
 /// "Identity", "ShearX", …
 const std::vector<std::string>& rand_augment_operations();
-/// One of them, with torchvision's magnitude for a bin of 31, its sign turned where `negative` and it has one.
-void apply_operation(Image& image, const std::string& name, std::int64_t bin, bool negative);
+enum class Sign { positive, negative };
+/// One of them, with torchvision's magnitude for a bin of 31, and of this sign where it has one.
+void apply_operation(Image& image, const std::string& name, std::int64_t bin, Sign sign);
 
 /// RandAugment, then ColorJitter, as far as they are asked for.
 void change_colours(Image& image, const AugmentConfiguration& augment, Draws& draws);

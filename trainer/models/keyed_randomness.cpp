@@ -58,7 +58,7 @@ Change alpha(const at::Tensor& inputs, double probability, Spread spread) {
 
 template <auto Make, Spread Where, auto Own>
 at::Tensor changed(const at::Tensor& inputs, double probability, bool train) {
-  if (!draws_keyed(probability, train)) return Own(inputs, probability, train);
+  if (!train || !draws_keyed(probability)) return Own(inputs, probability, train);
   const auto [factor, offset] = Make(inputs, probability, Where);
   const at::Tensor product = inputs.mul(factor);
   return offset.defined() ? product.add(offset) : product;
@@ -66,7 +66,7 @@ at::Tensor changed(const at::Tensor& inputs, double probability, bool train) {
 
 template <auto Make, Spread Where, auto Own>
 at::Tensor& changed_in_place(at::Tensor& inputs, double probability, bool train) {
-  if (!draws_keyed(probability, train)) return Own(inputs, probability, train);
+  if (!train || !draws_keyed(probability)) return Own(inputs, probability, train);
   const auto [factor, offset] = Make(inputs, probability, Where);
   inputs.mul_(factor);
   return offset.defined() ? inputs.add_(offset) : inputs;
@@ -76,7 +76,7 @@ at::Tensor& changed_in_place(at::Tensor& inputs, double probability, bool train)
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const std::optional<at::Tensor>& mask, double probability, bool is_causal,
                      std::optional<double> scale, bool enable_gqa) {
-  if (!draws_keyed(probability, true))
+  if (!draws_keyed(probability))
     return at::native::scaled_dot_product_attention(query, key, value, mask, probability, is_causal, scale, enable_gqa);
   const auto as_many_heads = [&](const at::Tensor& tensor) {
     return enable_gqa ? tensor.repeat_interleave(query.size(-3) / tensor.size(-3), -3) : tensor;
@@ -147,8 +147,8 @@ bool is_keyed_random(const std::string& operator_name) {
   return names.contains(operator_name);
 }
 
-bool draws_keyed(double probability, bool train) {
-  return context != nullptr && train && probability > 0.0;
+bool draws_keyed(double probability) {
+  return context != nullptr && probability > 0.0;
 }
 
 at::Tensor keyed_noise(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept) {

@@ -34,8 +34,8 @@ class RandomnessScope {
   std::int64_t outer_layer_;
 };
 
-/// Whether a dropout draws by sample here and now.
-bool draws_keyed(double probability, bool train);
+/// Whether a dropout that is in training draws by sample here and now.
+bool draws_keyed(double probability);
 /// sample_noise_like() of the next random layer of the scope.
 at::Tensor keyed_noise(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept);
 /// Throws UserError, which outlives TorchScript's interpreter as the scope's refusal().

@@ -58,7 +58,7 @@ Made layer_by_layer(const at::Tensor& inputs, at::TensorList state, at::TensorLi
 }
 
 bool drops(const Layers& layers, bool train) {
-  return layers.count > 1 && draws_keyed(layers.dropout, train);
+  return train && layers.count > 1 && draws_keyed(layers.dropout);
 }
 
 void refuse_packed(const char* name, const Layers& layers, bool train) {

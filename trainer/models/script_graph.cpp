@@ -204,12 +204,12 @@ void ScriptGraph::note_batch_norm(Node* node, BatchNormUse use) {
     throw UserError(file_ + ": batch_norm.frozen = true, but the BatchNorm " + batch_norms_.back().layer +
                     " has no running statistics to keep to (track_running_stats = False): leave batch_norm.frozen out, "
                     "or save the model with track_running_stats = True");
-  set_flag(node, *flag, false);
+  clear_flag(node, *flag);
 }
 
-void ScriptGraph::set_flag(Node* node, std::size_t index, bool value) {
+void ScriptGraph::clear_flag(Node* node, std::size_t index) {
   const torch::jit::WithInsertPoint here(node);
-  node->replaceInput(index, graph_->insertConstant(value));
+  node->replaceInput(index, graph_->insertConstant(false));
 }
 
 // Training flags are the phase's; attention has its probability alone.

@@ -48,7 +48,7 @@ class ScriptGraph {
   void note_batch_norm(torch::jit::Node* node, BatchNormUse use);
   void follow_phase(torch::jit::Node* node);
   void follow_run(torch::jit::Node* node);
-  void set_flag(torch::jit::Node* node, std::size_t index, bool value);
+  void clear_flag(torch::jit::Node* node, std::size_t index);
   void keep_own_switches(torch::jit::Node* node);
   [[noreturn]] void refuse(const std::string& what) const;
 

@@ -29,8 +29,8 @@ using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tens
 
 class ModuleModel final : public Model {
  public:
-  ModuleModel(std::shared_ptr<torch::nn::Module> module, Forward forward, bool freeze_batch_norm)
-      : module_(std::move(module)), forward_(std::move(forward)), freeze_(freeze_batch_norm) {
+  ModuleModel(std::shared_ptr<torch::nn::Module> module, Forward forward, const ModelRequest& request)
+      : module_(std::move(module)), forward_(std::move(forward)), freeze_(request.freeze_batch_norm) {
     set_phase(Phase::training);
   }
 
@@ -155,9 +155,9 @@ void check_trainable(const CallableModule& made, const std::string& named) {
 
 }  // namespace
 
-std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm) {
+std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, const ModelRequest& request) {
   Forward forward = forward_of(module);
-  return std::make_unique<ModuleModel>(std::move(module), std::move(forward), freeze_batch_norm);
+  return std::make_unique<ModuleModel>(std::move(module), std::move(forward), request);
 }
 
 std::unique_ptr<Model> wrap_module(CallableModule made, const ModelRequest& request, const std::string& named) {
@@ -165,7 +165,7 @@ std::unique_ptr<Model> wrap_module(CallableModule made, const ModelRequest& requ
   auto module = made.module;
   return std::make_unique<ModuleModel>(
       std::move(module), forward_of(std::move(made), request.returns_loss ? Returns::loss : Returns::outputs, named),
-      request.freeze_batch_norm);
+      request);
 }
 
 ModelKind module_kind(std::string name, std::function<CallableModule(const ModelRequest&)> make) {

@@ -25,7 +25,7 @@ inline bool is_running_statistic(const std::string& name) {
   return name == "running_mean" || name == "running_var" || name == "num_batches_tracked";
 }
 
-/// `freeze_batch_norm`: BatchNorm layers keep to their running statistics also in training.
-std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, bool freeze_batch_norm);
+/// BatchNorm layers keep to their running statistics also in training where the request says so.
+std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, const ModelRequest& request = {});
 
 }  // namespace onebatch

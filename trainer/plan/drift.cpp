@@ -37,13 +37,13 @@ void DriftWatch::add(const std::vector<double>& compute_seconds) {
   if (steps_.size() > k_most_steps) steps_.pop_front();
 }
 
-std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
-  std::vector<DriftSign> signs;
-  if (!watches_) return signs;
+std::vector<LastingDrift> DriftWatch::detect(std::int64_t step) {
+  std::vector<LastingDrift> found;
+  if (!watches_) return found;
   const auto recent =
       std::count_if(answers_.begin(), answers_.end(), [&](auto when) { return when > step - k_recent_steps; });
   const auto add = [&](const DriftWindow& window, const Drift& seen) {
-    signs.push_back({window, seen, static_cast<int>(recent)});
+    found.push_back({window, seen, static_cast<int>(recent)});
   };
   if (settling_ && fills(k_settling_window)) {
     settling_ = false;
@@ -55,12 +55,12 @@ std::vector<DriftSign> DriftWatch::signs(std::int64_t step) {
     if (step % (static_cast<std::int64_t>(window.steps) / k_looks) != 0) continue;
     if (const auto seen = drift(window)) add(window, *seen);
   }
-  return signs;
+  return found;
 }
 
-void DriftWatch::answered(std::int64_t step, bool measured_anew) {
+void DriftWatch::answered(std::int64_t step, Answer answer) {
   answers_.push_back(step);
-  settling_ = measured_anew;
+  settling_ = answer == Answer::tables_measured;
 }
 
 std::optional<std::size_t> DriftWatch::steps_in(const DriftWindow& window) const {
@@ -128,11 +128,11 @@ bool worth_a_new_plan(double seconds_now, double seconds_then, int recent_replan
   return seconds_now > 0.0 && 1.0 - seconds_then / seconds_now > wanted;
 }
 
-bool promises_a_new_plan(const DriftSign& sign, const Plan& plan, std::vector<RankCost> ranks,
+bool promises_a_new_plan(const LastingDrift& lasting, const Plan& plan, std::vector<RankCost> ranks,
                          const PlannerOptions& options) {
-  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].table = scaled(ranks[r].table, sign.drift.least[r]);
+  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].table = scaled(ranks[r].table, lasting.drift.least[r]);
   const Plan then = plan_global_batch(plan.global_batch_size, ranks, options);
-  return worth_a_new_plan(seconds_under(plan, ranks), seconds_under(then, ranks), sign.recent, sign.window);
+  return worth_a_new_plan(seconds_under(plan, ranks), seconds_under(then, ranks), lasting.recent, lasting.window);
 }
 
 }  // namespace onebatch

@@ -33,8 +33,8 @@ struct Drift {
   std::vector<double> least;
 };
 
-/// A drift that asks whether another plan would be better.
-struct DriftSign {
+/// A drift that has lasted: whether another plan would be better is to be asked.
+struct LastingDrift {
   DriftWindow window;
   Drift drift;
   int recent = 0;  // answers not long ago
@@ -50,10 +50,11 @@ class DriftWatch {
   void stop();
   [[nodiscard]] bool watches() const { return watches_; }
   void add(const std::vector<double>& compute_seconds);
-  /// What there is to say after a step, the most urgent first.
-  std::vector<DriftSign> signs(std::int64_t step);
-  /// A sign was answered: tables were scaled, or measured anew.
-  void answered(std::int64_t step, bool measured_anew);
+  /// Those that a step shows, the most urgent first.
+  std::vector<LastingDrift> detect(std::int64_t step);
+  /// What was done about one.
+  enum class Answer { tables_scaled, tables_measured };
+  void answered(std::int64_t step, Answer answer);
   [[nodiscard]] bool fills(const DriftWindow& window) const;
   /// Over the last steps that fill the window. None before it is full, and where no rank is noticeably off.
   [[nodiscard]] std::optional<Drift> drift(const DriftWindow& window) const;
@@ -89,8 +90,8 @@ bool is_correction(const Drift& drift);
 /// doubles what has to be won, so that plans do not oscillate where no table is true.
 bool worth_a_new_plan(double seconds_now, double seconds_then, int recent_replans, const DriftWindow& window);
 
-/// Whether that much can be won where the ranks' costs have changed by the least that the sign shows.
-bool promises_a_new_plan(const DriftSign& sign, const Plan& plan, std::vector<RankCost> ranks,
+/// Whether that much can be won where the ranks' costs have changed by the least that the drift shows.
+bool promises_a_new_plan(const LastingDrift& lasting, const Plan& plan, std::vector<RankCost> ranks,
                          const PlannerOptions& options = {});
 
 }  // namespace onebatch

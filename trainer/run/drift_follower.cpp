@@ -47,25 +47,26 @@ bool DriftFollower::answer(const StepTotals& totals, std::int64_t step) {
   if (would_measure && parts_.configuration.batch.replan == Replan::never) return false;
   if (!watch_.watches()) watch();
   watch_.add(totals.compute_seconds);
-  for (const DriftSign& sign : watch_.signs(step)) {  // the same on every rank
-    const Gain gain = gain_of_a_new_plan(sign);
-    if (gain.worth) return may_follow(gain) && replan(sign, gain.measured, step);
+  for (const LastingDrift& lasting : watch_.detect(step)) {  // the same on every rank
+    const Gain gain = gain_of_a_new_plan(lasting);
+    if (gain.worth) return may_follow(gain) && replan(lasting, gain, step);
   }
   return false;
 }
 
-DriftFollower::Gain DriftFollower::gain_of_a_new_plan(const DriftSign& sign) {
+DriftFollower::Gain DriftFollower::gain_of_a_new_plan(const LastingDrift& lasting) {
   Gain gain;
   gain.measured = !tables_.measured();
   book_.profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are
                     // now
   agree_on_rank_0(parts_.control, [&] {
-    const std::vector<double>& typical = sign.drift.typical;
+    const std::vector<double>& typical = lasting.drift.typical;
     for (std::size_t r = 0; r < typical.size(); ++r) {
       if (std::abs(std::log(typical[r])) > std::abs(std::log(typical[gain.rank]))) gain.rank = r;
     }
     gain.factor = typical[gain.rank];
-    gain.worth = gain.measured || promises_a_new_plan(sign, book_.current()->full, tables_.costs(), tables_.options());
+    gain.worth =
+        gain.measured || promises_a_new_plan(lasting, book_.current()->full, tables_.costs(), tables_.options());
   });
   parts_.control.broadcast(&gain, sizeof(gain), 0);
   return gain;
@@ -84,25 +85,24 @@ bool DriftFollower::may_follow(const Gain& gain) {
   return false;
 }
 
-// What is off by much is measured anew, and what a busy moment has made up ends here. `measured`: the tables are of
-// just now.
-bool DriftFollower::replan(const DriftSign& sign, bool measured, std::int64_t step) {
-  const bool corrects = !measured && is_correction(sign.drift);
+// What is off by much is measured anew, and what a busy moment has made up ends here.
+bool DriftFollower::replan(const LastingDrift& lasting, const Gain& gain, std::int64_t step) {
+  const bool corrects = !gain.measured && is_correction(lasting.drift);
   bool lowered = false;
   if (corrects) {
-    tables_.scale_times(sign.drift.typical);
-  } else if (!measured) {
+    tables_.scale_times(lasting.drift.typical);
+  } else if (!gain.measured) {
     lowered = tables_.time_anew();
     tables_.renew_cached();
   }
   retimed_ = true;
-  watch_.answered(step, !corrects);
-  if (!lowered) return replan_where_it_wins(sign);
+  watch_.answered(step, corrects ? DriftWatch::Answer::tables_scaled : DriftWatch::Answer::tables_measured);
+  if (!lowered) return replan_where_it_wins(lasting);
   book_.plan_anew();
   return true;
 }
 
-bool DriftFollower::replan_where_it_wins(const DriftSign& sign) {
+bool DriftFollower::replan_where_it_wins(const LastingDrift& lasting) {
   EpochPlan then = book_.make_epoch_plan();
   double seconds[2] = {};  // now, then
   agree_on_rank_0(parts_.control, [&] {
@@ -112,7 +112,7 @@ bool DriftFollower::replan_where_it_wins(const DriftSign& sign) {
   });
   parts_.control.broadcast(seconds, sizeof(seconds), 0);
   watch_.stop();
-  if (!worth_a_new_plan(seconds[0], seconds[1], sign.recent, sign.window)) return false;
+  if (!worth_a_new_plan(seconds[0], seconds[1], lasting.recent, lasting.window)) return false;
   book_.replace(std::move(then));
   parts_.events.fallback({}, fmt::format("replanned: device speeds changed; predicted compute {:.3g} -> {:.3g} ms",
                                          1e3 * seconds[0], 1e3 * seconds[1]));

@@ -27,11 +27,11 @@ class DriftFollower {
   bool answer(const StepTotals& totals, std::int64_t step);
   void watch();
   // What is seen promises; rank 0 decides.
-  Gain gain_of_a_new_plan(const DriftSign& sign);
+  Gain gain_of_a_new_plan(const LastingDrift& lasting);
   bool may_follow(const Gain& gain);
-  bool replan(const DriftSign& sign, bool measured, std::int64_t step);
+  bool replan(const LastingDrift& lasting, const Gain& gain, std::int64_t step);
   // Whether the tables of just now make a new plan worth it, which is then followed.
-  bool replan_where_it_wins(const DriftSign& sign);
+  bool replan_where_it_wins(const LastingDrift& lasting);
   // Where steps lastingly take other times than the cache's tables say, the answer is not kept.
   void correct_cache(const StepTotals& totals, std::int64_t step);
   // Of a plan that is not followed any more nothing is expected.

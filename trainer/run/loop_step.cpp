@@ -65,7 +65,9 @@ TrainingLoop::DoneStep TrainingLoop::make_step() {
   }
   if (!done.totals.can_go_on) stop_at_not_finite(done.batch, done.before);
   ++step_;
-  if (survivors_) survivors_->end_step(progress(), done.totals.overflowed);
+  if (survivors_)
+    survivors_->end_step(progress(),
+                         done.totals.overflowed ? SurvivorSave::StepEnd::restored : SurvivorSave::StepEnd::updated);
   stopping_ = done.totals.stop_requested;
   save_due_ = done.totals.save_due;
   reduced_bytes_ = done.totals.reduced_bytes;
@@ -186,7 +188,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                              .before_update = [this] { begin_to_change("its update was not done"); },
                              .on_failure =
                                  [this](bool mine) {
-                                   if (survivors_) survivors_->failed(mine);
+                                   if (!survivors_) return;
+                                   mine ? survivors_->this_rank_failed() : survivors_->another_rank_failed();
                                  }});
     if (totals.out_of_memory_events == 0) return totals;
     note_out_of_memory(totals);

@@ -36,7 +36,7 @@ void TrainingLoop::watch_for_losses() {
       .state = run_state(),
       .retention = {parts_.configuration.checkpoint.keep, parts_.configuration.checkpoint.keep_every},
       .replicas = compared ? comm::Replicas::compared : comm::Replicas::never_compared,
-      .draws = parts_.draws_unkeyed});
+      .generator_states = parts_.draws_unkeyed ? GeneratorStates::needed : GeneratorStates::optional});
 }
 
 void TrainingLoop::measuring(const std::function<void()>& work) {

@@ -19,7 +19,7 @@ constexpr int k_times = 5;
 std::string why_not_one_each(const std::vector<std::vector<std::string>>& gpus) {
   try {
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
-      std::ignore = comm::choose_cuda_device(static_cast<int>(rank), gpus, false);
+      std::ignore = comm::choose_cuda_device(static_cast<int>(rank), gpus, comm::SharedGpus::refused);
     return {};
   } catch (const comm::LaunchError& error) {
     return error.what();

@@ -96,7 +96,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
 
   const Span span(replica_.timeline, "optimizer", "optimizer");
   if (request.before_update) request.before_update();
-  totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
+  totals.can_go_on = replica_.loss_scale.update(totals.overflowed ? GradientRange::overflowed : GradientRange::finite);
   if (totals.overflowed) {
     buffers_before.restore();
     return totals;

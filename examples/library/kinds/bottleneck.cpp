@@ -34,7 +34,7 @@ ModelKind bottleneck() {
   kind.make = [](const ModelRequest& request) {
     const std::int64_t inputs = c10::multiply_integers(request.sample_shape);
     const std::int64_t waist = k_waist(request.configuration);
-    return wrap_module(std::make_shared<Bottleneck>(inputs, waist, classes_of(request)), request.freeze_batch_norm);
+    return wrap_module(std::make_shared<Bottleneck>(inputs, waist, classes_of(request)), request);
   };
   return kind;
 }
