@@ -122,7 +122,7 @@ void compare_memory(const Share& share) {
   const double one_batch = plain.peak_bytes(share.whole());
   const double plain_peak = plain.peak_bytes(share.accumulated());
   const double kept = exact.peak_bytes(share.accumulated());
-  exact.runner().apart()->keep_in(ShelfPlace::host);
+  exact.runner().apart()->keep_in(SavedPlace::host);
   const double in_host = exact.peak_bytes(share.accumulated());
   print_title(share);
   std::printf(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ResNet-20 learns of CIFAR-10 in a few epochs, trained by onebatch from JPEG files on two unlike played devices with exact BatchNorm, and by
+"""What ResNet-20 learns of CIFAR-10 in a few epochs, trained by onebatch from JPEG files on two unlike simulated devices with exact BatchNorm, and by
 PyTorch in Python in one batch on one device: the same network, images, changes, optimizer and schedule, over several seeds in turns.
 
 python bench/cifar_accuracy.py [FOLDER] [--program build/onebatch] [--seeds 3] [--epochs 3] [--fraction 1] [--test-fraction 1]

@@ -59,7 +59,7 @@ def new_plans(lines):
 
 
 def machine(lines, step):
-    """How each rank's time had changed before a new plan that no played change explains: the machine itself."""
+    """How each rank's time had changed before a new plan that no simulated change explains: the machine itself."""
     def typical(part):
         return [statistics.median(seconds) for seconds in zip(*(line["compute_seconds"] for line in part))]
     now = typical(lines[max(0, step - 1 - 32):step - 1])

@@ -138,8 +138,8 @@ def on_null_gpu(build, folder, *command):
     """Launches of the process, and its output."""
     counts = folder / "counts"
     counts.unlink(missing_ok=True)
-    played = variables(build, watched=False, devices=[{"memory": 80 << 30}], counts=str(counts), lag_milliseconds=0)
-    done = subprocess.run(list(map(str, command)), env=dict(os.environ, **played, OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache")), capture_output=True, text=True)
+    simulated = variables(build, watched=False, devices=[{"memory": 80 << 30}], counts=str(counts), lag_milliseconds=0)
+    done = subprocess.run(list(map(str, command)), env=dict(os.environ, **simulated, OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(folder / "cache")), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{command}\n{done.stdout}{done.stderr}")
     one = max((json.loads(line) for line in counts.read_text().splitlines()), key=lambda line: line["kernels"])

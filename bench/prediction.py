@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The predicted step time against the measured median, for unlike played devices on 2 ranks: models, speeds and batches of several kinds, each run with a probe of
+"""The predicted step time against the measured median, for unlike simulated devices on 2 ranks: models, speeds and batches of several kinds, each run with a probe of
 its own. A case's figure is the median of its runs, which take turns with those of the other cases. First by given times, as a GPU has them whatever the CPU's cores
 are slowed by, then by what the CPU takes. Beside it what nobody can foretell: how far a run's halves differ."""
 import argparse
@@ -36,7 +36,7 @@ devices = [{first}, {second}]
 """
 
 
-def played(slowdown, sample_seconds, launch, flat):
+def simulated(slowdown, sample_seconds, launch, flat):
     """A device of 96 MiB; with a sample's seconds given one that does better the more samples it has, and saves nothing below `flat` of them."""
     sizes = [1] + [flat * 2 ** k for k in range(9)]
     points = [[size, sample_seconds * (max(size, flat) + launch * max(size, flat) ** 0.5)] for size in sizes] if sample_seconds else []
@@ -69,7 +69,7 @@ def measure(given, rounds):
             for case, (label, model, batch, steps, (first, second)) in enumerate(CASES):
                 sample = SAMPLE[model] if given else 0
                 ratio, half = train(pathlib.Path(name), model, batch, steps // 2 if given else steps,
-                                    (played(first, sample, launch=5, flat=6), played(second, sample, launch=2, flat=3)))
+                                    (simulated(first, sample, launch=5, flat=6), simulated(second, sample, launch=2, flat=3)))
                 ratios[case].append(ratio)
                 halves.append(half)
                 print(f"{label} batch {batch}, slowdowns {first} and {second}: predicted over measured {ratio:.3f}, first half over second {half:.3f}", flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two played devices at 1.0 and 2.5: the throughput of both together against the sum of the two alone, and against an equal split. Interleaved, medians."""
+"""Two simulated devices at 1.0 and 2.5: the throughput of both together against the sum of the two alone, and against an equal split. Interleaved, medians."""
 import json
 import os
 import pathlib

@@ -239,8 +239,8 @@ LaunchPlan plan_of(const Arguments& arguments) {
   }
   if (arguments.ranks) {
     plan.ranks = *arguments.ranks;
-  } else if (const int played = simulated_devices(arguments.launched); played > 0) {
-    plan.ranks = played;
+  } else if (const int simulated = simulated_devices(arguments.launched); simulated > 0) {
+    plan.ranks = simulated;
   } else if (tasks.value_or(0) > 1) {
     plan.ranks = *tasks;
   } else {

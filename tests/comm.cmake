@@ -19,7 +19,7 @@ if(ONEBATCH_CUDA)
   get_target_property(nccl_includes LibTorch::nccl INTERFACE_INCLUDE_DIRECTORIES)
   target_include_directories(nccl_double_test SYSTEM PRIVATE ${nccl_includes})
   target_link_libraries(nccl_double_test PRIVATE onebatch_settings onebatch_ranks_main MPI::MPI_CXX)
-  foreach(ranks 2 3 4)   # a world of one has nobody to talk to and never asks NCCL
+  foreach(ranks 2 3 4)   # a world of one has nobody to communicate with and never asks NCCL
     add_test(NAME nccl_double_test.ranks_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -np ${ranks} $<TARGET_FILE:nccl_double_test>)
     set_tests_properties(nccl_double_test.ranks_${ranks} PROPERTIES TIMEOUT 120 PROCESSORS 2 LABELS ranks
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1")

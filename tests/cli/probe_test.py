@@ -1,4 +1,4 @@
-"""The probe on played budgets against trying every size, for both models; and training at what it found. --full: the budgets of a real card's scale, for minutes."""
+"""The probe on simulated budgets against trying every size, for both models; and training at what it found. --full: the budgets of a real card's scale, for minutes."""
 import math
 
 import pytest
@@ -77,22 +77,22 @@ def test_another_question_has_another_answer(probed, pair):
 
 
 # Of devices of a known speed.
-PLAYED = '[run]\nmax_steps = 32\noutput_dir = "{runs}"\n[batch]\nglobal_batch_size = 64\n[data]\nkind = "synthetic"\nshape = [16]\nsize = 6400\n[model]\nkind = "mlp"\nhidden = [8]\n'
+SIMULATED = '[run]\nmax_steps = 32\noutput_dir = "{runs}"\n[batch]\nglobal_batch_size = 64\n[data]\nkind = "synthetic"\nshape = [16]\nsize = 6400\n[model]\nkind = "mlp"\nhidden = [8]\n'
 SLOWER = ", changes = [{step = 3, slowdown = 2.0}]"
 
 
 @pytest.mark.parametrize("ranks, changes, kept", ((1, "", True), (1, SLOWER, False), (2, SLOWER, False)))
 def test_a_cached_answer_is_believed_again_unless_the_steps_contradict_it(onebatch, tmp_path, ranks, changes, kept):
-    scratch = Scratch(tmp_path, PLAYED)
+    scratch = Scratch(tmp_path, SIMULATED)
     device = f"{{slowdown = 1.0, step_seconds = [[1, 0.01], [64, 0.12]]{changes}}}"
     # The cache's key has the devices, which two of the cases share.
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    played = settings(f"simulate.devices=[{', '.join([device] * ranks)}]")
-    onebatch.run(ranks, "probe", scratch.config, *played, environment=cache)
-    out = onebatch.run(ranks, "train", scratch.config, *played, environment=cache)
+    simulated = settings(f"simulate.devices=[{', '.join([device] * ranks)}]")
+    onebatch.run(ranks, "probe", scratch.config, *simulated, environment=cache)
+    out = onebatch.run(ranks, "train", scratch.config, *simulated, environment=cache)
     assert "from the cache" in out, "the first answer is kept"
     assert ("times what the probe's cache says" in out) != kept, "a contradiction is said"
-    onebatch.run(ranks, "probe", scratch.config, *played, "--json", tmp_path / "p.json", environment=cache)
+    onebatch.run(ranks, "probe", scratch.config, *simulated, "--json", tmp_path / "p.json", environment=cache)
     assert [rank["from_cache"] for rank in read_json(tmp_path / "p.json")["ranks"]] == [kept] * ranks
 
 

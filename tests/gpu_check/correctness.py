@@ -29,11 +29,11 @@ def basics(check):
     code, said = check.run("info")
     found = re.search(r"cuda devices: (\d+)(.*)", said)
     check.row("the card is seen", found.group(0) if found else last_words(said), "1 or more", check.device == "cpu" or (found and int(found.group(1)) > 0))
-    played = ["simulate.devices=[]", f"run.device={json.dumps(check.device)}", f'run.output_dir="{check.folder}/runs"']
-    code, said, run = check.train(ROOT / "configs/demo.toml", "demo", *played)
+    simulated = ["simulate.devices=[]", f"run.device={json.dumps(check.device)}", f'run.output_dir="{check.folder}/runs"']
+    code, said, run = check.train(ROOT / "configs/demo.toml", "demo", *simulated)
     result = json.loads((run / "result.json").read_text()) if code == 0 else {}
     check.row("demo: accuracy", result.get("validation_accuracy", last_words(said)), ">= 0.93", result.get("validation_accuracy", 0) >= 0.93)
-    code, document, said = verify(check, ROOT / "configs/demo.toml", *played)
+    code, document, said = verify(check, ROOT / "configs/demo.toml", *simulated)
     check.row("demo: verify, relative L2", f"{document.get('relative_l2')} of {document.get('tolerance')}", "PASS", code == 0)
     code, document, said = verify(check, check.configuration(batch={"global_batch_size": 100}, model=MLP))
     check.row("dropout: verify, relative L2", document.get("relative_l2", last_words(said)), "PASS", code == 0)

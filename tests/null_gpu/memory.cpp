@@ -61,10 +61,10 @@ auto containing(Map& map, const void* address) {
 }  // namespace
 
 bool take(int device, std::int64_t bytes) {
-  const Device& played = settings().devices[static_cast<std::size_t>(device)];
+  const Device& simulated = settings().devices[static_cast<std::size_t>(device)];
   std::atomic<std::int64_t>& used = session().used[slot_of(device)];
   const std::int64_t before = used.fetch_add(bytes);
-  if (before + bytes + played.reserved > played.memory) {
+  if (before + bytes + simulated.reserved > simulated.memory) {
     used -= bytes;
     return false;
   }
@@ -159,10 +159,10 @@ cudaError_t cudaFree(void* address) {
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  const Device& played = settings().devices[static_cast<std::size_t>(current_device())];
-  const std::int64_t left = played.memory - played.reserved - session().used[slot_of(current_device())].load();
+  const Device& simulated = settings().devices[static_cast<std::size_t>(current_device())];
+  const std::int64_t left = simulated.memory - simulated.reserved - session().used[slot_of(current_device())].load();
   *free = static_cast<std::size_t>(left < 0 ? 0 : left);
-  *total = static_cast<std::size_t>(played.memory);
+  *total = static_cast<std::size_t>(simulated.memory);
   return cudaSuccess;
 }
 

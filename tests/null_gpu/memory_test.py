@@ -14,10 +14,10 @@ def wide(folder, more=""):
     return path
 
 
-def total(null_gpu, folder, name, *settings, **played):
+def total(null_gpu, folder, name, *settings, **simulated):
     """What a run that trains has counted."""
     more = [word for setting in settings for word in ("--set", setting)]
-    done = null_gpu.run(1, "train", wide(folder), *more, "--set", f'run.name="of-{len(list(folder.iterdir()))}"', **played)
+    done = null_gpu.run(1, "train", wide(folder), *more, "--set", f'run.name="of-{len(list(folder.iterdir()))}"', **simulated)
     assert done.code == 0 and not done.defects, done.words
     return done.total(name)
 
@@ -49,9 +49,9 @@ def test_the_environments_options_stay_and_what_goes_before_them_is_said(null_gp
     assert "memory.max_split_size_mb of the configuration goes before max_split_size_mb:100 of PYTORCH_CUDA_ALLOC_CONF" in done.words, done.words
 
 
-def peaks(null_gpu, folder, how, **played):
+def peaks(null_gpu, folder, how, **simulated):
     """Size: peak, of each trial that fitted."""
-    done = null_gpu.run(1, "probe", wide(folder), "--set", f'probe.mode="{how}"', "--set", "probe.max_val=512", "--set", "probe.init_val=8", "--json", folder / f"{how}.json", **played)
+    done = null_gpu.run(1, "probe", wide(folder), "--set", f'probe.mode="{how}"', "--set", "probe.max_val=512", "--set", "probe.init_val=8", "--json", folder / f"{how}.json", **simulated)
     assert done.code == 0, done.words
     return {trial["size"]: trial["peak_bytes"] for trial in read_json(folder / f"{how}.json")["ranks"][0]["trials"] if trial["fits"]}
 

@@ -176,7 +176,7 @@ def draw_schedule(rng):
 
 
 def draw_plan(rng, case_facts, family, ranks):
-    """[batch] and [simulate]: uneven lists, played devices, ranks without work."""
+    """[batch] and [simulate]: uneven lists, simulated devices, ranks without work."""
     most = max(case_facts["batch"], 1)
     least = family.least if case_facts["batch_norm"] in ("local",) else 1
     batch, simulate = {"global_batch_size": case_facts["batch"]}, {}

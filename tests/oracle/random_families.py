@@ -21,7 +21,7 @@ class Family:
     judge_validation: bool = True  # false: the model's evaluation depends on how samples are batched
     weighted: bool = False  # an own loss that takes weights
     builtin: str = ""  # the [model] section of one of the program's own models
-    hungry: bool = False  # a few samples fill the memory of a played device
+    hungry: bool = False  # a few samples fill the memory of a simulated device
     least: int = 1  # samples that PyTorch's training forward needs
 
 

@@ -36,11 +36,11 @@ Configuration configuration_of(const std::string& kind) {
 
 class AccumulationTest : public ::testing::Test {
  protected:
-  void make(const Configuration& configuration, const SimulatedDevice& played = {}) {
+  void make(const Configuration& configuration, const SimulatedDevice& simulated = {}) {
     budget().set_limit_bytes(MemoryBudget::k_no_limit);
     data_ = open_dataset(configuration.data.train, Split::train, 1);
     DeviceRequest request;
-    request.simulate = {played};
+    request.simulate = {simulated};
     device_ = bind_device(request);
     replica_ = std::make_unique<Replica>(configuration, *data_, *device_);
     runner_.emplace(choose_runner(configuration, *replica_));

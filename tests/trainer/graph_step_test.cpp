@@ -375,7 +375,7 @@ TEST(GraphStepTest, kept_in_host_memory_it_is_the_same_with_less_on_the_device) 
   std::vector<std::int64_t> peaks;
   for (const bool in_host : {false, true}) {
     Trainee ours(BatchNormMode::exact);
-    if (in_host) ours.runner->apart()->keep_in(ShelfPlace::host);
+    if (in_host) ours.runner->apart()->keep_in(SavedPlace::host);
     ours.accumulate(share.samples, share.runs, alone);  // captures
     ours.replica->gradients.begin_step();
     const std::int64_t held = budget.current_bytes();

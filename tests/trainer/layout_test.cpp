@@ -2,7 +2,7 @@
 #include "trainer/models/layout.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/graph/shelf.hpp"
+#include "trainer/graph/saved_values.hpp"
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/Functions.h>
@@ -209,15 +209,15 @@ TEST(LayoutTest, gaps_that_nobody_has_closed_are_an_error) {
 }
 
 TEST(LayoutTest, what_is_kept_in_host_memory_lies_as_it_did) {
-  Shelf shelf{ShelfPlace::host, c10::Device(c10::kCPU)};
+  SavedValues saved{SavedPlace::host, c10::Device(c10::kCPU)};
   const at::Tensor last = at::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
-  shelf.put(1, last);
-  shelf.put(2, last.narrow(1, 0, 2));
-  shelf.put(3, at::ones({1}).expand({4}));
-  EXPECT_EQ(shelf.get(1).strides(), last.strides());
-  EXPECT_TRUE(shelf.get(1).equal(last));
-  EXPECT_TRUE(shelf.get(2).equal(last.narrow(1, 0, 2)));
-  EXPECT_TRUE(shelf.get(3).equal(at::ones({4})));
+  saved.put(1, last);
+  saved.put(2, last.narrow(1, 0, 2));
+  saved.put(3, at::ones({1}).expand({4}));
+  EXPECT_EQ(saved.get(1).strides(), last.strides());
+  EXPECT_TRUE(saved.get(1).equal(last));
+  EXPECT_TRUE(saved.get(2).equal(last.narrow(1, 0, 2)));
+  EXPECT_TRUE(saved.get(3).equal(at::ones({4})));
 }
 
 }  // namespace

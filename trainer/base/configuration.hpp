@@ -284,14 +284,14 @@ struct LogConfiguration {
   std::vector<LogSink> sinks;
 };
 
-/// What a played device becomes in mid-run.
+/// What a simulated device becomes in mid-run.
 struct DeviceChange {
   std::int64_t step = 0;  // from this optimizer step on, counted from 1
   std::optional<std::int64_t> memory_bytes;
   std::optional<double> slowdown;
 };
 
-/// One played device of the CPU.
+/// One device that the CPU simulates.
 struct SimulatedDevice {
   std::int64_t memory_bytes = 0;  // 0 = no limit of its own
   double slowdown = 1.0;          // compute time is stretched by this factor

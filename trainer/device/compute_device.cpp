@@ -39,13 +39,13 @@ class HostMoment final : public DeviceMoment {
 
 class CpuDevice final : public ComputeDevice {
  public:
-  CpuDevice(std::int64_t limit_bytes, SimulatedDevice played, std::string name)
+  CpuDevice(std::int64_t limit_bytes, SimulatedDevice simulated, std::string name)
       : budget_(MemoryBudget::install()),
-        slowdown_(played.slowdown),
-        played_(std::move(played)),
+        slowdown_(simulated.slowdown),
+        simulated_(std::move(simulated)),
         name_(std::move(name)) {
     budget_.set_limit_bytes(limit_bytes);
-    if (!played_.step_seconds.empty()) table_.emplace(played_.step_seconds);
+    if (!simulated_.step_seconds.empty()) table_.emplace(simulated_.step_seconds);
   }
 
   c10::Device device() const override { return c10::Device(c10::kCPU); }
@@ -58,7 +58,7 @@ class CpuDevice final : public ComputeDevice {
   void charge(std::int64_t bytes) override { budget_.charge(bytes); }
   void synchronize() override {}
   void begin_step(std::int64_t step) override {
-    for (const DeviceChange& change : played_.changes) {
+    for (const DeviceChange& change : simulated_.changes) {
       if (change.step > step) continue;
       slowdown_ = change.slowdown.value_or(slowdown_);
       if (change.memory_bytes) budget_.set_limit_bytes(*change.memory_bytes);
@@ -84,23 +84,24 @@ class CpuDevice final : public ComputeDevice {
 
   MemoryBudget& budget_;
   double slowdown_;
-  SimulatedDevice played_;
+  SimulatedDevice simulated_;
   std::optional<CostTable> table_;
   double computed_seconds_ = 0.0;  // since micro-batches were completed
   std::string name_;
 };
 
-std::string memory_of(const SimulatedDevice& played) {
+std::string memory_of(const SimulatedDevice& simulated) {
   constexpr std::int64_t k_mebibyte = std::int64_t{1} << 20;
-  if (played.memory_bytes == 0) return "any memory";
-  return played.memory_bytes < k_mebibyte ? fmt::format("{:.4g} KiB", static_cast<double>(played.memory_bytes) / 1024.0)
-                                          : fmt::format("{} MiB", played.memory_bytes / k_mebibyte);
+  if (simulated.memory_bytes == 0) return "any memory";
+  return simulated.memory_bytes < k_mebibyte
+             ? fmt::format("{:.4g} KiB", static_cast<double>(simulated.memory_bytes) / 1024.0)
+             : fmt::format("{} MiB", simulated.memory_bytes / k_mebibyte);
 }
 
-std::string pace_of(const SimulatedDevice& played) {
-  if (played.slowdown == 1.0) return "";
-  return played.slowdown > 1.0 ? fmt::format(", {:g}x slower", played.slowdown)
-                               : fmt::format(", {:g}x the time", played.slowdown);
+std::string pace_of(const SimulatedDevice& simulated) {
+  if (simulated.slowdown == 1.0) return "";
+  return simulated.slowdown > 1.0 ? fmt::format(", {:g}x slower", simulated.slowdown)
+                                  : fmt::format(", {:g}x the time", simulated.slowdown);
 }
 
 std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& request) {
@@ -109,11 +110,11 @@ std::unique_ptr<ComputeDevice> bind_simulated_device(const DeviceRequest& reques
     throw UserError(fmt::format(
         "rank {0} has no device to play: simulate.devices lists {1}; add devices or start fewer ranks (mpirun -np {1})",
         rank, request.simulate.size()));
-  const SimulatedDevice& played = request.simulate[rank];
-  const std::int64_t limit = played.memory_bytes > 0 ? played.memory_bytes : MemoryBudget::k_no_limit;
-  const char* times = played.step_seconds.empty() ? "" : " by given times";
-  return std::make_unique<CpuDevice>(limit, played,
-                                     fmt::format("CPU simulating {}{}{}", memory_of(played), times, pace_of(played)));
+  const SimulatedDevice& simulated = request.simulate[rank];
+  const std::int64_t limit = simulated.memory_bytes > 0 ? simulated.memory_bytes : MemoryBudget::k_no_limit;
+  const char* times = simulated.step_seconds.empty() ? "" : " by given times";
+  return std::make_unique<CpuDevice>(
+      limit, simulated, fmt::format("CPU simulating {}{}{}", memory_of(simulated), times, pace_of(simulated)));
 }
 
 std::unique_ptr<ComputeDevice> bind_cpu(const DeviceRequest& request) {

@@ -1,4 +1,4 @@
-// What one rank computes on: the CPU, a simulated device played by the CPU, or a CUDA GPU. One interface for memory and
+// What one rank computes on: the CPU, a device that the CPU simulates, or a CUDA GPU. One interface for memory and
 // time.
 #pragma once
 

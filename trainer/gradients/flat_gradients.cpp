@@ -94,7 +94,7 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const G
                                                      if (!is_view(i)) take(i);
                                                      watched_->touched[i] = 1.0;
                                                      watched_->reached[i] = true;
-                                                     if (watched_->listener && watched_->unheard == 0)
+                                                     if (watched_->listener && watched_->pauses == 0)
                                                        watched_->listener(i);
                                                    }));
   }

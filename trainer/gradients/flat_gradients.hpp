@@ -27,7 +27,7 @@ class FlatGradients {
     std::vector<double> touched;
     std::vector<bool> reached;  // since begin_backward()
     std::function<void(std::size_t)> listener;
-    int unheard = 0;
+    int pauses = 0;
   };
 
  public:
@@ -71,12 +71,12 @@ class FlatGradients {
   [[nodiscard]] std::vector<std::size_t> not_reached(const std::optional<std::vector<std::size_t>>& of) const;
 
   /// While one lives the listener is told nothing.
-  class Unheard {
+  class ListenerPause {
    public:
-    explicit Unheard(FlatGradients& gradients) : watched_(*gradients.watched_) { ++watched_.unheard; }
-    ~Unheard() { --watched_.unheard; }
-    Unheard(const Unheard&) = delete;
-    Unheard& operator=(const Unheard&) = delete;
+    explicit ListenerPause(FlatGradients& gradients) : watched_(*gradients.watched_) { ++watched_.pauses; }
+    ~ListenerPause() { --watched_.pauses; }
+    ListenerPause(const ListenerPause&) = delete;
+    ListenerPause& operator=(const ListenerPause&) = delete;
 
    private:
     Watched& watched_;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto k_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// Tells the fallback, which is a plain function, whom to tell.
+// Of this thread's Watching: LibTorch calls pass_on(), a plain function, which has nothing else to find it by.
 thread_local const OnCall* listener = nullptr;
 
 void pass_on(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {

@@ -37,7 +37,7 @@ ProbeRequest ClusterTables::probe_request() const {
 
 void ClusterTables::measure() {
   parts_.free_memory();
-  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(ShelfPlace::device);
+  if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(SavedPlace::device);
   const comm::Stopwatch watch;
   ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
   profile_ = answer.profile;
@@ -69,9 +69,9 @@ PlannerOptions ClusterTables::options() const {
   return planner_options(*profile_, parts_.configuration);
 }
 
-void ClusterTables::keep_in(std::size_t rank, ShelfPlace place) {
+void ClusterTables::keep_in(std::size_t rank, SavedPlace place) {
   moved_ = true;
-  profile_->ranks[rank].kept_in_host = place == ShelfPlace::host;
+  profile_->ranks[rank].kept_in_host = place == SavedPlace::host;
   if (parts_.runner.apart() != nullptr && static_cast<int>(rank) == parts_.control.rank())
     parts_.runner.apart()->keep_in(place);
 }

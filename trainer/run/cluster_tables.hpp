@@ -22,7 +22,7 @@ class ClusterTables {
   [[nodiscard]] PlannerOptions options() const;
 
   /// Where exact BatchNorm keeps what it keeps of a rank's share.
-  void keep_in(std::size_t rank, ShelfPlace place);
+  void keep_in(std::size_t rank, SavedPlace place);
   /// Takes back what was tried in other places: the tables are `before` again.
   void go_back_to(ClusterProfile before);
   /// The largest micro-batch becomes `factor` of what did not fit, which is said.

@@ -1,4 +1,5 @@
-// How the ranks of a run talk: one queue, the collectives on host memory, NCCL where there are GPUs to use it.
+// What the ranks of a run communicate by: one queue, the collectives on host memory, NCCL where there are GPUs to use
+// it.
 #pragma once
 
 #include "comm/collective_queue.hpp"

@@ -44,7 +44,7 @@ std::optional<Plan> plan_if_any(std::int64_t batch, const std::vector<RankCost>&
 void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
   if (!may_keep_in_host() || tables_.profile().ranks[rank].kept_in_host)
     return tables_.lower_limit(rank, failed_size, factor, why);
-  tables_.keep_in(rank, ShelfPlace::host);
+  tables_.keep_in(rank, SavedPlace::host);
   say_kept_in_host(rank, why);
 }
 
@@ -62,7 +62,7 @@ bool MemoryPolicy::may_keep_in_host() const {
 
 void MemoryPolicy::keep_as_planned(const Plan& plan) {
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    if (plan.ranks[r].kept_in_host) tables_.keep_in(r, ShelfPlace::host);
+    if (plan.ranks[r].kept_in_host) tables_.keep_in(r, SavedPlace::host);
   }
   tables_.time_what_has_moved();
 }
@@ -91,12 +91,12 @@ void MemoryPolicy::choose_where_to_keep() {
   parts_.control.broadcast(moves.data(), moves.size(), 0);
   if (std::ranges::find(moves, 1) == moves.end()) return;
   const ClusterProfile before = tables_.profile();
-  const auto move = [&](ShelfPlace place) {
+  const auto move = [&](SavedPlace place) {
     for (std::size_t r = 0; r < moves.size(); ++r) {
       if (moves[r] != 0) tables_.keep_in(r, place);
     }
   };
-  move(ShelfPlace::host);
+  move(SavedPlace::host);
   tables_.time_what_has_moved();
   char quicker = 1;
   agree_on_rank_0(parts_.control, [&] {
@@ -111,7 +111,7 @@ void MemoryPolicy::choose_where_to_keep() {
   });
   parts_.control.broadcast(&quicker, sizeof(quicker), 0);
   if (quicker != 0) return;
-  move(ShelfPlace::device);
+  move(SavedPlace::device);
   tables_.go_back_to(before);  // with its times
 }
 

@@ -104,7 +104,7 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
                         .allocator_settings = allocator_settings_of(configuration, events)});
   set_up_arithmetic(configuration);
   if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
-  or_does_not_fit([&] {
+  refuse_if_out_of_memory([&] {
     model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters),
                            purpose == OpenFor::training ? Returned::what_trains : Returned::everything);
   });
@@ -138,7 +138,7 @@ void OpenedRun::check_training() const {
   static_cast<void>(chosen_metrics(configuration_, *validation, num_outputs(configuration_, *data)));
 }
 
-std::vector<AgreedItem> OpenedRun::common_ground() const {
+std::vector<AgreedItem> OpenedRun::agreed_items() const {
   std::vector<AgreedItem> items = {{"onebatch", k_version},
                                    {"LibTorch", TORCH_VERSION},
                                    {"MPI", comm::mpi_version()},
@@ -165,7 +165,7 @@ std::string OpenedRun::standing_text() const {
   return " (" + memory_text(memory) + ")";
 }
 
-void OpenedRun::or_does_not_fit(const std::function<void()>& make) const {
+void OpenedRun::refuse_if_out_of_memory(const std::function<void()>& make) const {
   std::string too_large;
   try {
     make();

@@ -27,9 +27,9 @@ struct OpenedRun {
             OpenFor purpose = OpenFor::training);
 
   /// What must be the same everywhere before ranks may compute together.
-  [[nodiscard]] std::vector<AgreedItem> common_ground() const;
+  [[nodiscard]] std::vector<AgreedItem> agreed_items() const;
   /// Runs `make`. Where it runs out of memory: throws DoesNotFitError, which says how much the model takes.
-  void or_does_not_fit(const std::function<void()>& make) const;
+  void refuse_if_out_of_memory(const std::function<void()>& make) const;
 
   std::shared_ptr<Dataset> data;        // its readers' too
   std::unique_ptr<Dataset> validation;  // may be none

@@ -94,8 +94,8 @@ void PlanBook::adopt() {
   plan_ = given_->plan;
   if (parts_.runner.apart() != nullptr)
     parts_.runner.apart()->keep_in(plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host
-                                       ? ShelfPlace::host
-                                       : ShelfPlace::device);
+                                       ? SavedPlace::host
+                                       : SavedPlace::device);
   if (!given_->origin.empty()) {
     const auto devices = comm::all_gather_text(parts_.control, parts_.replica.device.name());
     std::string others;

@@ -58,7 +58,7 @@ class Prediction {
       const comm::LongWork reading(control_, "opening data and device", patience_with_commands(configuration.data));
       opened_.emplace(configuration, world, SessionOptions{}, events, gpus, OpenFor::prediction);
     });
-    check_same(control_, opened_->common_ground());
+    check_same(control_, opened_->agreed_items());
     place_threads(configuration, *opened_->device, control_);
     choose_data();
     checkpoint_ = choose_checkpoint({}, request.checkpoint, events, control_);
@@ -103,7 +103,7 @@ class Prediction {
     agree(control_, [&] {
       std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min<std::int64_t>(2, data_->size())));
       std::iota(samples.begin(), samples.end(), 0);
-      opened_->or_does_not_fit([&] { tensors_ = tensors_of(outputs_->of(*data_, samples), data_->size()); });
+      opened_->refuse_if_out_of_memory([&] { tensors_ = tensors_of(outputs_->of(*data_, samples), data_->size()); });
     });
     check_same(control_, {{"what the model returns", text_of(tensors_)}});
     std::int64_t bytes = 1;

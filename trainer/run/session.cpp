@@ -46,22 +46,22 @@ struct Session::State {
     world.set_timeout_seconds(configuration.comm.timeout_seconds);
     const Switch order = std::exchange(configuration.precision.channels_last, Switch::off);
     open();
-    talk.emplace(configuration, *opened->device, world, events);
+    communication.emplace(configuration, *opened->device, world, events);
     world.set_activity("the first forward of the model, on the host");
-    examination = examine_for_all(configuration, *opened->data, talk->control(), events);
+    examination = examine_for_all(configuration, *opened->data, communication->control(), events);
     settle_layout(order);
     make_replica();
-    settle_padding(configuration, *opened->data, *replica, talk->control(), events);
+    settle_padding(configuration, *opened->data, *replica, communication->control(), events);
     settle_batch_norm();
     warn_of_short_parameters(configuration.precision, events);
     world.set_activity("taking the model apart");
     const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
     if (runner->apart() != nullptr || may_recompute)
-      agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
+      agree_on_rank_0(communication->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
-    graphs = graphs_of_run(configuration, *runner, examination, talk->control(), events);
-    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events,
-                                graphs.get()});
+    graphs = graphs_of_run(configuration, *runner, examination, communication->control(), events);
+    plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, communication->control(),
+                                events, graphs.get()});
   }
 
   ~State() {
@@ -83,7 +83,7 @@ struct Session::State {
                                    patience_with_commands(configuration.data));
       opened.emplace(configuration, world, options, events, gpus);
     });
-    check_same(world.control(), opened->common_ground());
+    check_same(world.control(), opened->agreed_items());
     place_threads(configuration, *opened->device, world.control());
     if (configuration.run.deterministic == Determinism::bitwise)
       check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", std::to_string(at::get_num_threads())}});
@@ -120,7 +120,7 @@ struct Session::State {
   // does not travel.
   std::byte* gradient_storage() {
     if (opened->device->device().is_cuda() || world.size() == 1 || wire_type() != summed_type()) return nullptr;
-    std::byte* storage = talk->control().allocate(summed_bytes());
+    std::byte* storage = communication->control().allocate(summed_bytes());
     if (!world.why_not_shared().empty())  // on all ranks alike
       events.fallback("reducing gradients in shared memory", "copies: " + world.why_not_shared());
     return storage;
@@ -129,15 +129,15 @@ struct Session::State {
   void make_replica() {
     std::byte* storage = gradient_storage();
     world.set_activity("making the model");
-    agree(talk->control(), [&] { make_replica_in(storage); });
-    agree(talk->control(), [&] {
+    agree(communication->control(), [&] { make_replica_in(storage); });
+    agree(communication->control(), [&] {
       if (!has_to_settle(replica->loss, *opened->data))
         check_outputs(*replica, *opened->data, configuration);  // else its constructor has
     });
   }
 
   void make_replica_in(std::byte* storage) {
-    opened->or_does_not_fit([&] {
+    opened->refuse_if_out_of_memory([&] {
       const auto bytes = static_cast<std::int64_t>(summed_bytes());
       if (storage != nullptr) {
         opened->device->charge(bytes);
@@ -154,9 +154,10 @@ struct Session::State {
   void settle_layout(Switch asked) {
     configuration.precision.channels_last = asked;
     configuration.precision.channels_last = settle_channels_last(
-        {configuration, *opened->data, *opened->model, *opened->device, examination}, talk->control(), events);
+        {configuration, *opened->data, *opened->model, *opened->device, examination}, communication->control(), events);
     if (configuration.precision.channels_last == Switch::on)
-      agree(talk->control(), [&] { opened->or_does_not_fit([&] { put_in_channels_last(*opened->model); }); });
+      agree(communication->control(),
+            [&] { opened->refuse_if_out_of_memory([&] { put_in_channels_last(*opened->model); }); });
   }
 
   void settle_batch_norm() {
@@ -173,15 +174,15 @@ struct Session::State {
 
   // Replicas are one model from the first step on, also where unlike machines have drawn unlike initial weights.
   void connect() {
-    broadcast_tensors(live_tensors(*replica), talk->control());
+    broadcast_tensors(live_tensors(*replica), communication->control());
     reducer.emplace(
-        talk->carrier(), talk->queue(), replica->gradients, *opened->device,
+        communication->carrier(), communication->queue(), replica->gradients, *opened->device,
         ReducerOptions{.bucket_cap_bytes = static_cast<std::int64_t>(configuration.comm.bucket_cap_mb * k_mebibyte),
-                       .overlap = talk->overlap(),
+                       .overlap = communication->overlap(),
                        .wire_type = wire_type(),
                        .timeline = timeline.spans()});
     replica->timeline = timeline.spans();
-    replica->control = &talk->control();
+    replica->control = &communication->control();
   }
 
   Configuration configuration;
@@ -191,7 +192,7 @@ struct Session::State {
   RunTimeline timeline{options.timeline_file, events};
   std::int64_t charged_bytes = 0;  // of the gradient's storage
   std::optional<OpenedRun> opened;
-  std::optional<Communication> talk;
+  std::optional<Communication> communication;
   Examination examination;
   std::unique_ptr<Replica> replica;
   std::optional<MicroBatchRunner> runner;
@@ -230,7 +231,7 @@ TrainResult ends_as_does_not_fit(const std::function<TrainResult()>& train) {
 }  // namespace
 
 TrainResult Session::State::train() {
-  refuse_or_say(examination, configuration, talk->control(), events);
+  refuse_or_say(examination, configuration, communication->control(), events);
   TrainingLoop loop({.configuration = configuration,
                      .options = options,
                      .replica = *replica,
@@ -241,24 +242,24 @@ TrainResult Session::State::train() {
                      .drawing = opened->drawing,
                      .given_samples = opened->given_samples,
                      .reducer = *reducer,
-                     .control = talk->control(),
+                     .control = communication->control(),
                      .events = events,
                      .plans = *plans,
                      .world = world,
                      .graphs = graphs.get(),
                      .draws_unkeyed = !examination.examined || examination.has(Trait::draws_unkeyed)});
   TrainResult result = ends_as_does_not_fit([&] { return loop.run(); });
-  if (timeline.spans() != nullptr) timeline.write(talk->control(), opened->device->name());
-  talk->close();
+  if (timeline.spans() != nullptr) timeline.write(communication->control(), opened->device->name());
+  communication->close();
   events.send(event::Ended{result});
   return result;
 }
 
 VerifyReport Session::State::verify(const VerifyOptions& verify_options) {
   VerifyReport report = verify_gradient({configuration, *replica, *runner, *opened->data, opened->validation.get(),
-                                         opened->drawing, *reducer, talk->control(), *plans, graphs.get()},
+                                         opened->drawing, *reducer, communication->control(), *plans, graphs.get()},
                                         verify_options);
-  talk->close();
+  communication->close();
   return report;
 }
 
@@ -266,12 +267,12 @@ EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoin
   if (!opened->validation)
     throw AgreedError(ExitCode::user_error,
                       "eval needs [data.validation]; fraction = 0.1 there takes a part of the training data");
-  const auto chosen = choose_checkpoint({}, checkpoint, events, talk->control());
-  if (load_model(chosen, *replica->model, talk->control(), weights))
+  const auto chosen = choose_checkpoint({}, checkpoint, events, communication->control());
+  if (load_model(chosen, *replica->model, communication->control(), weights))
     events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");
   const EvaluationRequest request{.metrics =
                                       chosen_metrics(configuration, *opened->validation, replica->loss.num_classes())};
-  return onebatch::evaluate(request, *replica, *opened->validation, talk->control());
+  return onebatch::evaluate(request, *replica, *opened->validation, communication->control());
 }
 
 Session::Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners,

@@ -87,7 +87,7 @@ class Accumulator {
     const std::vector<std::size_t> missing = replica_.gradients.not_reached(wanted);
     const std::size_t half = samples.size() / 2;
     {
-      const FlatGradients::Unheard unheard(replica_.gradients);
+      const FlatGradients::ListenerPause pause(replica_.gradients);
       run(samples.first(half), missing);
     }
     run(samples.subspan(half), missing);

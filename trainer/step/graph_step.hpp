@@ -34,8 +34,8 @@ class GraphStep : public StepRunner {
  public:
   explicit GraphStep(const GraphOptions& options) : options_(options) {}
 
-  void keep_in(ShelfPlace place) override {
-    place_ = options_.statistics == BatchNormMode::exact ? place : ShelfPlace::device;
+  void keep_in(SavedPlace place) override {
+    place_ = options_.statistics == BatchNormMode::exact ? place : SavedPlace::device;
   }
 
   /// Throws StepAbandoned where another rank failed, CannotCapture where the model cannot be taken apart, and on all
@@ -61,7 +61,7 @@ class GraphStep : public StepRunner {
                   LocalSums& sums);
 
   GraphOptions options_;
-  ShelfPlace place_ = ShelfPlace::device;
+  SavedPlace place_ = SavedPlace::device;
   double kept_bytes_per_sample_ = 0.0;
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };

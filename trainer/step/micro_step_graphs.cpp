@@ -170,7 +170,7 @@ std::string MicroStepGraphs::record_into(OfOneShape& shape, const Batch& batch, 
     device.synchronize();
     device.empty_cache();
     const std::int64_t before = device.current_bytes();
-    const FlatGradients::Unheard unheard(replica_.gradients);
+    const FlatGradients::ListenerPause pause(replica_.gradients);
     replica_.gradients.begin_backward();
     shape.graph = device_->record([&] { micro_step.run(shape.batch, shape.key); });
     shape.reached = replica_.gradients.reached();

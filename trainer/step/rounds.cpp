@@ -61,7 +61,7 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   settle_segments(micro_batches);
   // A backward of one micro-batch or segment does not know of the others.
-  const FlatGradients::Unheard unheard(replica_.gradients);
+  const FlatGradients::ListenerPause pause(replica_.gradients);
   if (told_.is_final) settle_final(micro_batches);
   forward(micro_batches);
   if (told_.begin) told_.begin();

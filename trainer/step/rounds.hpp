@@ -2,8 +2,8 @@
 #pragma once
 
 #include "trainer/batch_norm/statistics.hpp"
+#include "trainer/graph/saved_values.hpp"
 #include "trainer/graph/segments.hpp"
-#include "trainer/graph/shelf.hpp"
 #include "trainer/step/accumulation.hpp"
 #include "trainer/step/step_exchange.hpp"
 
@@ -29,8 +29,8 @@ struct Run {
 struct MicroBatch {
   ForwardContext context;
   const Graph* graph = nullptr;
-  Shelf kept;             // what later segments and the backward take
-  Shelf gradients;        // the loss's, by value, until the segment that made the value has used it
+  SavedValues kept;       // what later segments and the backward take
+  SavedValues gradients;  // the loss's, by value, until the segment that made the value has used it
   std::vector<Run> runs;  // by segment, where nothing is computed twice
 
   [[nodiscard]] const Segment& segment(std::size_t index) const { return graph->segments[index]; }

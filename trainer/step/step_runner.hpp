@@ -4,7 +4,7 @@
 #include "comm/communicator.hpp"
 #include "trainer/base/plan.hpp"
 #include "trainer/data/read_ahead.hpp"
-#include "trainer/graph/shelf.hpp"
+#include "trainer/graph/saved_values.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -70,7 +70,7 @@ class StepRunner {
 
   /// Where what micro-batches keep of a share lies, if anything is kept of more than one: in host memory it is slower,
   /// but a share of any size fits.
-  virtual void keep_in(ShelfPlace place) = 0;
+  virtual void keep_in(SavedPlace place) = 0;
   /// Numbers that it has read from buffers may be others: after a checkpoint was loaded.
   virtual void forget() = 0;
 

@@ -1,4 +1,4 @@
-#include "trainer/graph/shelf.hpp"
+#include "trainer/graph/saved_values.hpp"
 
 #include "comm/aligned_memory.hpp"
 #include "trainer/base/transfer.hpp"
@@ -30,27 +30,27 @@ at::Tensor host_copy(const at::Tensor& tensor) {
 
 }  // namespace
 
-void Shelf::put(Value value, const at::Tensor& tensor) {
-  tensors_[value] = place_ == ShelfPlace::host ? host_copy(tensor) : tensor.detach();
+void SavedValues::put(Value value, const at::Tensor& tensor) {
+  tensors_[value] = place_ == SavedPlace::host ? host_copy(tensor) : tensor.detach();
 }
 
-at::Tensor Shelf::get(Value value) const {
+at::Tensor SavedValues::get(Value value) const {
   const at::Tensor& tensor = tensors_.at(value);
-  if (place_ == ShelfPlace::device) return tensor;
+  if (place_ == SavedPlace::device) return tensor;
   return tensor.to(device_, tensor.scalar_type(), /*non_blocking=*/true, /*copy=*/true);
 }
 
-void Shelf::add(Value value, const at::Tensor& tensor) {
+void SavedValues::add(Value value, const at::Tensor& tensor) {
   put(value, has(value) ? get(value).add(tensor) : tensor);
 }
 
-std::size_t Shelf::bytes() const {
+std::size_t SavedValues::bytes() const {
   std::size_t sum = 0;
   for (const auto& [value, tensor] : tensors_) sum += tensor.nbytes();
   return sum;
 }
 
-at::Tensor Shelf::take(Value value) {
+at::Tensor SavedValues::take(Value value) {
   const at::Tensor tensor = get(value);
   erase(value);
   return tensor;

@@ -6,13 +6,13 @@
 
 namespace onebatch {
 
-enum class ShelfPlace { device, host };
+enum class SavedPlace { device, host };
 
 /// Tensors by value. In the host they are outside of the device's memory (and of its simulated budget; pinned for a
 /// GPU), and come back as copies.
-class Shelf {
+class SavedValues {
  public:
-  Shelf(ShelfPlace place, c10::Device device) : place_(place), device_(device) {}
+  SavedValues(SavedPlace place, c10::Device device) : place_(place), device_(device) {}
 
   void put(Value value, const at::Tensor& tensor);
   /// Throws std::out_of_range where there is none.
@@ -25,7 +25,7 @@ class Shelf {
   [[nodiscard]] std::size_t bytes() const;
 
  private:
-  ShelfPlace place_;
+  SavedPlace place_;
   c10::Device device_;
   Environment tensors_;
 };
