@@ -203,7 +203,7 @@ Found search(const Case& c, ComputeDevice& device, ProbeMode mode, std::int64_t 
   Found found{result.largest_micro_batch, result.trials.size(), 0, 0.0, {}};
   for (const Trial& trial : result.trials) {
     found.failures += trial.out_of_memory ? 1 : 0;
-    found.tried.append(std::to_string(trial.size)).append(trial.fits ? " " : "! ");
+    found.tried.append(fmt::to_string(trial.size)).append(trial.fits ? " " : "! ");
   }
   found.seconds = watch.seconds();
   return found;

@@ -75,7 +75,7 @@ std::string to_text(const std::vector<StatusBoard::Process>& stopped) {
   std::string text;
   for (const StatusBoard::Process& process : stopped)
     text += fmt::format("\n  rank {} (process {}): its process is stopped",
-                        process.rank < 0 ? "?" : std::to_string(process.rank), process.number);
+                        process.rank < 0 ? "?" : fmt::to_string(process.rank), process.number);
   return text;
 }
 

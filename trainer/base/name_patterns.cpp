@@ -1,5 +1,6 @@
 #include "trainer/base/name_patterns.hpp"
 
+#include <fmt/format.h>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ std::vector<std::string> names_like(const std::string& word, const std::vector<s
 std::string listed(const std::vector<std::string>& names, std::size_t most) {
   std::string text;
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i) text += (i > 0 ? ", " : "") + names[i];
-  return names.size() <= most ? text : text + " and " + std::to_string(names.size() - most) + " more";
+  return names.size() <= most ? text : fmt::format("{} and {} more", text, names.size() - most);
 }
 
 }  // namespace onebatch

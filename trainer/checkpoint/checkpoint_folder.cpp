@@ -216,7 +216,7 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
 PartialCheckpoint::~PartialCheckpoint() = default;
 
 fs::path PartialCheckpoint::publish(const Retention& retention) {
-  fs::path folder = checkpoints_ / (k_prefix + std::to_string(step_));
+  fs::path folder = checkpoints_ / fmt::format("{}{}", k_prefix, step_);
   partial_->rename_to(folder);
   point_latest_at(checkpoints_, folder);
   if (retention.mark) mark_best(checkpoints_, *retention.mark);
@@ -232,7 +232,7 @@ fs::path write_checkpoint(const fs::path& checkpoints, std::int64_t step, const 
 Added add_checkpoint(const fs::path& checkpoints, std::int64_t step, const std::vector<CheckpointFile>& files,
                      const Retention& retention, const std::string& by,
                      const std::function<void()>& before_publishing) {
-  const std::string name = k_prefix + std::to_string(step);
+  const std::string name = fmt::format("{}{}", k_prefix, step);
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   const LockedFolder alone(checkpoints);
   if (!alone.locked()) return Added::by_another;

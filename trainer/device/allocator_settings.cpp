@@ -15,7 +15,7 @@ struct Option {
 std::vector<Option> options_of(const MemoryConfiguration& memory) {
   std::vector<Option> options;
   if (memory.expandable_segments) options.push_back({"expandable_segments", "True"});
-  if (memory.max_split_size_mb) options.push_back({"max_split_size_mb", std::to_string(*memory.max_split_size_mb)});
+  if (memory.max_split_size_mb) options.push_back({"max_split_size_mb", fmt::to_string(*memory.max_split_size_mb)});
   if (memory.garbage_collection_threshold > 0.0)
     options.push_back({"garbage_collection_threshold", fmt::format("{}", memory.garbage_collection_threshold)});
   return options;

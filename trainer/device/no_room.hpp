@@ -10,10 +10,6 @@ inline constexpr const char* k_free_memory =
     "free memory there, or train on devices with more; train --resume goes on from the last checkpoint";
 
 /// Why a run cannot go on that has begun with more memory.
-inline std::string no_room_text(std::int64_t least, const std::string& device) {
-  return "not even " +
-         (least == 1 ? std::string("one sample fits") : "a micro-batch of " + std::to_string(least) + " samples fits") +
-         " on " + device + " any more: " + k_free_memory;
-}
+std::string no_room_text(std::int64_t least, const std::string& device);
 
 }  // namespace onebatch

@@ -200,7 +200,7 @@ std::vector<ListedImage> rows_of_json_lines(const fs::path& file) {
     if (!row.has("path") || !row.has("label")) row.fail(R"(: write {"path": "…", "label": "…"})");
     const JsonReader label = row.field("label");
     rows.push_back({row.field("path").text(),
-                    label.json().is_number_integer() ? std::to_string(label.integer(0, INT32_MAX)) : label.text()});
+                    label.json().is_number_integer() ? fmt::to_string(label.integer(0, INT32_MAX)) : label.text()});
   }
   return rows;
 }
@@ -248,7 +248,7 @@ Checksum ImageList::digest() const {
   for (const std::string& name : classes) add(name);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     add(paths[i]);
-    add(std::to_string(labels[i]));
+    add(fmt::to_string(labels[i]));
   }
   return stream.value();
 }

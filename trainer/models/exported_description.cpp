@@ -44,7 +44,7 @@ class SizeNames {
 
   [[nodiscard]] const std::vector<DescribedSize>& all() const { return sizes_; }
   [[nodiscard]] std::string text_of(const ProgramSize& size) const {
-    if (size.symbol.empty()) return std::to_string(size.fixed);
+    if (size.symbol.empty()) return fmt::to_string(size.fixed);
     const auto found = names_.find(size.symbol);
     const std::string name = found == names_.end() ? "any" : found->second;
     return size.factor == 1 ? name : fmt::format("{}*{}", size.factor, name);

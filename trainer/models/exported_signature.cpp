@@ -57,7 +57,7 @@ void name_leaves(const nlohmann::json& spec, const std::string& prefix, std::vec
   if (keys.is_array() && keys.size() == 2 && keys[0].is_array()) keys = nlohmann::json(keys[0]);
   for (std::size_t i = 0; i < children->size(); ++i) {
     const bool named = keys.is_array() && keys.size() == children->size() && keys[i].is_string();
-    const std::string own = named ? keys[i].get<std::string>() : std::to_string(i);
+    const std::string own = named ? keys[i].get<std::string>() : fmt::to_string(i);
     name_leaves((*children)[i], prefix.empty() ? own : prefix + "." + own, names);
   }
 }
@@ -226,7 +226,7 @@ ProgramOutputs outputs_of(const JsonReader& program) {
     const JsonReader arg = spec.field("arg");
     const bool is_tensor = kind == "loss_output" || tagged(arg).tag == "as_tensor";
     const std::size_t place = found.outputs.size();
-    const std::string name = place < names.size() ? names[place] : std::to_string(place);
+    const std::string name = place < names.size() ? names[place] : fmt::to_string(place);
     found.outputs.push_back({name.empty() ? "0" : name, i, is_tensor});
   }
   return found;

@@ -111,7 +111,7 @@ class ResNet final : public TrainableModule {
     auto layer = register_module(fmt::format("layer{}", stage + 1), std::make_shared<BlockList>());
     for (std::int64_t i = 0; i < num_blocks; ++i) {
       const std::int64_t stride = (stage > 0 && i == 0) ? 2 : 1;
-      blocks_.push_back(layer->add(std::to_string(i), std::make_shared<BasicBlock>(i == 0 ? from : to, to, stride)));
+      blocks_.push_back(layer->add(fmt::to_string(i), std::make_shared<BasicBlock>(i == 0 ? from : to, to, stride)));
     }
   }
 

@@ -2,6 +2,8 @@
 
 #include "trainer/base/name_patterns.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -15,7 +17,7 @@ using Line = std::function<std::string(const MisfitTensor&)>;
 std::string lines(const std::vector<MisfitTensor>& tensors, const Line& line, const std::string& of_the_rest) {
   std::string text;
   for (std::size_t i = 0; i < std::min(k_most, tensors.size()); ++i) text += "\n  " + line(tensors[i]);
-  if (tensors.size() > k_most) text += "\n  and " + std::to_string(tensors.size() - k_most) + of_the_rest;
+  if (tensors.size() > k_most) text += fmt::format("\n  and {}{}", tensors.size() - k_most, of_the_rest);
   return text;
 }
 

@@ -24,13 +24,13 @@ std::string micro_batches(const std::vector<MicroBatchRun>& runs) {
 
 // Ranks that follow each other and do the same.
 std::string ranks_of(const RankPlan& first, const RankPlan& last) {
-  return first.rank == last.rank ? std::to_string(first.rank) : fmt::format("{}-{}", first.rank, last.rank);
+  return first.rank == last.rank ? fmt::to_string(first.rank) : fmt::format("{}-{}", first.rank, last.rank);
 }
 
 Row row_of(const RankPlan& rank, const RankPlan& last) {
   return {ranks_of(rank, last),
           rank.device,
-          std::to_string(rank.samples),
+          fmt::to_string(rank.samples),
           micro_batches(rank.micro_batches),
           milliseconds(rank.predicted_seconds),
           fmt::format("{:.1f} %", rank.idle_fraction * 100.0)};

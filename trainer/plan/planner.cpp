@@ -161,7 +161,7 @@ TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks,
   for (const RankCost& rank : ranks) most += rank.max_micro_batch;
   if (most == 0) throw UserError("no rank can compute a single sample: every max_micro_batch is 0");
   const std::string steps =
-      options.gradient_accumulation_steps ? std::to_string(*options.gradient_accumulation_steps) : "any number of";
+      options.gradient_accumulation_steps ? fmt::to_string(*options.gradient_accumulation_steps) : "any number of";
   throw UserError(fmt::format(
       "no split of a global batch of {} over {} rank(s) has {} micro-batches each that fit (all largest sizes "
       "together: {}): write batch.gradient_accumulation_steps = \"auto\" or another batch.global_batch_size",

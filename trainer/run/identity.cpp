@@ -4,12 +4,14 @@
 #include "trainer/base/shape_text.hpp"
 #include "trainer/run/loop.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 
 std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data,
                                                 const std::string& given_samples) {
   std::map<std::string, std::string> identity = identity_of_run(configuration);
-  identity["data.size"] = std::to_string(data.size());
+  identity["data.size"] = fmt::to_string(data.size());
   identity["data.shape"] = shape_text(data.sample_shape());
   identity["what data.subset and data.sample_weights hold"] = given_samples;
   return identity;

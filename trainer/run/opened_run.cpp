@@ -144,7 +144,7 @@ std::vector<AgreedItem> OpenedRun::agreed_items() const {
                                    {"MPI", comm::mpi_version()},
                                    {"NCCL", comm::nccl_version()},
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
-                                   {"the number of training samples", std::to_string(data->size())},
+                                   {"the number of training samples", fmt::to_string(data->size())},
                                    {"what data.subset and data.sample_weights hold", given_samples}};
   if (!data->digest().empty()) items.push_back({"the training data's list of files", data->digest()});
   if (validation && !validation->digest().empty())

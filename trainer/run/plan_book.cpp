@@ -120,7 +120,7 @@ void PlanBook::say_statistics() const {
   }
   if (!parts_.takes_local_statistics() || count < 2) return;
   const std::int64_t least = least_statistics(plan_->full, Statistics::each_micro_batch).value_or(0);
-  const std::string sizes = least == largest ? std::to_string(largest) : fmt::format("{} to {}", least, largest);
+  const std::string sizes = least == largest ? fmt::to_string(largest) : fmt::format("{} to {}", least, largest);
   parts_.events.info(
       fmt::format("BatchNorm takes its statistics from each micro-batch (of {} samples): the plan is part "
                   "of the result (--plan repeats it; batch_norm.mode = \"exact\" needs no plan)",

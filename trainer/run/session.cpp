@@ -27,6 +27,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <functional>
 #include <utility>
@@ -86,7 +87,7 @@ struct Session::State {
     check_same(world.control(), opened->agreed_items());
     place_threads(configuration, *opened->device, world.control());
     if (configuration.run.deterministic == Determinism::bitwise)
-      check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", std::to_string(at::get_num_threads())}});
+      check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", fmt::to_string(at::get_num_threads())}});
   }
 
   void write_steps_where_kept() {

@@ -61,7 +61,7 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
 
 std::string bytes_text(std::int64_t bytes) {
   if (bytes % 1048576 == 0) return quoted(fmt::format("{}MiB", bytes / 1048576));
-  return std::to_string(bytes);
+  return fmt::to_string(bytes);
 }
 
 std::optional<std::vector<std::int64_t>> read_integers(const ConfigValue& value, std::int64_t least) {

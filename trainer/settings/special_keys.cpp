@@ -2,6 +2,8 @@
 
 #include "trainer/base/metrics.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 namespace {
 
@@ -88,7 +90,7 @@ KeyOf<BatchConfiguration> micro_batch_key(KeyText about) {
           [](const BatchConfiguration& batch) {
             const auto& sizes = batch.micro_batch_size;
             return sizes.empty() ? std::string("\"auto\"")
-                                 : (sizes.size() == 1 ? std::to_string(sizes.front()) : integers_text(sizes));
+                                 : (sizes.size() == 1 ? fmt::to_string(sizes.front()) : integers_text(sizes));
           }};
 }
 
@@ -218,7 +220,7 @@ KeyOf<MemoryConfiguration> recompute_key(KeyText about) {
             return {};
           },
           [](const MemoryConfiguration& memory) {
-            if (memory.recompute == Recompute::on) return std::to_string(memory.segments);
+            if (memory.recompute == Recompute::on) return fmt::to_string(memory.segments);
             return std::string(memory.recompute == Recompute::off ? "\"off\"" : "\"auto\"");
           }};
 }

@@ -18,6 +18,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -197,6 +199,9 @@ std::int64_t largest_of(const std::vector<MicroBatchRun>& micro_batches) {
 }
 
 }  // namespace
+
+MicroBatchDoesNotFit::MicroBatchDoesNotFit(std::int64_t size)
+    : std::runtime_error(fmt::format("a micro-batch of {} ran out of memory", size)), size_(size) {}
 
 void settle(LocalSums& sums, std::span<const double> read) {
   const UnreadSums unread = *std::exchange(sums.unread, std::nullopt);

@@ -14,8 +14,7 @@ namespace onebatch {
 /// be done again.
 class MicroBatchDoesNotFit : public std::runtime_error {
  public:
-  explicit MicroBatchDoesNotFit(std::int64_t size)
-      : std::runtime_error("a micro-batch of " + std::to_string(size) + " ran out of memory"), size_(size) {}
+  explicit MicroBatchDoesNotFit(std::int64_t size);
   [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
