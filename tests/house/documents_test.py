@@ -42,6 +42,21 @@ def check_keys(program):
     return (["no configuration keys were found"] if len(real) < 40 else []) + differences("key", documented.keys(), real.keys()) + changed
 
 
+def table_problems(document):
+    """Rows of keys that are there twice, or that no table's head stands above."""
+    problems, seen, in_table = [], set(), False
+    for line in document.splitlines():
+        in_table = line.startswith("|") and (in_table or line.startswith("| key |"))
+        if not (row := ROW.match(line)):
+            continue
+        if row.group(1) in seen:
+            problems.append(f"key {row.group(1)}: two rows")
+        if not in_table:
+            problems.append(f"key {row.group(1)}: its row is in no table")
+        seen.add(row.group(1))
+    return problems
+
+
 def write_keys(program):
     """Puts the program's rows in the place of those that the tables have."""
     real = rows_of_program(program)
@@ -82,6 +97,19 @@ def test_the_keys_of_the_documents_are_those_of_the_program(request):
     assert check_keys(request.config.getoption("--program")) == []
 
 
+TABLE = "| key | default | meaning |\n| --- | --- | --- |\n| `a.b` | | |\n"
+
+
+def test_a_row_that_is_there_twice_or_in_no_table_is_found():
+    assert table_problems(TABLE) == []
+    assert table_problems(TABLE + "| `a.b` | | |\n") == ["key a.b: two rows"]
+    assert table_problems(TABLE + "\n| `a.c` | | |\n") == ["key a.c: its row is in no table"]
+
+
+def test_every_row_of_a_key_is_in_a_table_once():
+    assert table_problems(text(KEYS)) == []
+
+
 def test_every_note_that_is_cited_is_written():
     assert check_notes() == []
 
@@ -101,7 +129,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.write:
         write_keys(arguments.program)
-    found = check_notes() + check_places() + check_exit_codes()
+    found = check_notes() + check_places() + check_exit_codes() + table_problems(text(KEYS))
     if arguments.program.exists():
         found += check_keys(arguments.program)
     else:
