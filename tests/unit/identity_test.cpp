@@ -85,7 +85,7 @@ TEST_F(IdentityTest, the_probes_answer_depends_on_nothing_else) {
       << "whether there is a limit counts, not which";
 }
 
-TEST_F(IdentityTest, played_devices_count_as_they_are_when_they_are_measured) {
+TEST_F(IdentityTest, simulated_devices_count_as_they_are_when_they_are_measured) {
   Configuration configuration;
   configuration.simulate = {SimulatedDevice{}};
   const std::string plain = identity_of_probe(configuration);
