@@ -2,10 +2,11 @@
 """Models of others, exported by onebatch.export and run from C++ by `onebatch check` on batches other than the exported one, in float64, against eager PyTorch: outputs, gradients,
 buffers after a forward.
 
-zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE]
+zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE] [--programs DIR]
        [--device cuda | --null-gpu BUILD]
 
-With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count.
+With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count. With
+--programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
 
 By hand: it needs torchvision, timm and transformers. Dropouts are switched off, for their masks are keyed by sample here and not in PyTorch.
 """
@@ -14,6 +15,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -127,6 +129,21 @@ def difference_of(program, model, given, file, folder, phase):
     return difference(found, wanted)
 
 
+def exported(family, name, model, data, dynamic, folder):
+    """The file of a model's program, made where `folder` has none; it is there whole or not at all."""
+    import onebatch
+    file = folder / f"{family}-{re.sub('[^A-Za-z0-9_-]', '_', name)}.pt2"
+    example = data(EXPORTED)  # drawn in any case: what is drawn after it is the same
+    if not file.exists():
+        made = file.with_suffix(f".{os.getpid()}.pt2")
+        try:
+            onebatch.export(model, example, made, dynamic=dynamic, check=False)
+            made.rename(file)
+        finally:
+            made.unlink(missing_ok=True)
+    return file
+
+
 def one(program, family, name):
     """In a process of its own. A row: what differs most and by how much, or why it is not taken."""
     import torch
@@ -141,14 +158,13 @@ def one(program, family, name):
         if not parameter.any():  # an initialisation of zeros hides what lies before it
             torch.nn.init.normal_(parameter, std=0.02)
     with tempfile.TemporaryDirectory(prefix="onebatch-zoo-") as folder:
-        file = pathlib.Path(folder) / "model.pt2"
         try:
-            onebatch.export(model, data(EXPORTED), file, dynamic=dynamic, check=False)
+            file = exported(family, name, model, data, dynamic, pathlib.Path(os.environ.get("ONEBATCH_ZOO_PROGRAMS", folder)))
         except onebatch.ExportError as error:
             return {"why": str(error)}
         model = model.double()
         worst, where = 0.0, ""
-        for samples in TRIED:
+        for samples in TRIED[:1] if "ONEBATCH_ZOO_NULL_GPU" in os.environ else TRIED:
             for phase in ("training", "evaluation"):
                 try:
                     found = difference_of(program, model, data(samples), file, pathlib.Path(folder), phase)
@@ -186,10 +202,14 @@ def main():
     options.add_argument("--table", type=pathlib.Path)
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options.add_argument("--null-gpu", type=pathlib.Path, metavar="BUILD")
+    options.add_argument("--programs", type=pathlib.Path, metavar="DIR")
     options.add_argument("--one", nargs=2)
     given = options.parse_args()
     if not given.one:
         os.environ["ONEBATCH_ZOO_DEVICE"] = "cuda" if given.null_gpu else given.device
+    if given.programs:
+        given.programs.mkdir(parents=True, exist_ok=True)
+        os.environ["ONEBATCH_ZOO_PROGRAMS"] = str(given.programs.resolve())
     if given.null_gpu:
         os.environ["ONEBATCH_ZOO_NULL_GPU"] = str(given.null_gpu.resolve())
     if given.one:
