@@ -6,11 +6,11 @@ import sys
 import warnings
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 
-from common import batches_of, configuration, onebatch, relative_l2, report, scratch
+from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
 from exported_models import MODELS, ConvNet, Counting, DropMlp, Outputs, OwnLoss, export, images, labels, vectors
 
 PROGRAM = sys.argv[1]
@@ -73,7 +73,7 @@ class Trial:
         self.result = json.loads((self.folder / "train.json").read_text())
         run = pathlib.Path(self.result["run_dir"])
         file = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1])) / "model.safetensors"
-        self.weights, self.batches = load_file(file), batches_of(run)
+        self.weights, self.batches = loaded(file), batches_of(run)
         return said
 
 

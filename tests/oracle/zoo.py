@@ -3,10 +3,10 @@
 buffers after a forward.
 
 zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE] [--programs DIR]
-       [--device cuda | --null-gpu BUILD]
+       [--device cuda | --null-gpu BUILD | --modes]
 
 With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count. With
---programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
+--modes they are trained in the modes of zoo_modes.py. With --programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
 
 By hand: it needs torchvision, timm and transformers. Dropouts are switched off, for their masks are keyed by sample here and not in PyTorch.
 """
@@ -129,19 +129,30 @@ def difference_of(program, model, given, file, folder, phase):
     return difference(found, wanted)
 
 
-def exported(family, name, model, data, dynamic, folder):
+def exported(name, model, data, dynamic, folder):
     """The file of a model's program, made where `folder` has none; it is there whole or not at all."""
     import onebatch
-    file = folder / f"{family}-{re.sub('[^A-Za-z0-9_-]', '_', name)}.pt2"
+    file = folder / f"{re.sub('[^A-Za-z0-9_-]', '_', name)}.pt2"
     example = data(EXPORTED)  # drawn in any case: what is drawn after it is the same
     if not file.exists():
-        made = file.with_suffix(f".{os.getpid()}.pt2")
+        partial = file.with_suffix(f".{os.getpid()}.pt2")
         try:
-            onebatch.export(model, example, made, dynamic=dynamic, check=False)
-            made.rename(file)
+            onebatch.export(model, example, partial, dynamic=dynamic, check=False)
+            partial.rename(file)
         finally:
-            made.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     return file
+
+
+def made(make):
+    """The same each time."""
+    import torch
+    torch.manual_seed(11)
+    model = make().float()
+    for parameter in model.parameters():
+        if not parameter.any():  # an initialisation of zeros hides what lies before it
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model
 
 
 def one(program, family, name):
@@ -150,16 +161,18 @@ def one(program, family, name):
 
     import onebatch
     from zoo_models import MODELS
-    torch.manual_seed(11)
     torch.set_num_threads(1)
     make, data, dynamic = MODELS[family][name]
-    model = without_dropout(make()).float()
-    for parameter in model.parameters():
-        if not parameter.any():  # an initialisation of zeros hides what lies before it
-            torch.nn.init.normal_(parameter, std=0.02)
+    model = without_dropout(made(make))
     with tempfile.TemporaryDirectory(prefix="onebatch-zoo-") as folder:
         try:
-            file = exported(family, name, model, data, dynamic, pathlib.Path(os.environ.get("ONEBATCH_ZOO_PROGRAMS", folder)))
+            programs = pathlib.Path(os.environ.get("ONEBATCH_ZOO_PROGRAMS", folder))
+            file = exported(f"{family}-{name}", model, data, dynamic, programs)
+            if "ONEBATCH_ZOO_MODES" in os.environ:
+                from zoo_modes import SAMPLES, modes_of, with_dropout
+                dropping = with_dropout(made(make))
+                drops = dropping and exported(f"{family}-{name}-dropout", dropping, data, dynamic, programs)
+                return {"modes": modes_of(program, model, data(SAMPLES), file, drops, folder)}
         except onebatch.ExportError as error:
             return {"why": str(error)}
         model = model.double()
@@ -189,7 +202,21 @@ def row(program, family, name):
 def told(family, name, result):
     if "why" in result:
         return f"| {family} | {name} | | not taken: {' '.join(result['why'].split())[:400]} |"
+    if "modes" in result:
+        return f"| {family} | {name} | {' | '.join(('' if good else 'NOT AS WANTED: ') + found for good, found in result['modes'].values())} |"
     return f"| {family} | {name} | {result['parameters'] / 1e6:.1f} M | {result['worst']:.1e}{'' if result['worst'] <= LIMIT else ' in ' + result['where']} |"
+
+
+def good(result):
+    return all(good for good, _ in result["modes"].values()) if "modes" in result else result.get("worst", float("inf")) <= LIMIT
+
+
+def heading(modes):
+    columns = ["from", "model", "parameters", "relative L2, float64"]
+    if modes:
+        from zoo_modes import MODES
+        columns[2:] = MODES
+    return [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
 
 
 def main():
@@ -202,11 +229,14 @@ def main():
     options.add_argument("--table", type=pathlib.Path)
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options.add_argument("--null-gpu", type=pathlib.Path, metavar="BUILD")
+    options.add_argument("--modes", action="store_true")
     options.add_argument("--programs", type=pathlib.Path, metavar="DIR")
     options.add_argument("--one", nargs=2)
     given = options.parse_args()
     if not given.one:
         os.environ["ONEBATCH_ZOO_DEVICE"] = "cuda" if given.null_gpu else given.device
+    if given.modes:
+        os.environ["ONEBATCH_ZOO_MODES"] = "1"
     if given.programs:
         given.programs.mkdir(parents=True, exist_ok=True)
         os.environ["ONEBATCH_ZOO_PROGRAMS"] = str(given.programs.resolve())
@@ -217,15 +247,15 @@ def main():
         return 0
     program = given.program.resolve()
     wanted = [(family, name) for family in given.family or MODELS for name in MODELS[family] if not given.only or name in given.only]
-    rows, failed = ["| from | model | parameters | relative L2, float64 |", "| --- | --- | --- | --- |"], 0
+    rows, failed = heading(given.modes), 0
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         for (family, name), result in zip(wanted, pool.map(lambda one: row(program, *one), wanted)):
             rows.append(told(family, name, result))
-            failed += not result.get("worst", 1.0) <= LIMIT
+            failed += not good(result)
             print(rows[-1], flush=True)
     if given.table:
         given.table.write_text("\n".join(rows) + "\n")
-    as_wanted = "run forward and backward on the null GPU without a refusal or a defect" if given.null_gpu else f"are trained as eager PyTorch trains them (relative L2 of outputs, gradients and buffers at most {LIMIT:.0e})"
+    as_wanted = "are trained in every mode as wanted" if given.modes else "run forward and backward on the null GPU without a refusal or a defect" if given.null_gpu else f"are trained as eager PyTorch trains them (relative L2 of outputs, gradients and buffers at most {LIMIT:.0e})"
     print(f"{len(wanted) - failed} of {len(wanted)} models {as_wanted}")
     return 1 if failed else 0
 
