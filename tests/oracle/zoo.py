@@ -46,14 +46,14 @@ class InFloat64:
 
     def __enter__(self):
         import torch
-        self.kept = torch.float32, torch.Tensor.float, torch.get_default_dtype()
+        self.kept = torch.float32, torch.float, torch.Tensor.float, torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
-        torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+        torch.float32, torch.float, torch.Tensor.float = torch.float64, torch.float64, torch.Tensor.double
 
     def __exit__(self, *_):
         import torch
-        torch.float32, torch.Tensor.float = self.kept[:2]
-        torch.set_default_dtype(self.kept[2])
+        torch.float32, torch.float, torch.Tensor.float = self.kept[:3]
+        torch.set_default_dtype(self.kept[3])
 
 
 def logits_of(outputs):
