@@ -3,10 +3,10 @@ import json
 import pathlib
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
-from common import batches_of, configuration, onebatch, report
+from common import batches_of, configuration, loaded, onebatch, report
 
 CONFIG = configuration("""
 [run]
@@ -74,13 +74,13 @@ class Trial:
         self.result = json.loads((self.folder / "train.json").read_text())
         run = pathlib.Path(self.result["run_dir"])
         self.file = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1])) / "model.safetensors"
-        self.weights = load_file(self.file)
+        self.weights = loaded(self.file)
         self.batches = batches_of(run)
         return said
 
     def gradient(self, ranks=1, expect=(0,), **settings):
         onebatch(self.program, ranks, ["verify", self._config(settings), "--save-gradient", self.folder / "g.safetensors", "--quiet"], expect=expect)
-        return load_file(self.folder / "g.safetensors")
+        return loaded(self.folder / "g.safetensors")
 
 
 def sgd(model, inputs, targets, batches, rate=RATE, loss=nn.functional.cross_entropy):

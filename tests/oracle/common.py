@@ -9,6 +9,7 @@ import tempfile
 
 import numpy as np
 import torch
+from safetensors.torch import load
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -138,6 +139,11 @@ def onebatch(program, ranks, arguments, expect=(0,)):
     if done.returncode not in expect:
         sys.exit(f"{' '.join(command)}\nreturned {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
+
+
+def loaded(path):
+    """The tensors of a safetensors file. Those of load_file() are its bytes on the disk, and become another run's when that writes the file again."""
+    return load(pathlib.Path(path).read_bytes())
 
 
 def relative_l2(ours, reference):

@@ -136,6 +136,22 @@ class Autocast(nn.Module):
             return self.b(y.float().relu())
 
 
+class Masked(nn.Module):
+    """Attention by hand, which masks what comes later, and a whole row's padding, with the least number of its type: a literal of the program."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.qkv, self.out = nn.Embedding(11, 16), nn.Linear(16, 48), nn.Linear(16, 5)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.embed(x)).chunk(3, -1)
+        scores = q @ k.transpose(1, 2) / 4
+        least = torch.finfo(scores.dtype).min
+        later = torch.full((x.shape[1], x.shape[1]), least, dtype=scores.dtype).triu(1)
+        scores = scores.masked_fill((x == 0)[:, None], least) + later
+        return self.out((scores.softmax(-1) @ v)[:, -1])
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -191,6 +207,7 @@ MODELS = {
     "lstm": (lambda: Recurrent(nn.LSTM), tokens, labels),
     "gru": (lambda: Recurrent(nn.GRU), tokens, labels),
     "encoder": (Encoder, padded, labels),
+    "masked": (Masked, padded, labels),
     "gpt": (Gpt, tokens, lambda n: torch.randint(0, 11, (n,))),
     "u_net": (UNet, images, lambda n: torch.randint(0, 5, (n, 8, 8))),
     "two_inputs": (TwoInputs, lambda n: (*tokens(n), *vectors(n)), labels),

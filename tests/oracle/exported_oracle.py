@@ -6,12 +6,12 @@ import sys
 import warnings
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 
-from common import batches_of, configuration, onebatch, relative_l2, report, scratch
-from exported_models import MODELS, ConvNet, Counting, DropMlp, Outputs, OwnLoss, export, images, labels, vectors
+from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
+from exported_models import MODELS, ConvNet, Counting, DropMlp, Masked, Outputs, OwnLoss, export, images, labels, padded, vectors
 
 PROGRAM = sys.argv[1]
 RATE = 0.05
@@ -73,7 +73,7 @@ class Trial:
         self.result = json.loads((self.folder / "train.json").read_text())
         run = pathlib.Path(self.result["run_dir"])
         file = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1])) / "model.safetensors"
-        self.weights, self.batches = load_file(file), batches_of(run)
+        self.weights, self.batches = loaded(file), batches_of(run)
         return said
 
 
@@ -157,7 +157,7 @@ def check_modes():
             trial.train(ranks)
             error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
             failures += report(error <= 1e-12, f"{what}: relative L2 against one batch {error:.2e} (at most 1e-12)")
-    return failures + check_dropout() + check_bfloat16() + check_verify()
+    return failures + check_dropout() + check_bfloat16() + check_masks() + check_verify()
 
 
 def check_dropout():
@@ -179,6 +179,27 @@ def check_bfloat16():
             *_, trial = conv_trial(folder, micro=11, compute="bfloat16", parameters=parameters)
             trial.train()
             failures += report(all(torch.isfinite(v.float()).all() for v in trial.weights.values()), f"bfloat16 with {parameters} parameters runs")
+    return failures
+
+
+def check_masks():
+    """The least number of float32, which a program says, is that of what the run computes in."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(10)
+        model = Masked().train()
+        export(model, pathlib.Path(folder) / "model.pt2", padded(EXAMPLE))
+        inputs, targets = padded(12), labels(12)
+        trial = Trial(folder, inputs, targets, micro=5, steps=4)
+        trial.train()
+        before = {k: v.clone() for k, v in model.state_dict().items()}
+        exact = eager(model, inputs, targets, trial.batches).state_dict()
+        for compute, parameters in (("bfloat16", "float32"), ("bfloat16", "bfloat16"), ("float16", "float32"), ("float16", "float16")):
+            trial.train(compute=compute, parameters=parameters)
+            start = {k: v.to(trial.weights[k].dtype) for k, v in before.items()}
+            error = relative_l2({k: trial.weights[k].double() - start[k].double() for k in exact}, {k: exact[k] - before[k] for k in exact})
+            limit = 0.05 if parameters == "float32" else 0.3  # four steps are a few units of 16 bits
+            failures += report(error <= limit, f"masks in {compute} with {parameters} parameters: what four steps change is off by {error:.1e} (at most {limit})")
     return failures
 
 

@@ -2,10 +2,11 @@
 """Models of others, exported by onebatch.export and run from C++ by `onebatch check` on batches other than the exported one, in float64, against eager PyTorch: outputs, gradients,
 buffers after a forward.
 
-zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE]
-       [--device cuda | --null-gpu BUILD]
+zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE] [--programs DIR]
+       [--device cuda | --null-gpu BUILD | --modes]
 
-With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count.
+With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count. With
+--modes they are trained in the modes of zoo_modes.py. With --programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
 
 By hand: it needs torchvision, timm and transformers. Dropouts are switched off, for their masks are keyed by sample here and not in PyTorch.
 """
@@ -14,6 +15,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,14 +46,14 @@ class InFloat64:
 
     def __enter__(self):
         import torch
-        self.kept = torch.float32, torch.Tensor.float, torch.get_default_dtype()
+        self.kept = torch.float32, torch.float, torch.Tensor.float, torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
-        torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+        torch.float32, torch.float, torch.Tensor.float = torch.float64, torch.float64, torch.Tensor.double
 
     def __exit__(self, *_):
         import torch
-        torch.float32, torch.Tensor.float = self.kept[:2]
-        torch.set_default_dtype(self.kept[2])
+        torch.float32, torch.float, torch.Tensor.float = self.kept[:3]
+        torch.set_default_dtype(self.kept[3])
 
 
 def logits_of(outputs):
@@ -80,6 +82,13 @@ def environment_of_null_gpu(folder):
     return dict(os.environ, **variables(os.environ["ONEBATCH_ZOO_NULL_GPU"], devices=[{}], session=f"/dev/shm/null-gpu-zoo-{os.getpid()}", ranks={}, counts=str(folder / "counts")))
 
 
+def defects_of(words, counts):
+    """What the null GPU has seen, or that nothing has run there."""
+    kernels = sum(json.loads(line)["kernels"] for line in counts.read_text().splitlines()) if counts.exists() else 0
+    counts.unlink(missing_ok=True)
+    return [line for line in words.splitlines() if "null GPU: " in line] + ["no kernel has run"] * (kernels == 0)
+
+
 def by_program(program, file, given, folder, phase):
     from safetensors.torch import load_file, save_file
     save_file({f"{i:03d}": tensor.contiguous() for i, tensor in enumerate(given)}, folder / "inputs.safetensors")
@@ -89,7 +98,7 @@ def by_program(program, file, given, folder, phase):
     pathlib.Path(f"/dev/shm/null-gpu-zoo-{os.getpid()}").unlink(missing_ok=True)
     if done.returncode != 0:
         raise NotTaken((done.stderr or done.stdout).strip())
-    if defects := [line for line in words.splitlines() if "null GPU: " in line]:
+    if "ONEBATCH_ZOO_NULL_GPU" in os.environ and (defects := defects_of(words, folder / "counts")):
         raise NotTaken(" ".join(defects))
     return load_file(folder / "result.safetensors")
 
@@ -127,28 +136,55 @@ def difference_of(program, model, given, file, folder, phase):
     return difference(found, wanted)
 
 
+def exported(name, model, data, dynamic, folder):
+    """The file of a model's program, made where `folder` has none; it is there whole or not at all."""
+    import onebatch
+    file = folder / f"{re.sub('[^A-Za-z0-9_-]', '_', name)}.pt2"
+    example = data(EXPORTED)  # drawn in any case: what is drawn after it is the same
+    if not file.exists():
+        partial = file.with_suffix(f".{os.getpid()}.pt2")
+        try:
+            onebatch.export(model, example, partial, dynamic=dynamic, check=False)
+            partial.rename(file)
+        finally:
+            partial.unlink(missing_ok=True)
+    return file
+
+
+def made(make):
+    """The same each time."""
+    import torch
+    torch.manual_seed(11)
+    model = make().float()
+    for parameter in model.parameters():
+        if not parameter.any():  # an initialisation of zeros hides what lies before it
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model
+
+
 def one(program, family, name):
     """In a process of its own. A row: what differs most and by how much, or why it is not taken."""
     import torch
 
     import onebatch
     from zoo_models import MODELS
-    torch.manual_seed(11)
     torch.set_num_threads(1)
     make, data, dynamic = MODELS[family][name]
-    model = without_dropout(make()).float()
-    for parameter in model.parameters():
-        if not parameter.any():  # an initialisation of zeros hides what lies before it
-            torch.nn.init.normal_(parameter, std=0.02)
+    model = without_dropout(made(make))
     with tempfile.TemporaryDirectory(prefix="onebatch-zoo-") as folder:
-        file = pathlib.Path(folder) / "model.pt2"
         try:
-            onebatch.export(model, data(EXPORTED), file, dynamic=dynamic, check=False)
+            programs = pathlib.Path(os.environ.get("ONEBATCH_ZOO_PROGRAMS", folder))
+            file = exported(f"{family}-{name}", model, data, dynamic, programs)
+            if "ONEBATCH_ZOO_MODES" in os.environ:
+                from zoo_modes import SAMPLES, modes_of, with_dropout
+                dropping = with_dropout(made(make))
+                drops = dropping and exported(f"{family}-{name}-dropout", dropping, data, dynamic, programs)
+                return {"modes": modes_of(program, model, data(SAMPLES), file, drops, folder)}
         except onebatch.ExportError as error:
             return {"why": str(error)}
         model = model.double()
         worst, where = 0.0, ""
-        for samples in TRIED:
+        for samples in TRIED[:1] if "ONEBATCH_ZOO_NULL_GPU" in os.environ else TRIED:
             for phase in ("training", "evaluation"):
                 try:
                     found = difference_of(program, model, data(samples), file, pathlib.Path(folder), phase)
@@ -170,10 +206,25 @@ def row(program, family, name):
     return json.loads(lines[-1]) if lines else {"why": f"ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}"}
 
 
-def told(family, name, result):
+def told(family, name, result, measured=True):
     if "why" in result:
         return f"| {family} | {name} | | not taken: {' '.join(result['why'].split())[:400]} |"
-    return f"| {family} | {name} | {result['parameters'] / 1e6:.1f} M | {result['worst']:.1e}{'' if result['worst'] <= LIMIT else ' in ' + result['where']} |"
+    if "modes" in result:
+        return f"| {family} | {name} | {' | '.join(('' if good else 'NOT AS WANTED: ') + found for good, found in result['modes'].values())} |"
+    found = f"{result['worst']:.1e}" if measured else "runs"
+    return f"| {family} | {name} | {result['parameters'] / 1e6:.1f} M | {found}{'' if result['worst'] <= LIMIT else ' in ' + result['where']} |"
+
+
+def good(result):
+    return all(good for good, _ in result["modes"].values()) if "modes" in result else result.get("worst", float("inf")) <= LIMIT
+
+
+def heading(given):
+    columns = ["from", "model", "parameters", "on the null GPU" if given.null_gpu else "relative L2, float64"]
+    if given.modes:
+        from zoo_modes import MODES
+        columns[2:] = MODES
+    return [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
 
 
 def main():
@@ -186,10 +237,17 @@ def main():
     options.add_argument("--table", type=pathlib.Path)
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options.add_argument("--null-gpu", type=pathlib.Path, metavar="BUILD")
+    options.add_argument("--modes", action="store_true")
+    options.add_argument("--programs", type=pathlib.Path, metavar="DIR")
     options.add_argument("--one", nargs=2)
     given = options.parse_args()
     if not given.one:
         os.environ["ONEBATCH_ZOO_DEVICE"] = "cuda" if given.null_gpu else given.device
+    if given.modes:
+        os.environ["ONEBATCH_ZOO_MODES"] = "1"
+    if given.programs:
+        given.programs.mkdir(parents=True, exist_ok=True)
+        os.environ["ONEBATCH_ZOO_PROGRAMS"] = str(given.programs.resolve())
     if given.null_gpu:
         os.environ["ONEBATCH_ZOO_NULL_GPU"] = str(given.null_gpu.resolve())
     if given.one:
@@ -197,15 +255,15 @@ def main():
         return 0
     program = given.program.resolve()
     wanted = [(family, name) for family in given.family or MODELS for name in MODELS[family] if not given.only or name in given.only]
-    rows, failed = ["| from | model | parameters | relative L2, float64 |", "| --- | --- | --- | --- |"], 0
+    rows, failed = heading(given), 0
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         for (family, name), result in zip(wanted, pool.map(lambda one: row(program, *one), wanted)):
-            rows.append(told(family, name, result))
-            failed += not result.get("worst", 1.0) <= LIMIT
+            rows.append(told(family, name, result, not given.null_gpu))
+            failed += not good(result)
             print(rows[-1], flush=True)
     if given.table:
         given.table.write_text("\n".join(rows) + "\n")
-    as_wanted = "run forward and backward on the null GPU without a refusal or a defect" if given.null_gpu else f"are trained as eager PyTorch trains them (relative L2 of outputs, gradients and buffers at most {LIMIT:.0e})"
+    as_wanted = "are trained in every mode as wanted" if given.modes else "run forward and backward on the null GPU without a refusal or a defect" if given.null_gpu else f"are trained as eager PyTorch trains them (relative L2 of outputs, gradients and buffers at most {LIMIT:.0e})"
     print(f"{len(wanted) - failed} of {len(wanted)} models {as_wanted}")
     return 1 if failed else 0
 

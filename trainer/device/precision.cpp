@@ -2,6 +2,7 @@
 
 #include "comm/error.hpp"
 #include "comm/world.hpp"
+#include "trainer/device/matrix_products.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -23,6 +24,7 @@ void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setAllowTF32CuBLAS(configuration.precision.allow_tf32);
   at::globalContext().setAllowTF32CuDNN(configuration.precision.allow_tf32);
   at::globalContext().setBenchmarkCuDNN(configuration.precision.cudnn_benchmark);
+  use_quickest_matrix_products();
   if (configuration.run.deterministic != Determinism::off) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     // LibTorch would fill each tensor that it makes, a kernel for every result; what reads one before it is written is

@@ -1,5 +1,6 @@
 #include "trainer/models/exported_compiler.hpp"
 
+#include "trainer/models/exported_limits.hpp"
 #include "trainer/models/exported_operands.hpp"
 #include "trainer/models/exported_regions.hpp"
 #include "trainer/models/exported_schema.hpp"
@@ -155,6 +156,12 @@ void GraphCompiler::add_operator(Scope& scope, const JsonReader& node, const std
     const auto may_copy = std::make_shared<bool>(false);
     views_.push_back({memory_.of(call.operands[0], scope.number), may_copy});
     call.make = [op, may_copy](torch::jit::Stack& stack) { view_or_copy(stack, op, *may_copy); };
+  }
+  if (LimitLiterals limits(call, schema, mode_.program_type); !limits.empty()) {
+    call.make = [op, limits = std::move(limits)](torch::jit::Stack& stack) {
+      limits.fit(stack);
+      op.callBoxed(stack);
+    };
   }
   memory_.note(call, schema, scope.number);
   layers_.note(call, schema, scope.number);

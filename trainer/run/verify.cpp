@@ -7,6 +7,7 @@
 #include "trainer/data/sample_order.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/optim/pace.hpp"
 #include "trainer/replica/replica_check.hpp"
@@ -136,8 +137,13 @@ class Verification {
     }
     on_rank_0([&] {
       judge_->judge(batch, *update);
-      if (batch.step == 0 && !options_.save_gradient.empty()) save_tensors(options_.save_gradient, batch.gradient);
+      if (batch.step == 0 && !options_.save_gradient.empty()) save(batch.gradient);
     });
+  }
+
+  void save(const std::vector<NamedTensor>& gradient) const {
+    write_atomically(options_.save_gradient,
+                     [&](const std::filesystem::path& file) { return save_tensors(file, gradient); });
   }
 
   [[nodiscard]] double share(const Plan& plan) const {

@@ -1,0 +1,87 @@
+// Products of whole numbers are exact in float32, whoever computes them in whatever order.
+#include "trainer/device/matrix_products.hpp"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace onebatch {
+namespace {
+
+constexpr std::int64_t k_rows = 130, k_inner = 257, k_columns = 101;  // above the least, and multiples of nothing
+
+struct MatrixProductsTest : testing::Test {
+  MatrixProductsTest() {
+    use_quickest_matrix_products();
+    at::manual_seed(7);
+  }
+};
+
+at::Tensor whole_numbers(at::IntArrayRef sizes) {
+  return at::randint(-9, 10, sizes, at::kLong);
+}
+
+at::Tensor in_float(const at::Tensor& whole) {
+  return whole.to(at::kFloat);
+}
+
+TEST_F(MatrixProductsTest, both_operators_are_onednn_s_where_mkl_is_slow) {
+  for (const char* name : {"aten::mm", "aten::addmm"}) {
+    const std::string table = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").dumpComputedTable();
+    EXPECT_EQ(table.find("matrix_products.cpp") != std::string::npos, mkl_leaves_vectors_idle()) << table;
+  }
+}
+
+TEST_F(MatrixProductsTest, large_products_of_every_layout_are_exact) {
+  for (const bool left_turned : {false, true}) {
+    for (const bool right_turned : {false, true}) {
+      const auto laid_out = [](const at::Tensor& x, bool turned) { return turned ? x.t().contiguous().t() : x; };
+      const at::Tensor left = whole_numbers({k_rows, k_inner}), right = whole_numbers({k_inner, k_columns});
+      const at::Tensor a = laid_out(in_float(left), left_turned), b = laid_out(in_float(right), right_turned);
+      ASSERT_TRUE(is_large_product(a, b));
+      const at::Tensor product = at::mm(a, b);
+      EXPECT_TRUE(product.is_contiguous());
+      EXPECT_TRUE(at::equal(product, in_float(at::mm(left, right))));
+    }
+  }
+}
+
+TEST_F(MatrixProductsTest, what_is_added_is_a_row_a_matrix_or_scaled) {
+  const at::Tensor left = whole_numbers({k_rows, k_inner}), right = whole_numbers({k_inner, k_columns});
+  const at::Tensor product = at::mm(left, right);
+  for (const at::Tensor& added : {whole_numbers({k_columns}), whole_numbers({k_rows, k_columns}), whole_numbers({1})}) {
+    EXPECT_TRUE(at::equal(at::addmm(in_float(added), in_float(left), in_float(right)), in_float(product + added)));
+    EXPECT_TRUE(at::equal(at::addmm(in_float(added), in_float(left), in_float(right), 2, 3),
+                          in_float(product * 3 + added * 2)));
+  }
+}
+
+TEST_F(MatrixProductsTest, a_layer_s_gradients_are_exact) {
+  const at::Tensor x = whole_numbers({k_rows, k_inner}), weight = whole_numbers({k_columns, k_inner}),
+                   bias = whole_numbers({k_columns}), upstream = whole_numbers({k_rows, k_columns});
+  const auto trained = [](const at::Tensor& whole) { return in_float(whole).set_requires_grad(true); };
+  const at::Tensor inputs = trained(x), weights = trained(weight), biases = trained(bias);
+  const auto gradients =
+      torch::autograd::grad({at::linear(inputs, weights, biases)}, {inputs, weights, biases}, {in_float(upstream)});
+  EXPECT_TRUE(at::equal(gradients[0], in_float(at::mm(upstream, weight))));
+  EXPECT_TRUE(at::equal(gradients[1], in_float(at::mm(upstream.t(), x))));
+  EXPECT_TRUE(at::equal(gradients[2], in_float(upstream.sum(0))));
+}
+
+TEST_F(MatrixProductsTest, small_ones_other_types_and_mistakes_are_mkl_s) {
+  const auto of = [](std::int64_t rows, std::int64_t inner, std::int64_t columns, at::ScalarType type) {
+    return is_large_product(at::ones({rows, inner}, type), at::ones({inner, columns}, type));
+  };
+  EXPECT_TRUE(of(1024, 32, 32, at::kFloat));
+  EXPECT_FALSE(of(1023, 32, 32, at::kFloat));
+  EXPECT_FALSE(of(1024, 32, 32, at::kDouble));
+  EXPECT_FALSE(of(0, 2048, 2048, at::kFloat));
+  EXPECT_FALSE(is_large_product(at::ones({1024, 2048}), at::ones({2047, 1024})));
+  EXPECT_THROW(at::mm(at::ones({1024, 2048}), at::ones({2047, 1024})), c10::Error);
+  EXPECT_TRUE(at::equal(at::mm(at::ones({3, 4}), at::ones({4, 2})), at::full({3, 2}, 4.0)));
+}
+
+}  // namespace
+}  // namespace onebatch
