@@ -25,6 +25,8 @@ constexpr const char* k_how_to_save =
 
 // The output that is the model's.
 const Option<ModelConfiguration, std::string> k_output{"output", ""};
+// The folder of its native code.
+const Option<ModelConfiguration, std::string> k_compiled{"compiled", "never"};
 
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
@@ -197,6 +199,10 @@ std::unique_ptr<Model> load_exported(const ExportedRequest& request) {
   }
 }
 
+std::string compiled_folder(const ModelConfiguration& model) {
+  return model.kind == "exported" && k_compiled(model) != "never" ? k_compiled(model) : "";
+}
+
 ModelKind exported_kind() {
   ModelKind kind;
   kind.name = "exported";
@@ -205,7 +211,11 @@ ModelKind exported_kind() {
       text_key({"output", Changes::result | Changes::probe,
                 "exported: of several outputs the one that the loss takes, by its name or its place (`\"0\"`); "
                 "`\"\"`: `logits` where there is one, else the first"},
-               k_output)};
+               k_output),
+      text_key({"compiled", Changes::probe,
+                "exported: a folder that `python -m onebatch compile` has written, native code that then computes loss "
+                "and gradients; `\"never\"`: none. See [compiled programs](compiled.md)"},
+               k_compiled)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
     if (model.path.empty())
       request.complain(

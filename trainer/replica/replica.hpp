@@ -8,6 +8,7 @@
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/gradients/loss_scale.hpp"
 #include "trainer/graph/examination.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/loss.hpp"
 #include "trainer/optim/optimizer.hpp"
 
@@ -56,6 +57,8 @@ struct Replica {
     at::Tensor outputs;  // undefined where the model returns its loss
   };
   Forward forward(const Batch& batch, const ForwardContext& context);
+  /// The same to train with: by the compiled program, where there is one. Its outputs are undefined then.
+  Forward training_forward(const Batch& batch, const ForwardContext& context);
 
   /// Buffers of which every rank has its own: the running statistics of local BatchNorm in training.
   [[nodiscard]] std::vector<NamedTensor> own_statistics() const;
@@ -70,6 +73,7 @@ struct Replica {
   AugmentConfiguration augment;
   bool channels_last;  // how images lie
   std::unique_ptr<Model> model;
+  std::unique_ptr<CompiledProgram> compiled;  // reads and writes the model's tensors; none: null
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;

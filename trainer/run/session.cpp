@@ -15,6 +15,7 @@
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/channels_last.hpp"
 #include "trainer/run/communication.hpp"
+#include "trainer/run/compiled_run.hpp"
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
@@ -58,6 +59,7 @@ struct Session::State {
     if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(talk->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
+    use_compiled(configuration, *opened->data, *runner, talk->control(), events);
     graphs = graphs_of_run(configuration, *runner, examination, talk->control(), events);
     plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, talk->control(), events,
                                 graphs.get()});

@@ -120,7 +120,7 @@ class Accumulator {
   // All of it is the device's: it may be recorded.
   void micro_step(const Batch& batch, Indices samples, at::Tensor& key, const Wanted& wanted) {
     const ForwardContext context = context_of(samples, key);
-    const Replica::Forward made = replica_.forward(batch, context);
+    const Replica::Forward made = replica_.training_forward(batch, context);
     key = context.key;
     const at::Tensor& loss = made.loss;
     const at::Tensor gradient = numbers_.factor.to(loss.scalar_type()).expand_as(loss);
