@@ -19,6 +19,7 @@ from .refusals import ExportError
 
 FORMAT = 1
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
+CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0}
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 ABSENT = {"bfloat16": "bfloat16's attention is not compiled on a CPU", "float16": "a loss scale does not reach a compiled backward"}
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")

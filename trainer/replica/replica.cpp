@@ -117,7 +117,8 @@ std::vector<at::Tensor> inputs_of(const Batch& batch, const Loss& loss) {
 }  // namespace
 
 Replica::Forward Replica::training_forward(const Batch& batch, const ForwardContext& context) {
-  if (compiled == nullptr) return forward(batch, context);
+  // A BatchNorm of one value per channel is refused, which the program does and its native code does not.
+  if (compiled == nullptr || (has_batch_statistics && context.samples.size() == 1)) return forward(batch, context);
   std::vector<at::Tensor> inputs = inputs_of(batch, loss);
   if (!loss.is_the_models()) {
     if (batch.weights.defined())
