@@ -224,8 +224,8 @@ def compile_program(file, out=None, precision="float32", loss=None):
         try:
             graph, places = joint(file, after, loss)
             constants = {name.removeprefix(PROGRAM): places[name.removeprefix(PROGRAM)] for name in graph.constants}
-            # The code finds the LibTorch that the trainer has loaded, wherever that lies.
-            options = {"aot_inductor.package_constants_in_so": False, "aot_inductor.link_libtorch": False, "cpp.dynamic_threads": True}
+            # The code finds the LibTorch that the trainer has loaded, wherever that lies. Parameters of up to eight numbers would else become literals.
+            options = {"aot_inductor.link_libtorch": False, "cpp.dynamic_threads": True, "always_keep_tensor_constants": True}
             torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=options)
         except ExportError:
             raise

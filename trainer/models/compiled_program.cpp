@@ -116,7 +116,7 @@ struct CompiledProgram::Parts {
       live.emplace(name, tensor.detach());
       places.push_back(tensor.const_data_ptr());
     }
-    loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
+    loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/false, /*user_managed=*/true);
   }
 
   // A tensor may have been given other memory since.
