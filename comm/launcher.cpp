@@ -41,6 +41,16 @@ std::optional<LauncherView> read_view(const EnvironmentLookup& lookup, const Nam
                       read_int(lookup, names.local_size).value_or(1)};
 }
 
+// Numbers of steps that are no srun's: a job's script, now and in old versions, and the shell of salloc (slurm.h).
+bool is_a_users_step(const std::string& step) {
+  return step != "4294967291" && step != "4294967294" && step != "4294967290";
+}
+
+std::optional<std::string> in_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 }  // namespace
 
 LauncherView read_launcher(const EnvironmentLookup& lookup) {
@@ -51,10 +61,7 @@ LauncherView read_launcher(const EnvironmentLookup& lookup) {
 }
 
 LauncherView read_launcher() {
-  return read_launcher([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
+  return read_launcher(in_environment);
 }
 
 bool launcher_has_mpi(const EnvironmentLookup& lookup) {
@@ -62,6 +69,19 @@ bool launcher_has_mpi(const EnvironmentLookup& lookup) {
     if (lookup(name)) return true;
   }
   return false;
+}
+
+bool is_one_of_several(const EnvironmentLookup& lookup) {
+  for (const Names& names : {k_open_mpi, k_pmi}) {
+    if (const auto view = read_view(lookup, names)) return view->size > 1;
+  }
+  const auto step = lookup("SLURM_STEP_ID");
+  if (step && is_a_users_step(*step)) return read_launcher(lookup).size > 1;
+  return lookup("PMIX_RANK").has_value() || lookup("PMI_RANK").has_value();
+}
+
+bool is_one_of_several() {
+  return is_one_of_several(in_environment);
 }
 
 std::string mending_command(const LauncherView& view, int mpi_size) {

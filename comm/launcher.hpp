@@ -19,6 +19,11 @@ LauncherView read_launcher();
 /// Whether this launcher hands its processes what MPI needs to find the others (mpirun, srun --mpi=pmix).
 bool launcher_has_mpi(const EnvironmentLookup& lookup);
 
+/// Whether this process is one of several that a launcher has started. The script of a Slurm job is none: Slurm sets
+/// the variables of its first task there too, but no step's (sbatch(1), srun(1)).
+bool is_one_of_several(const EnvironmentLookup& lookup);
+bool is_one_of_several();
+
 /// The message for processes that a launcher started without a matching MPI: each would believe that it is alone.
 std::string mending_command(const LauncherView& view, int mpi_size);
 

@@ -55,7 +55,7 @@ void add_plan(CLI::App& app, Arguments& arguments) {
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   plan->add_option("--prices", arguments.prices, "of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
-  plan->add_option("--svg", arguments.svg_file, "write a picture: who computes when, or the comparison");
+  plan->add_option("--html", arguments.html_file, "write a page for a browser: who computes when, or the comparison");
   const auto positive = [](CLI::Option* option) { option->check(CLI::PositiveNumber)->capture_default_str(); };
   plan->add_option("--gradient-bytes", arguments.gradient_bytes, "that a step reduces, where the profiles do not say")
       ->check(CLI::NonNegativeNumber);
@@ -171,7 +171,6 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   verify->add_option("--tolerance", arguments.tolerance, "largest relative L2 that passes")
       ->check(CLI::NonNegativeNumber);
   verify->add_option("--save-gradient", arguments.gradient_file, "write the gradient as safetensors to this file");
-  verify->add_option("--svg", arguments.svg_file, "write a picture: the error of each parameter's gradient");
   CLI::App* eval = add_command(app, arguments, "eval", "metrics on the validation data", Takes::a_configuration);
   eval->add_option("--checkpoint", arguments.checkpoint, "a step-N folder, a run's folder, or RUN/checkpoints/best")
       ->required();
@@ -250,6 +249,14 @@ std::optional<ParsedArguments> explain_launched(const Arguments& arguments) {
   return parsed;
 }
 
+std::string mistake_text(const CLI::App& app, const CLI::ParseError& error) {
+  const auto commands = app.get_subcommands();
+  if (commands.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    return "onebatch: a command is needed: onebatch --help lists them\n";
+  const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
+  return std::string("onebatch") + command + ": " + error.what() + "; onebatch" + command + " --help says more\n";
+}
+
 }  // namespace
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
@@ -270,10 +277,11 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0)
+      return {std::nullopt, mistake_text(app, error), static_cast<int>(ExitCode::user_error)};
     std::ostringstream out;
-    const bool asked = error.get_exit_code() == 0;
     app.exit(error, out, out);
-    return {std::nullopt, out.str(), asked ? 0 : static_cast<int>(ExitCode::user_error)};
+    return {std::nullopt, out.str(), 0};
   }
   if (arguments.command == "completion") return {std::nullopt, completion_script(app, arguments.shell), 0};
   if (arguments.command == "manual") return {std::nullopt, manual_page(app), 0};

@@ -26,7 +26,7 @@ struct Arguments {
   std::string profiles_folder = "profiles";
   std::vector<std::int64_t> global_batches;
   std::string prices;
-  std::string svg_file;
+  std::string html_file;
   double gradient_bytes = 0.0;
   std::int64_t ranks_per_node = 8;
   double node_bandwidth = 100.0;  // GB/s

@@ -26,13 +26,12 @@
 #include "launch/told_programs.hpp"
 #include "launch/weights_option.hpp"
 #include "launch/written_files.hpp"
+#include "trainer/checkpoint/named_checkpoint.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/documents/verify_svg.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_cluster.hpp"
-#include "trainer/plan/plan_svg.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/session.hpp"
 #include "trainer/settings/keys.hpp"
@@ -61,7 +60,11 @@ class Program {
     if (first() && !arguments_.quiet) heartbeat.emplace([this] { return world_.watchdog().activity(); });
     if (arguments_.command == "info") return after_writing(describe_host(world_));
     if (arguments_.command == "bench") return after_writing(bench_all_reduce(arguments_.most_bytes, world_));
-    agree_on_rank_0(world_.control(), [&] { check_written_files(arguments_); });
+    agree_on_rank_0(world_.control(), [&] {
+      check_written_files(arguments_);
+      const fs::path& checkpoint = arguments_.checkpoint;
+      if (!checkpoint.empty() && !fs::exists(checkpoint)) throw UserError(no_checkpoint_at(checkpoint));
+    });
     if (!load()) return code(ExitCode::user_error);
     if (first()) warn_of_binding(world_);
     if (first() && !arguments_.quiet && needs_devices())
@@ -229,12 +232,8 @@ class Program {
     Session session = make_session();
     const EpochPlan& made = session.plan();
     write_json(to_json(made));
-    const ClusterProfile& profile = session.probe();
-    const BatchConfiguration& batch = loaded_.configuration.batch;
     EventStream events = make_events();
-    if (first())
-      write_plan_svg(arguments_, made.full, rank_costs(profile, batch), planner_options(profile, loaded_.configuration),
-                     events);
+    if (first()) write_plan_page(arguments_, made, events);
     return code(ExitCode::done);
   }
 
@@ -256,7 +255,6 @@ class Program {
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});
     write_json(to_json(report));
     if (first()) print_out(verify_text(report));
-    if (first() && !arguments_.svg_file.empty()) write_text_atomically(arguments_.svg_file, verify_svg(report));
     return code(report.pass ? ExitCode::done : ExitCode::verification_failed);
   }
 

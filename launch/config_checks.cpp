@@ -248,6 +248,8 @@ class Checker {
 }  // namespace
 
 std::vector<ConfigMistake> check_contradictions(const LoadedConfig& loaded, const std::string& name, int world_size) {
+  // Of a file that is no TOML nothing is known.
+  if (loaded.origins.empty() && !loaded.mistakes.empty()) return {};
   return Checker(loaded, name, world_size).run();
 }
 

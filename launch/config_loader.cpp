@@ -38,14 +38,19 @@ class Loader {
  public:
   Loader(std::string name, LoadedConfig& loaded) : name_(std::move(name)), loaded_(loaded) {}
 
-  void read_file(const std::string& text) {
-    if (text.size() > k_longest_config)
-      return complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
+  // False where it is no TOML: what it lacks cannot be said then.
+  bool read_file(const std::string& text) {
+    if (text.size() > k_longest_config) {
+      complain(name_, "the file is larger than 1 MiB: it is no configuration", 0);
+      return false;
+    }
     try {
       walk(toml::parse(text, name_), "", Source::file);
+      return true;
     } catch (const toml::parse_error& error) {
       const auto begin = error.source().begin;
       complain(place(begin), std::string(error.description()), begin.line);
+      return false;
     }
   }
 
@@ -194,7 +199,7 @@ LoadedConfig load_config(const std::string& text, const std::string& name,
                          const std::vector<std::string>& assignments) {
   LoadedConfig loaded;
   Loader loader(name, loaded);
-  loader.read_file(text);
+  if (!loader.read_file(text)) return loaded;
   for (const std::string& assignment : assignments) loader.read_assignment(assignment);
   loader.apply();
   std::stable_sort(loaded.mistakes.begin(), loaded.mistakes.end(),

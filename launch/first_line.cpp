@@ -23,13 +23,19 @@ bool is_one_of(const char* word, std::initializer_list<const char*> words) {
   return false;
 }
 
-// Of several ranks the first speaks. Which one this is its environment says.
-bool is_first(char** environment) {
+const char* value_of(const char* name, char** environment) {
+  const std::size_t length = std::strlen(name);
   for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
-      const std::size_t length = std::strlen(name);
-      if (std::strncmp(*entry, name, length) == 0 && std::strcmp(*entry + length, "0") != 0) return false;
-    }
+    if (std::strncmp(*entry, name, length) == 0) return *entry + length;
+  }
+  return nullptr;
+}
+
+// Of several ranks the first speaks. Which one this is its environment says, in comm::read_launcher's order: mpirun's
+// ranks on a Slurm job's other nodes have the task's number of the daemon that started them.
+bool is_first(char** environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
+    if (const char* rank = value_of(name, environment)) return std::strcmp(rank, "0") == 0;
   }
   return true;
 }

@@ -63,6 +63,13 @@ int cores_here() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+// Of the Slurm job that this runs in, on all its nodes: mpirun has one slot for each. None outside of a job.
+std::optional<int> tasks_of_job() {
+  if (std::getenv("SLURM_JOB_ID") == nullptr) return std::nullopt;
+  const char* text = std::getenv("SLURM_NTASKS");
+  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+}
+
 // What the configuration's [simulate] plays, one rank each; 0: nothing, or there is no such file.
 int simulated_devices(const std::vector<std::string>& words) {
   const auto file = std::ranges::find_if(words, [](const std::string& word) { return word.ends_with(".toml"); });
@@ -145,7 +152,17 @@ class Launched {
     int status = 0;
     if (waitpid(child_, &status, WNOHANG) != child_) return std::nullopt;
     if (ends_at_once_) return 128 + ends_at_once_;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code > 128) say_killed(code - 128);
+    return code;
+  }
+
+  // Who is killed does not say so.
+  static void say_killed(int number) {
+    const char* name = sigabbrev_np(number);
+    if (name == nullptr) return;  // a code of mpirun's own
+    const char* why = number == SIGKILL ? ", as the kernel does where the host has no memory left" : "";
+    print_error(fmt::format("onebatch: a process was ended by SIG{}{}\n", name, why));
   }
 
   void take(int number) {
@@ -201,7 +218,9 @@ std::string this_program() {
 LaunchPlan plan_of(const Arguments& arguments) {
   LaunchPlan plan;
   plan.as_root = geteuid() == 0;
-  plan.cores = cores_here();
+  const std::optional<int> tasks = tasks_of_job();
+  plan.slots = tasks.value_or(cores_here());
+  plan.alone_speaks = arguments.hosts.empty() && !tasks;
   plan.words = {this_program()};
   plan.words.insert(plan.words.end(), arguments.launched.begin(), arguments.launched.end());
   if (!arguments.hosts.empty()) {
@@ -222,6 +241,8 @@ LaunchPlan plan_of(const Arguments& arguments) {
     plan.ranks = *arguments.ranks;
   } else if (const int played = simulated_devices(arguments.launched); played > 0) {
     plan.ranks = played;
+  } else if (tasks.value_or(0) > 1) {
+    plan.ranks = *tasks;
   } else {
     plan.ranks = std::max(1, gpus_here());
   }
@@ -253,7 +274,9 @@ Hosts hosts_of(const std::string& hosts) {
 std::vector<std::string> launch_line(const LaunchPlan& plan) {
   if (plan.ranks == 1 && plan.hosts.empty()) return plan.words;
   std::vector<std::string> line = {"mpirun", "-np", fmt::format("{}", plan.ranks), "--bind-to", "none"};
-  if (plan.hosts.empty() && plan.ranks > plan.cores) line.emplace_back("--oversubscribe");
+  const bool beyond = plan.hosts.empty() && plan.ranks > plan.slots;
+  if (beyond || plan.alone_speaks) line.emplace_back("--oversubscribe");
+  if (plan.alone_speaks) line.emplace_back("--quiet");
   if (plan.as_root) line.emplace_back("--allow-run-as-root");
   if (!plan.hosts.empty()) line.insert(line.end(), {"--host", plan.hosts});
   for (const std::string& name : plan.passed) line.insert(line.end(), {"-x", name});
@@ -268,7 +291,10 @@ int launch(const Arguments& arguments) {
   if (arguments.only_show) return static_cast<int>(ExitCode::done);
   const bool trains = arguments.launched.front() == "train";
   const LaunchOptions options{plan.ranks, trains ? Saves::when_stopped : Saves::never, !plan.hosts.empty()};
-  if (line.front() != "mpirun") return Launched(line, options).wait();
+  if (line.front() != "mpirun") {
+    unsetenv("SLURM_PROCID");  // of a job's script, which is no task
+    return Launched(line, options).wait();
+  }
   const auto mpirun = found_in_path("mpirun");
   if (!mpirun)
     throw UserError(

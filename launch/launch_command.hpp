@@ -13,7 +13,8 @@ struct LaunchPlan {
   int ranks = 1;
   std::string hosts = {};  // as mpirun takes them: "a:2,b:4"; empty: this machine
   bool as_root = false;
-  int cores = 1;                         // of this machine, that this process may use
+  bool alone_speaks = false;  // the program: mpirun says nothing of ranks that fail, nor of too few cores
+  int slots = 1;  // how many ranks mpirun takes as they are: this machine's cores, or the tasks of a Slurm job
   std::vector<std::string> words = {};   // of the program, which is the first of them
   std::vector<std::string> passed = {};  // names of variables that ranks on other hosts are to have
 };

@@ -1,9 +1,10 @@
 #include "launch/line_process.hpp"
 
+#include "trainer/io/spawn_settings.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,33 +39,6 @@ std::vector<char*> environment_of_one() {
   return kept;
 }
 
-class SpawnSettings {
- public:
-  SpawnSettings(int input, int output) {
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO);
-    posix_spawnattr_init(&attributes);
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-
-  posix_spawn_file_actions_t files{};
-  posix_spawnattr_t attributes{};
-};
-
 std::string end_text(int status) {
   if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
   return fmt::format("has ended with code {}", WEXITSTATUS(status));
@@ -90,13 +64,13 @@ void LineProcess::start() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
   ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
-  std::vector<char*> words;
-  for (const std::string& word : options_.command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
   auto environment = environment_of_one();
-  const SpawnSettings settings(ends[0], output);
-  const int error =
-      posix_spawnp(&child_, words.front(), &settings.files, &settings.attributes, words.data(), environment.data());
+  SpawnSettings settings;
+  settings.pass(ends[0], STDIN_FILENO);
+  settings.pass(output, STDOUT_FILENO);
+  settings.pass(output, STDERR_FILENO);
+  settings.lead_group();
+  const int error = settings.spawn(child_, options_.command, environment.data());
   ::close(ends[0]);
   ::close(output);
   input_ = ends[1];

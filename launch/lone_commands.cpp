@@ -44,8 +44,7 @@ void work_and_write(const Work& work, const Arguments& arguments) {
 
 int launch_ranks(const Arguments& arguments) {
   try {
-    if (comm::read_launcher().size > 1)
-      throw UserError("launch starts the ranks itself: write it without mpirun or srun");
+    if (comm::is_one_of_several()) throw UserError("launch starts the ranks itself: write it without mpirun or srun");
     return launch(arguments);
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", words_of(error)));

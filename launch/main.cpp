@@ -4,15 +4,10 @@
 #include "launch/log_file.hpp"
 #include "launch/standard_streams.hpp"
 
-#include <malloc.h>
-
 #include <cstdio>
 #include <cstdlib>
 
 int main(int argc, char** argv) {
-  // A step frees large tensors again and again, and at each glibc would gather all its small free blocks: a tenth of a
-  // convolutional network's time on a CPU.
-  mallopt(M_MXFAST, 0);
   const auto parsed = onebatch::launch::parse_arguments(argc, argv);
   int code = parsed.exit_code;
   if (parsed.arguments) {

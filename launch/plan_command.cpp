@@ -1,12 +1,12 @@
 #include "launch/plan_command.hpp"
 
+#include "launch/report/plan_page.hpp"
+#include "launch/utc_time.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/plan/elsewhere/all_reduce_model.hpp"
-#include "trainer/plan/elsewhere/sweep_svg.hpp"
 #include "trainer/plan/plan_cluster.hpp"
-#include "trainer/plan/plan_svg.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -85,9 +85,9 @@ std::vector<Candidate> make_candidates(const Arguments& arguments, const Configu
   return candidates;
 }
 
-void write_svg(const Arguments& arguments, const std::string& text, EventStream& events) {
-  write_text_atomically(arguments.svg_file, text);
-  events.info("the picture is in " + arguments.svg_file);
+void write_page(const Arguments& arguments, const std::string& html, EventStream& events) {
+  write_text_atomically(arguments.html_file, html);
+  events.info("the page is in " + arguments.html_file);
 }
 
 std::string sweep(const Arguments& arguments, const std::vector<Candidate>& candidates, const BatchConfiguration& batch,
@@ -105,38 +105,32 @@ std::string sweep(const Arguments& arguments, const std::vector<Candidate>& cand
     for (const std::int64_t size : sizes) points.push_back(sweep_point(request, size));
   }
   events.info(sweep_table(points));
-  if (!arguments.svg_file.empty()) write_svg(arguments, sweep_svg(points), events);
+  if (!arguments.html_file.empty()) write_page(arguments, report::comparison_page(points, minute_now()), events);
   return to_json(points);
 }
 
 }  // namespace
 
 std::string read_file(const std::string& file) {
+  if (fs::is_directory(file)) throw UserError(file + " is a folder: write the name of a file");
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  if (!in || fs::is_directory(file))
+  if (!in)
     throw UserError("cannot read " + file +
                     (fs::exists(file) ? "" : ": there is no such file in " + fs::current_path().string()));
   return text.str();
 }
 
-void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks,
-                    const PlannerOptions& options, EventStream& events) {
-  if (arguments.svg_file.empty()) return;
-  std::vector<TitledPlan> plans;
-  if (const auto equal = plan_equal_split(plan.global_batch_size, ranks, options))
-    plans.push_back({"an equal split", *equal});
-  plans.push_back({"the plan", plan});
-  write_svg(arguments, plan_svg(plans), events);
+void write_plan_page(const Arguments& arguments, const EpochPlan& plan, EventStream& events) {
+  if (arguments.html_file.empty()) return;
+  const std::string name = arguments.devices.empty() ? arguments.config_file : arguments.devices.front();
+  write_page(arguments, report::plan_page(plan, name, minute_now()), events);
 }
 
 std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration,
                                  std::optional<std::int64_t> dataset_size, EventStream& events) {
   const BatchConfiguration& batch = configuration.batch;
-  const fs::path folder = fs::path(arguments.svg_file).parent_path();
-  if (!folder.empty() && !fs::is_directory(folder))
-    throw UserError("--svg " + arguments.svg_file + ": there is no folder " + folder.string());
   const auto candidates = make_candidates(arguments, configuration, events);
   const bool comparison = candidates.size() > 1 || !arguments.global_batches.empty() || !arguments.prices.empty();
   if (comparison) return sweep(arguments, candidates, batch, dataset_size, events);
@@ -146,7 +140,7 @@ std::string plan_without_devices(const Arguments& arguments, const Configuration
                                     batch.last_batch, ranks, candidate.options);
   events.send(event::PlanMade{plan});
   if (!dataset_size) events.info("the data is not here: the last, short batch of an epoch was not planned");
-  write_plan_svg(arguments, plan.full, ranks, candidate.options, events);
+  write_plan_page(arguments, plan, events);
   return to_json(plan);
 }
 

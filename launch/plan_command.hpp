@@ -16,9 +16,8 @@ namespace onebatch::launch {
 std::string plan_without_devices(const Arguments& arguments, const Configuration& configuration,
                                  std::optional<std::int64_t> dataset_size, EventStream& events);
 
-/// The picture of a plan beside an equal split, where one was asked for.
-void write_plan_svg(const Arguments& arguments, const Plan& plan, const std::vector<RankCost>& ranks,
-                    const PlannerOptions& options, EventStream& events);
+/// The page of a plan, where one was asked for.
+void write_plan_page(const Arguments& arguments, const EpochPlan& plan, EventStream& events);
 
 /// A file's text. Throws UserError that says where it was looked for.
 std::string read_file(const std::string& file);

@@ -23,11 +23,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* k_report = "report.html";
 constexpr std::uintmax_t k_read_in_a_second = std::uintmax_t{32} << 20;  // of metrics.jsonl
 
-std::string now() {
-  return fmt::format("{:%Y-%m-%d %H:%M} UTC",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
-}
-
 // Where somebody has named the folder that runs lie in.
 std::string runs_in(const fs::path& folder) {
   std::vector<std::string> runs;
@@ -70,7 +65,7 @@ std::string report_runs(const Arguments& arguments) {
     runs.push_back(read(folder));
     listed.push_back({{"folder", folder}, {"name", runs.back().name}, {"state", report::state_text(runs.back())}});
   }
-  const std::string page = report::report_page(runs, now());
+  const std::string page = report::report_page(runs, minute_now());
   write_text_atomically(file, page);
   if (!arguments.quiet) print_out(fmt::format("the report is in {}\n", file.string()));
   return Json({{"file", file.string()}, {"bytes", page.size()}, {"runs", listed}})
@@ -82,7 +77,7 @@ void leave_report(const fs::path& run_dir, bool in_a_hurry) {
   const std::uintmax_t size = fs::file_size(run_dir / "metrics.jsonl", error);
   if (in_a_hurry && !error && size > k_read_in_a_second) return;
   try {
-    write_text_atomically(run_dir / k_report, report::report_page({report::read_run(run_dir)}, now()));
+    write_text_atomically(run_dir / k_report, report::report_page({report::read_run(run_dir)}, minute_now()));
   } catch (const std::exception& problem) {
     print_error(fmt::format("onebatch: warning: no report: {}\n", problem.what()));
   }

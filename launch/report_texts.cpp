@@ -122,7 +122,8 @@ std::string beginning_text(const Configuration& configuration, int num_ranks, co
 }
 
 std::string result_text(const TrainResult& result) {
-  std::string text = fmt::format("done: {} steps, {} samples", result.steps, result.consumed_samples);
+  std::string text =
+      fmt::format("done: {} step{}, {} samples", result.steps, result.steps == 1 ? "" : "s", result.consumed_samples);
   text +=
       result.samples_per_second > 0.0 ? fmt::format(", train loss {:.4f}", result.train_loss) : ", none of them now";
   if (result.validation) {

@@ -1,6 +1,7 @@
 #include "launch/run_lock.hpp"
 
 #include "comm/siblings.hpp"
+#include "trainer/io/descriptor.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -91,21 +92,6 @@ bool of_this_kernel(const std::string& content) {
   return !own.empty() && content.find('"' + own + '"') != std::string::npos;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
-
 // False, with errno, where it cannot.
 bool write_all(int descriptor, const std::string& text) {
   for (std::size_t done = 0; done < text.size();) {
@@ -114,14 +100,6 @@ bool write_all(int descriptor, const std::string& text) {
     if (count > 0) done += static_cast<std::size_t>(count);
   }
   return true;
-}
-
-// Whether the file that was opened is still the one of that name.
-bool is_still(const fs::path& file, int descriptor) {
-  struct stat opened {};
-  struct stat named {};
-  return fstat(descriptor, &opened) == 0 && stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-         opened.st_dev == named.st_dev;
 }
 
 // By the file server's own clock: only whether it moves is looked at.

@@ -13,7 +13,7 @@
 namespace onebatch::launch {
 namespace {
 
-constexpr std::int64_t k_meant_as_second = 500'000'000;  // nanoseconds: launchers send some signals twice
+constexpr std::int64_t k_meant_as_second = 500'000'000;   // nanoseconds: launchers send some signals twice
 constexpr std::int64_t k_longest_linger = 2'000'000'000;  // nanoseconds
 
 // A signal handler can reach nothing but static storage.

@@ -19,4 +19,10 @@ inline std::string utc_time(const std::string& pattern) {
                      milliseconds);
 }
 
+/// Now, in UTC: "2026-02-28 09:30 UTC".
+inline std::string minute_now() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now));
+}
+
 }  // namespace onebatch::launch

@@ -49,7 +49,7 @@ void check_written_files(const Arguments& arguments) {
   };
   check("--json", arguments.json_file);
   check("--timeline", arguments.timeline_file);
-  check("--svg", arguments.svg_file);
+  check("--html", arguments.html_file);
   check("--save-gradient", arguments.gradient_file);
 }
 

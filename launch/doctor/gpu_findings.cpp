@@ -16,11 +16,6 @@ bool has_gpus(const MachineFacts& facts) {
   return !facts.driver.empty() || facts.driver_gpus > 0 || !facts.gpus.names.empty();
 }
 
-std::string variable(const MachineFacts& facts, const std::string& name) {
-  const auto found = facts.environment.find(name);
-  return found == facts.environment.end() ? "" : found->second;
-}
-
 // "2 x H100, 1 x A100"
 std::string counted(const std::vector<std::string>& names) {
   std::map<std::string, int> counts;
@@ -56,12 +51,12 @@ Finding driver(const MachineFacts& facts) {
 }
 
 void explain_missing_gpus(Finding& finding, const MachineFacts& facts) {
-  const std::string shown = variable(facts, "CUDA_VISIBLE_DEVICES");
+  const std::string* shown = variable(facts, "CUDA_VISIBLE_DEVICES");
   finding.state = State::broken;
   finding.why = "run.device = \"auto\" trains on the CPU then, and \"cuda\" is refused";
-  if (facts.environment.contains("CUDA_VISIBLE_DEVICES")) {
+  if (shown != nullptr) {
     finding.found = fmt::format("the driver has {}, and CUDA_VISIBLE_DEVICES={} shows none of them", facts.driver_gpus,
-                                shown.empty() ? "\"\"" : shown);
+                                shown->empty() ? "\"\"" : *shown);
     finding.mend = "unset CUDA_VISIBLE_DEVICES";
     return;
   }
@@ -84,11 +79,11 @@ Finding gpus(const MachineFacts& facts) {
     finding.mend = "./dev build --cuda";
   } else if (seen == 0) {
     explain_missing_gpus(finding, facts);
-  } else if (const std::string shown = variable(facts, "CUDA_VISIBLE_DEVICES");
-             !shown.empty() && seen < static_cast<int>(std::ranges::count(shown, ',')) + 1) {
+  } else if (const std::string* shown = variable(facts, "CUDA_VISIBLE_DEVICES");
+             shown != nullptr && !shown->empty() && seen < static_cast<int>(std::ranges::count(*shown, ',')) + 1) {
     finding.state = State::warning;
     finding.found =
-        fmt::format("CUDA_VISIBLE_DEVICES={} names more than CUDA shows: {}", shown, counted(facts.gpus.names));
+        fmt::format("CUDA_VISIBLE_DEVICES={} names more than CUDA shows: {}", *shown, counted(facts.gpus.names));
     finding.why = "CUDA stops at the first number that is no GPU: those after it are not used";
     finding.mend = "unset CUDA_VISIBLE_DEVICES";
   } else {
@@ -134,7 +129,8 @@ Finding nccl(const MachineFacts& facts) {
     finding.found = "the library that was loaded does not say its version";
     finding.why = "it may be another one than this program was built with";
     finding.mend = "unset LD_LIBRARY_PATH LD_PRELOAD";
-  } else if (const std::string off = variable(facts, "NCCL_P2P_DISABLE"); off == "1" && facts.gpus.names.size() > 1) {
+  } else if (const std::string* off = variable(facts, "NCCL_P2P_DISABLE");
+             off != nullptr && *off == "1" && facts.gpus.names.size() > 1) {
     finding.state = State::warning;
     finding.found += ", and NCCL_P2P_DISABLE=1";
     finding.why = "gradients go through host memory, which is slower";

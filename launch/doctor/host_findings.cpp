@@ -28,11 +28,6 @@ std::string as_root(const MachineFacts& facts, const std::string& command) {
   return (facts.root ? "" : "sudo ") + command;
 }
 
-const std::string* variable(const MachineFacts& facts, const std::string& name) {
-  const auto found = facts.environment.find(name);
-  return found == facts.environment.end() ? nullptr : &found->second;
-}
-
 Finding shared_memory(const MachineFacts& facts) {
   const FolderFacts& folder = facts.shared_memory;
   Finding finding{.check = "shared memory"};
@@ -109,8 +104,7 @@ Finding processors(const MachineFacts& facts) {
     finding.found += fmt::format(", for {} ranks", facts.ranks_here);
     finding.why = "ranks that wait keep those that compute from their cores";
     finding.mend = "export OMPI_MCA_mpi_yield_when_idle=1";
-  } else if (facts.quota > 0.0 && facts.quota * 2.0 <= facts.allowed &&
-             !facts.environment.contains("OMP_NUM_THREADS")) {
+  } else if (facts.quota > 0.0 && facts.quota * 2.0 <= facts.allowed && variable(facts, "OMP_NUM_THREADS") == nullptr) {
     finding.state = State::warning;
     finding.why =
         "as many threads are started as there are processors, and the container stops them all most of the time";

@@ -62,6 +62,12 @@ struct MachineFacts {
   std::vector<std::string> infiniband;
 };
 
+/// A variable of the machine's environment; null where it is not set.
+inline const std::string* variable(const MachineFacts& facts, const std::string& name) {
+  const auto found = facts.environment.find(name);
+  return found == facts.environment.end() ? nullptr : &found->second;
+}
+
 /// Never throws: what cannot be read is left out, or said in its place.
 MachineFacts read_machine(const MachinePaths& paths);
 

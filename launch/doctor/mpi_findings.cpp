@@ -125,7 +125,7 @@ std::vector<Finding> try_ranks(const MachineFacts& facts, const std::string& mpi
   LaunchPlan plan;
   plan.ranks = ranks;
   plan.as_root = facts.root;
-  plan.cores = facts.allowed;
+  plan.slots = facts.allowed;
   plan.words = {facts.program, "doctor",       "--quiet", "--deadline", fmt::format("{:g}", seconds),
                 "--json",      document.path()};
   std::vector<std::string> line = launch_line(plan);

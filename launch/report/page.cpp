@@ -57,23 +57,28 @@ std::string device_of(const RunRecord& run, std::size_t rank) {
   return {};
 }
 
-std::string report_page(const Runs& runs, const std::string& drawn_at) {
-  const std::string title = title_of(runs);
-  const std::string sections = summary_section(runs) + curves_section(runs) + plan_section(runs) +
-                               prediction_section(runs) + time_section(runs) + memory_section(runs) +
-                               events_section(runs) + settings_section(runs) + repeat_section(runs);
+std::string page_html(const std::string& title, const std::string& about, const std::string& sections) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" "
       "content=\"default-src "
       "'none'; style-src 'unsafe-inline'; script-src '{}'\">\n<title>{}: "
       "onebatch</title>\n<style>{}</style>\n</head>\n<body>\n"
-      "{}<header><h1>{}</h1>\n<p>{} of onebatch, drawn {} from what {} held then.</p></header>\n<nav "
+      "{}<header><h1>{}</h1>\n<p>{}</p></header>\n<nav "
       "aria-label=\"Parts of "
       "this page\">\n{}</nav>\n<main>\n{}</main>\n<script>{}</script>\n</body>\n</html>\n",
-      k_script_hash, markup_text(title), k_style, fill_patterns(), markup_text(title),
-      runs.size() == 1 ? "A run" : "Runs", markup_text(drawn_at), runs.size() == 1 ? "its folder" : "their folders",
+      k_script_hash, markup_text(title), k_style, fill_patterns(), markup_text(title), markup_text(about),
       navigation(sections), sections, k_script);
+}
+
+std::string report_page(const Runs& runs, const std::string& drawn_at) {
+  const std::string sections = summary_section(runs) + curves_section(runs) + plan_section(runs) +
+                               prediction_section(runs) + time_section(runs) + memory_section(runs) +
+                               events_section(runs) + settings_section(runs) + repeat_section(runs);
+  const std::string about =
+      fmt::format("{} of onebatch, drawn {} from what {} held then.", runs.size() == 1 ? "A run" : "Runs", drawn_at,
+                  runs.size() == 1 ? "its folder" : "their folders");
+  return page_html(title_of(runs), about, sections);
 }
 
 }  // namespace onebatch::launch::report

@@ -8,6 +8,8 @@
 
 namespace onebatch::launch::report {
 
+/// Any of the pages: its title, what it is in a sentence, and its sections.
+std::string page_html(const std::string& title, const std::string& about, const std::string& sections);
 /// The HTML document. `runs` is not empty; `drawn_at`: when, in words.
 std::string report_page(const std::vector<RunRecord>& runs, const std::string& drawn_at);
 

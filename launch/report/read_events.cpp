@@ -56,12 +56,21 @@ std::string run_words(const Json& line, RunRecord& run) {
   return words;
 }
 
+// From here on steps are predicted to take what the line says.
+void add_span(const Json& line, std::int64_t after_step, RunRecord& run) {
+  const double predicted = number(line, "predicted_step_seconds");
+  if (predicted > 0.0) run.spans.push_back({after_step, predicted});
+}
+
 // Empty: nothing that the page lists.
 std::string words_of(const std::string& kind, const Json& line, RunRecord& run) {
   if (kind == "run") return run_words(line, run);
   if (kind == "training_begins") {
     const std::int64_t first = whole(line, "first_step");
     if (!run.starts.empty()) run.starts.back().first_step = first;
+    // A start may go on from a step before the last one that was done: what was planned for later is void.
+    std::erase_if(run.spans, [&](const PlanSpan& span) { return span.after_step >= first; });
+    add_span(line, first, run);
     return first == 0 ? fmt::format("training begins, to step {}", whole(line, "last_step"))
                       : fmt::format("goes on after step {}, to step {}", first, whole(line, "last_step"));
   }
@@ -73,6 +82,7 @@ std::string words_of(const std::string& kind, const Json& line, RunRecord& run) 
   }
   if (kind == "checkpoint") return fmt::format("of step {}", whole(line, "step"));
   if (kind == "replanned") {
+    add_span(line, whole(line, "step"), run);
     const bool memory = text(line, "cause") == "out_of_memory";
     return fmt::format("a new plan, since {}",
                        memory ? "a rank ran out of memory" : "a device has become faster or slower");
@@ -175,8 +185,8 @@ void read_events(const fs::path& folder, RunRecord& run) {
     read_plan_changes(run);
     read_checkpoints(folder / "checkpoints", run);
   }
-  if (run.plan) {
-    // The last plan's steps are those that are known to have had it.
+  if (run.plan && run.spans.empty()) {
+    // Of a version whose events did not say it: the last plan's steps are those that are known to have had it.
     const auto& columns = run.metrics.columns;
     std::size_t i = columns.plan.size();
     while (i > 0 && columns.plan[i - 1] == columns.plan.back()) --i;

@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from program import DIGITS_MLP, Scratch, read_json, read_json_lines, read_safetensors, relative_l2, settings
+from program import DIGITS_MLP, DIGITS_RESNET, Scratch, read_json, read_json_lines, read_safetensors, relative_l2, settings
 
 # Times from a table, so that every start plans alike.
 DEVICES = "[{slowdown = 1.0, step_seconds = [[1, 0.0005], [64, 0.004]]}, {slowdown = 2.0, step_seconds = [[1, 0.0005], [64, 0.004]]}]"
@@ -163,6 +163,26 @@ def test_weights_that_are_not_there_are_not_taken_in_silence(make):
     evaluated(run, "--checkpoint", run.folder, "--weights", "ema", code=2)
     assert "has no averaged weights, since its run had optimizer.ema_decay = 0: leave --weights out" in run.out
     assert "ema" in run.program.run(1, "eval", run.config, "--checkpoint", run.folder, "--weights", "best", code=2)
+
+
+def test_with_local_batch_norm_on_two_ranks_the_average_is_of_one_model(onebatch, tmp_path):
+    """The average is a plain loop's, and training's validation is that of one rank, with the statistics of both."""
+    run = Scratch(tmp_path, DIGITS_RESNET)
+    onebatch.run(2, "train", run.config, *settings("run.max_steps=3", "run.epochs=1", "run.name=run", "optimizer.ema_decay=0.7", "checkpoint.every_steps=1", "checkpoint.keep=0", "run.val_first=true",
+                                                   "checkpoint.keep_best.metric=loss", "run.validate_every_steps=1"))  # fmt: skip
+    checkpoints = run.runs / "run" / "checkpoints"
+    validated = {line["step"]: line["loss"] for line in read_json_lines(run.runs / "run" / "validation.jsonl")}
+    average = None
+    for step in range(4):
+        saved = read_safetensors(checkpoints / f"step-{step}" / "model.safetensors")
+        found = {name[4:]: numbers for name, numbers in read_safetensors(checkpoints / f"step-{step}" / "optimizer.safetensors").items() if name.startswith("ema.")}
+        weights = {name: saved[name] for name in (found or average or saved)}
+        average = {name: [0.7 * a + 0.3 * w for a, w in zip(average[name], weights[name])] for name in weights} if average else weights
+        if step > 0:
+            assert relative_l2(found, average) < 1e-6
+            assert relative_l2(weights, average) > 1e-4
+        onebatch.run(1, "eval", run.config, "--checkpoint", checkpoints / f"step-{step}", "--json", run.path / "eval.json")
+        assert read_json(run.path / "eval.json")["validation_loss"] == pytest.approx(validated[step], rel=1e-4)
 
 
 def test_export_takes_the_same_weights(averaged):

@@ -3,7 +3,6 @@ import json
 import re
 import struct
 import subprocess
-import xml.dom.minidom
 
 import pytest
 
@@ -86,14 +85,13 @@ def test_a_whole_run_is_shown_and_its_documents_keep_the_true_name(say, scratch)
     assert read_json(result)["run_dir"] == str(scratch.runs / f"run{ESCAPE}")
 
 
-def test_a_device_is_shown_in_a_picture_and_a_plan_keeps_the_true_name(say, scratch):
-    profile, picture, plan = (scratch.path / name for name in ("profile.json", "plan.svg", "plan.json"))
+def test_a_device_is_shown_in_a_page_and_a_plan_keeps_the_true_name(say, scratch):
+    profile, page, plan = (scratch.path / name for name in ("profile.json", "plan.html", "plan.json"))
     say("probe", scratch.config, "--json", profile)
     document = read_json(profile)
     document["ranks"][0]["device"] = "card <1>" + ESCAPE
     profile.write_text(json.dumps(document))
-    say("plan", scratch.config, "--profile", profile, "--svg", picture, "--json", plan)
-    assert "card &lt;1&gt;" + SHOWN in picture.read_text()
-    assert not FORBIDDEN.search(picture.read_bytes())
-    xml.dom.minidom.parse(str(picture))
+    say("plan", scratch.config, "--profile", profile, "--html", page, "--json", plan)
+    assert "card &lt;1&gt;" + SHOWN in page.read_text()
+    assert not FORBIDDEN.search(page.read_bytes())
     assert ESCAPE in read_json(plan)["ranks"][0]["device"]

@@ -1,67 +1,21 @@
 """Image files, from the folder to the trained weights."""
+import csv
 import io
 import json
-import struct
 import tarfile
-import zlib
 
 import pytest
 
-from program import SGD_IN_FLOAT64, Scratch, read_safetensors, relative_l2, settings, write_safetensors
+from image_folders import CONFIG, MIXED, colour, make_images, png
+from program import Scratch, read_json_lines, read_safetensors, relative_l2, settings, write_safetensors
 
-CONFIG = """
-[run]
-max_steps = 6
-output_dir = "{runs}"
-name = "run"
-[batch]
-global_batch_size = 8
-[data]
-kind = "image_folder"
-path = "{runs}/../images"
-image_size = [8, 10]
-resize = 12
-[data.augment]
-random_resized_crop = true
-horizontal_flip = true
-brightness = 0.3
-hue = 0.1
-rand_augment_ops = 1
-[model]
-kind = "mlp"
-hidden = [5]
-[probe]
-steps_per_trial = 1
-[checkpoint]
-resume = "never"
-""" + SGD_IN_FLOAT64
-MIXED = CONFIG.replace("hue = 0.1", "mixup_alpha = 0.4\ncutmix_alpha = 1.0")
 SKIPPING = CONFIG.replace("resize = 12", 'resize = 12\non_broken = "skip"')
-
-
-def colour(x, y, c, seed):
-    return (x * 9 + y * 5 * c + seed * 31 + c * 70) % 256
-
-
-def png(height, width, seed):
-    """Without any library."""
-    row = lambda y: b"\0" + bytes(colour(x, y, c, seed) for x in range(width) for c in range(3))
-    chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"".join(map(row, range(height))))) + chunk(b"IEND", b"")
 
 
 def planes(height, width, seed):
     """What the model is to be given of it."""
     mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     return [(colour(x, y, c, seed) / 255 - mean[c]) / deviation[c] for c in range(3) for y in range(height) for x in range(width)]
-
-
-def make_images(folder, classes=("ant", "bee", "cow"), size=lambda number: (12 + number, 20 - number)):
-    for label, name in enumerate(classes):
-        (folder / name).mkdir(parents=True)
-        for number in range(10):
-            (folder / name / f"{number}.png").write_bytes(png(*size(number), label * 50 + number))
 
 
 def prepared(path, text, **options):
@@ -85,6 +39,23 @@ def test_ranks_and_parts_change_nothing(onebatch, tmp_path, text):
     assert relative_l2(weights(two), weights(one)) < 1e-13
     assert relative_l2(weights(parts), weights(one)) < 1e-13
     assert json.loads((one.runs / "run/classes.json").read_text()) == ["ant", "bee", "cow"]
+
+
+def test_names_of_classes_may_hold_anything(onebatch, tmp_path):
+    """They are columns of validation.csv: a reader of RFC 4180 finds each again, also after a run has gone on."""
+    names = ['a,b "c"', "d\n4,5", "e"]
+    scratch = prepared(tmp_path / "run", CONFIG, classes=names)
+    keys = settings("data.validation.fraction=0.4", 'run.metrics=["f1_per_class"]', "run.validate_every_steps=2")
+    onebatch.run(2, "train", scratch.config, *keys, "--set", "run.max_steps=4")
+    onebatch.run(2, "train", scratch.config, *keys, "--set", "run.max_steps=6", "--resume")
+    with open(scratch.runs / "run/validation.csv", newline="") as file:
+        rows = list(csv.DictReader(file, strict=True))
+    lines = read_json_lines(scratch.runs / "run/validation.jsonl")
+    assert [int(row["step"]) for row in rows] == [line["step"] for line in lines] and len(rows) >= 3
+    columns = [column for column in rows[0] if column.startswith("f1_class_")]
+    assert columns == [f"f1_class_{name}" for name in names]
+    for row, line in zip(rows, lines):
+        assert [float(row[column]) for column in columns] == [line[column] for column in columns]
 
 
 def test_a_skipped_file_is_a_sample_of_weight_zero(onebatch, tmp_path):

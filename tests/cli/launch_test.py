@@ -1,5 +1,6 @@
 """`onebatch launch`: the line that it shows and runs, and what signals do to it."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from program import Scratch
+from program import DIGITS_MLP, Scratch, read_json, settings
 
 
 @pytest.fixture
@@ -76,6 +77,43 @@ def test_under_mpirun_it_is_refused(onebatch, tmp_path):
     assert "without mpirun" in done.stderr
 
 
+JOB = {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}  # in its script, after sbatch(1)
+STEP = {**JOB, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}  # of its srun
+
+
+def test_in_a_slurm_jobs_script_there_is_a_rank_for_each_task(onebatch):
+    done = onebatch.finish([onebatch.path, "launch", "--show", "train", "x.toml"], JOB)
+    assert done.stderr.split()[:5] == ["mpirun", "-np", "3", "--bind-to", "none"]
+    assert "--oversubscribe" not in done.stderr, "mpirun has a slot for each task"
+    more = onebatch.finish([onebatch.path, "launch", "-np", "4", "--show", "train", "x.toml"], JOB)
+    assert "--oversubscribe" in more.stderr
+
+
+def test_a_slurm_task_is_refused(onebatch, tmp_path):
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config], STEP)
+    assert done.returncode == 2
+    assert "without mpirun or srun" in done.stderr
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_ranks_train_out_of_a_slurm_jobs_script(onebatch, tmp_path, ranks):
+    """Without the job's number: mpirun would ask Slurm for its nodes."""
+    scratch = Scratch(tmp_path, DIGITS_MLP)
+    script = {name: value for name, value in JOB.items() if name != "SLURM_JOB_ID"}
+    done = onebatch.finish([onebatch.path, "launch", "-np", ranks, "train", scratch.config, *settings("run.max_steps=2", "run.name=run")], script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": train ") == 1, "its first line, once"
+    assert len(read_json(scratch.runs / "run" / "plan.json")["ranks"]) == int(ranks)
+
+
+def test_a_mistake_is_said_once_and_by_the_program_alone(onebatch, tmp_path):
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config, "--set", "optimizer.lrr=1"])
+    assert done.returncode == 2
+    shown, *said = done.stderr.splitlines()
+    assert shown.startswith("mpirun ")
+    assert said == ["--set optimizer.lrr: no such key; did you mean optimizer.lr?", "onebatch: 1 mistake in the configuration"]
+
+
 def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):
     scratch = Scratch(tmp_path)
     without = {"OMPI_ALLOW_RUN_AS_ROOT": None, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": None}
@@ -104,6 +142,20 @@ class Endless:
     def left(self):
         """Processes that still have this configuration."""
         return subprocess.run(["pgrep", "-f", str(self.scratch.config)], capture_output=True, text=True).stdout.split()
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_rank_that_is_killed_is_said(onebatch, tmp_path):
+    run = Endless(onebatch, tmp_path, 2)
+    run.until_it_trains()
+    (mpirun,) = children(run.process.pid)
+    os.kill(children(mpirun)[1], signal.SIGKILL)
+    code, said = run.end()
+    assert code not in (0, 2, 75)
+    assert "SIGKILL" in said or "the loss of rank 1" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])

@@ -11,9 +11,28 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, sc
     assert "did you mean train" in onebatch.run(1, "trian", scratch.config, code=2)
 
 
-@pytest.mark.parametrize("arguments", ((), ("train",)))
-def test_too_few_arguments_are_a_mistake(onebatch, arguments):
-    onebatch.run(1, *arguments, code=2)
+@pytest.mark.parametrize("arguments, words", [
+    ((), "a command is needed: onebatch --help lists them"),
+    (("train",), "onebatch train: CONFIG is required; onebatch train --help says more"),
+    (("eval", "x.toml"), "onebatch eval: --checkpoint is required"),
+])
+def test_too_few_arguments_are_a_mistake(onebatch, arguments, words):
+    assert words in onebatch.run(1, *arguments, code=2)
+
+
+def test_a_file_that_is_no_toml_lacks_nothing_else(onebatch, scratch):
+    scratch.config.write_text("[run\nepochs = 1\n")
+    out = onebatch.run(1, "train", scratch.config, code=2)
+    assert f"{scratch.config}:1:5: " in out and "1 mistake in" in out
+
+
+def test_a_folder_is_no_configuration(onebatch, scratch):
+    assert "is a folder: write the name of a file" in onebatch.run(1, "train", scratch.path, code=2)
+
+
+def test_a_checkpoint_that_is_not_there_is_said_before_anything_else(onebatch, scratch):
+    out = onebatch.run(2, "eval", scratch.config, "--checkpoint", scratch.path / "none", code=2)
+    assert out.count("no checkpoint at") == 1 and "model " not in out
 
 
 def test_a_missing_configuration_is_named(onebatch):

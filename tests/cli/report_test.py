@@ -44,7 +44,7 @@ def write_lines(file, lines):
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def write_run(folder, *, name="run", steps=200, ranks=3, events=(), result=True, config=(), start=0):
+def write_run(folder, *, name="run", steps=200, ranks=3, events=(), result=True, config=(), start=0, predicted=None):
     """A run's folder as if that many steps had been done."""
     folder.mkdir(parents=True)
     draw = random.Random(5)
@@ -55,7 +55,9 @@ def write_run(folder, *, name="run", steps=200, ranks=3, events=(), result=True,
     write_lines(folder / "metrics.jsonl", (step_line(step, ranks, draw) for step in range(1, steps + 1)))
     write_lines(folder / "validation.jsonl", ({"step": step, "epoch": 1, "samples": 9, "loss": 1 / step, "f1": step / STEPS} for step in range(50, steps + 1, 50)))
     run = {"event": "run", "number": 0, "time": 1.7e9, "name": name, "command": "onebatch train x.toml", "onebatch": "1.2.3", "host": "node0", "ranks": ranks}
-    write_lines(folder / "events.jsonl", [run, {"event": "training_begins", "number": 1, "time": 1.7e9, "first_step": start, "last_step": steps}, *events])
+    begins = {"event": "training_begins", "number": 1, "time": 1.7e9, "first_step": start, "last_step": steps}
+    begins |= {} if predicted is None else {"predicted_step_seconds": predicted}
+    write_lines(folder / "events.jsonl", [run, begins, *events])
     if result:
         (folder / "result.json").write_text(json.dumps({"steps": steps, "replans": 0, "stopped_early": False}))
     return folder
@@ -154,6 +156,27 @@ def test_a_resumed_run_shows_both_starts(report, tmp_path):
     assert "151 to 200" in words, "the prediction is of the steps of this plan"
 
 
+def predictions(page):
+    """First step, last step, predicted, median: of each plan."""
+    table = next(one for one in re.findall(r"<table>.*?</table>", page.text, re.S) if "for each plan" in one)
+    rows = [re.findall(r"<td[^>]*>(?:<data value=\"([^\"]*)\">)?([^<]*)", row) for row in re.findall(r"<tr>.*?</tr>", table, re.S)]
+    return [(*map(int, cells[0][1].split(" to ")), float(cells[1][0]), float(cells[2][0])) for cells in rows if cells]
+
+
+def test_each_step_is_held_against_the_plan_that_it_was_done_under(report, tmp_path):
+    """A run with a new plan after steps 60 and 120, which goes on after step 100: what was planned later is void."""
+    events = [{"event": "replanned", "number": 3, "time": 1.7e9, "step": 60, "cause": "drift", "replans": 1, "predicted_step_seconds": 0.3},
+              {"event": "replanned", "number": 4, "time": 1.7e9, "step": 120, "cause": "out_of_memory", "replans": 2, "predicted_step_seconds": 0.4},
+              {"event": "run", "number": 0, "time": 1.7e9 + 9, "command": "onebatch train x.toml --resume", "onebatch": "1.2.3", "ranks": 3},
+              {"event": "training_begins", "number": 1, "time": 1.7e9 + 9, "first_step": 100, "last_step": 200, "predicted_step_seconds": 0.15}]  # fmt: skip
+    folder = write_run(tmp_path / "run", events=events, predicted=0.25)
+    seconds = [line["step_seconds"] for line in read_json_lines(folder / "metrics.jsonl")]
+    expected = [(1, 60, 0.25), (61, 100, 0.3), (101, 200, 0.15)]
+    found = predictions(report(folder))
+    assert [row[:3] for row in found] == expected
+    assert [row[3] for row in found] == pytest.approx([statistics.median(seconds[a - 1 : b]) for a, b, _ in expected], rel=1e-2)
+
+
 def test_runs_are_drawn_over_each_other_and_compared(report, tmp_path):
     first = write_run(tmp_path / "first", name="first", config=["lr = 0.1   # x.toml:2"])
     second = write_run(tmp_path / "second", name="second", steps=100, config=["lr = 0.2   # x.toml:2"])
@@ -206,6 +229,11 @@ def test_its_events_are_lines_that_programs_are_told(trained):
     events = [line["event"] for line in read_json_lines(trained / "events.jsonl")]
     assert events[0] == "run" and events[-1] == "ended" and "training_begins" in events and "checkpoint" in events
     assert not {"step", "profile", "plan"} & set(events)
+
+
+def test_its_steps_are_held_against_its_plan(trained):
+    plan, lines = json.loads((trained / "plan.json").read_text()), read_json_lines(trained / "metrics.jsonl")
+    assert [row[:3] for row in predictions(Page(trained / "report.html"))] == [(1, len(lines), plan["predicted_step_seconds"])]
 
 
 def test_one_can_do_without(onebatch, tmp_path):

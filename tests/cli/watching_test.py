@@ -122,7 +122,7 @@ shape = [3, 32, 32]
 num_classes = 10
 size = 64
 [data.validation]
-size = 4000
+size = 12000
 [model]
 kind = "resnet"
 depth = 20

@@ -4,6 +4,7 @@
 // memory (from then on its device has half as much for activations as the last step took). It writes the moment of the
 // fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE: so many seconds pass before a
 // checkpoint is copied, or written, beside the steps; ONEBATCH_SLOW_READER: and before each training sample is read.
+// ONEBATCH_LATE: a step's figures are read late on a CPU too.
 #include "trainer/base/fault_point.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -36,9 +37,9 @@ Fault read_fault() {
   Fault fault;
   const char* text = std::getenv("ONEBATCH_FAULT");
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (text == nullptr || rank == nullptr) return fault;
+  if (text == nullptr) return fault;
   std::istringstream(text) >> fault.rank >> fault.place >> fault.number >> fault.kind >> fault.file;
-  if (fault.rank != std::atoi(rank)) fault.place.clear();
+  if (fault.rank != (rank == nullptr ? 0 : std::atoi(rank))) fault.place.clear();
   return fault;
 }
 
@@ -67,6 +68,7 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
     if (const char* slow = std::getenv(name); slow != nullptr && std::strcmp(place, slow_place) == 0)
       std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(slow)));
   }
+  if (std::strcmp(place, "late") == 0) return std::getenv("ONEBATCH_LATE") != nullptr ? 1 : 0;
   if (fault.place != place || number < fault.number) return 0;
   if (fault.kind == "ahead") return 1;
   if (fault.kind == "memory") {

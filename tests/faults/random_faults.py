@@ -54,7 +54,7 @@ timeout_seconds = {timeout}
 devices = [{devices}]
 """
 KINDS = ["KILL", "STOP", "STOP and CONT", "SEGV", "ABRT", "TERM", "INT", "HUP", "USR1", "USR2", "QUIT"]
-NAMED = re.compile(r"config\.toml|metrics\.jsonl|samples\.jsonl|validation\.jsonl|(metrics|validation)\.csv|tensorboard|profile\.json|plan\.json|plan\.svg|events\.jsonl|report\.html|result\.json|run\.lock|checkpoints|"
+NAMED = re.compile(r"config\.toml|metrics\.jsonl|samples\.jsonl|validation\.jsonl|(metrics|validation)\.csv|tensorboard|profile\.json|plan\.json|events\.jsonl|report\.html|result\.json|run\.lock|checkpoints|"
                    r"checkpoints/latest|checkpoints/step-\d+|\S+\.partial|incident-[0-9TZ.]+-rank\d\.(json|txt)")  # fmt: skip
 
 

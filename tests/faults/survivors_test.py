@@ -46,6 +46,7 @@ mode = "{batch_norm}"
 [optimizer]
 kind = "adamw"
 lr = 0.001
+ema_decay = {ema_decay}
 [checkpoint]
 every_minutes = 10
 [probe]
@@ -75,13 +76,14 @@ class Case:
         self.kind = rng.choices(["KILL", "STOP", "SEGV", "ABRT"], [6, 2, 1, 1])[0]
         self.after = rng.uniform(0.0, 0.8)  # of the run's steps
         self.pause = rng.uniform(0.0, 0.05)  # seconds, so that every part of a step is met
+        self.ema_decay = rng.choice([0.0, 0.9])
         self.name = (
             f"{self.kind} to rank {self.guilty} of {self.ranks} after {self.after * 100:.0f} % of the steps, {self.model}, {self.batch_norm} BatchNorm, "
-            f"{'shared memory' if self.shared else 'MPI alone'}"
+            f"{'averaged weights, ' if self.ema_decay else ''}{'shared memory' if self.shared else 'MPI alone'}"
         )
 
     def kind_of_run(self):
-        return self.ranks, self.model, self.batch_norm, self.shared
+        return self.ranks, self.model, self.batch_norm, self.shared, self.ema_decay
 
 
 def environment(case, folder):
@@ -92,7 +94,7 @@ def write_config(case, folder):
     shape, model = MODELS[case.model]
     config = folder / "c.toml"
     devices = ", ".join(["{step_seconds = [[12, 0.004]]}"] * case.ranks)
-    config.write_text(CONFIG.format(folder=folder, steps=STEPS[case.model], shape=shape, model=model, batch_norm=case.batch_norm, timeout=TIMEOUT, devices=devices))
+    config.write_text(CONFIG.format(folder=folder, steps=STEPS[case.model], shape=shape, model=model, batch_norm=case.batch_norm, timeout=TIMEOUT, devices=devices, ema_decay=case.ema_decay))
     return config
 
 

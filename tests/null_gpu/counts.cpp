@@ -51,6 +51,7 @@ void write_counts() {
   add("on_device", c.on_device);
   add("memsets", c.memsets);
   add("host_stops", c.host_stops);
+  add("waits_behind", c.waits_behind);
   add("allocations", c.allocations);
   add("first_allocation_of_a_capture", c.first_allocation_of_a_capture);
   add("frees", c.frees);

@@ -18,7 +18,8 @@ struct Counts {
   std::atomic<long> to_device{0};  // copies
   std::atomic<long> on_device{0};  // copies
   std::atomic<long> memsets{0};
-  std::atomic<long> host_stops{0};  // calls in which the host waits for a device
+  std::atomic<long> host_stops{0};    // calls in which the host waits for all that a stream has
+  std::atomic<long> waits_behind{0};  // and for something with more behind it on its stream: the device goes on
   std::atomic<long> allocations{0};
   std::atomic<long> first_allocation_of_a_capture{0};  // counted from 1, with those that failed; 0: there was none
   std::atomic<long> frees{0};

@@ -94,6 +94,13 @@ def test_what_is_read_ahead_is_copied_beside_the_kernels_and_waited_for(null_gpu
     assert "reads what aten::_to_copy writes on another stream" in done.words, done.words
 
 
+def test_deterministic_runs_fill_nothing(null_gpu, tmp_path):
+    """PyTorch fills what it makes in such a run, which is a kernel for every tensor."""
+    (plain,), _ = counts_of_a_step(null_gpu, tmp_path, "mlp", name="plain")
+    (same,), _ = counts_of_a_step(null_gpu, tmp_path, "mlp", name="same", deterministic="true")
+    assert same["kernels"] + same["replayed_kernels"] == plain["kernels"] + plain["replayed_kernels"]
+
+
 def test_where_memory_ends_the_run_goes_on_with_less(null_gpu, tmp_path):
     first = null_gpu.run(1, "train", configuration(tmp_path, "mlp"))
     asked = first.counts[0]["allocations"]
@@ -172,6 +179,17 @@ def test_what_a_rank_has_failed_of_first_is_said(null_gpu, tmp_path, monkeypatch
     assert done.code not in (0, None) and "this was planned by a test (model)" in done.words, done.words
 
 
+@pytest.mark.parametrize("place", ["model 0", "model 9"])
+@pytest.mark.parametrize("more", [mode("exact"), mode("sync"), "[memory]\nrecompute = 2"])
+def test_a_rank_that_fails_among_many_buckets_ends_the_run(null_gpu, tmp_path, monkeypatch, more, place):
+    config = configuration(tmp_path, "resnet", steps=12, bucket=0.01, overlap="true", timeout=20, batch="micro_batch_size = 2", more=more + "\n[verify]\nat_start = false")
+    monkeypatch.setenv("ONEBATCH_FAULT", f"1 {place} throw {tmp_path / 'moment'}")
+    done = null_gpu.run(2, "train", config, program=null_gpu.build / "faulty_onebatch", seconds=100)
+    assert done.code not in (0, None) and "this was planned by a test (model)" in done.words and "rank 1" in done.words, done.words
+    assert not done.defects, done.words
+    assert done.seconds < 20 + 5 + 20, done.words
+
+
 def test_gpus_that_do_not_reach_each_other_are_told_soon(null_gpu, tmp_path):
     done = null_gpu.run(2, "train", configuration(tmp_path, "mlp", timeout=600), seconds=110, of_rank={"1": {"nccl": {"hang_at": 1}}})
     assert done.code not in (0, None) and "the GPUs do not reach each other" in done.words and "NCCL_SOCKET_IFNAME" in done.words, done.words
@@ -213,11 +231,14 @@ def test_a_check_on_one_card_may_tell_nccl_that_the_ranks_hosts_are_others(null_
     assert over_nccl.code == 0 and over_nccl.total("nccl") > 0 and "pinned host memory" not in over_nccl.words, over_nccl.words
 
 
-# For the loss and for the gradient's norm, together.
-@pytest.mark.parametrize("model, batch_norm", [("mlp", ""), ("resnet", ""), ("resnet", mode("exact"))])
-def test_host_stops_of_a_step(null_gpu, tmp_path, model, batch_norm):
-    (counts,), _ = counts_of_a_step(null_gpu, tmp_path, model, more=batch_norm)
-    assert counts["host_stops"] == 1
+# Where the norm clips, loss and norm are read at once, together; else when the device has the next step.
+@pytest.mark.parametrize("batch", [12, 3])
+@pytest.mark.parametrize("model, more, stops", [("mlp", "", 0), ("resnet", "", 0), ("resnet", mode("exact"), 0), ("mlp", '[optimizer]\nkind = "adamw"', 0), ("mlp", '[optimizer]\nmax_grad_value = 1.0', 0),
+                                                ("mlp", "[optimizer]\nmax_grad_norm = 1.0", 1), ("resnet", PRECISIONS["float16"], 1), ("mlp", "[optimizer]\nema_decay = 0.9", 1)])
+def test_host_stops_of_a_step(null_gpu, tmp_path, model, more, stops, batch):
+    (counts,), words = counts_of_a_step(null_gpu, tmp_path, model, more=more, batch=f'micro_batch_size = {batch}\nreplan = "never"')
+    assert counts["host_stops"] == stops, words
+    assert counts["waits_behind"] == (1 if stops == 0 else 0), words
 
 
 @pytest.mark.parametrize("name", ["to_host", "to_device"])

@@ -162,6 +162,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
     record->at = Clock::now();
     return true;
   });
+  event.last->number = stream.given;
   return cudaSuccess;
 }
 
@@ -181,11 +182,16 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   return fail(cudaErrorNotReady);
 }
 
+// The device goes on with what was put behind the event: a wait, but no stop.
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-  if (const cudaError_t error = waits(); error != cudaSuccess) return error;
+  if (breaks_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   {
     const std::scoped_lock lock(mutex());
     const Event& event = *event_of(handle);
+    if (event.last != nullptr && event.last->stream->given > event.last->number)
+      ++counts().waits_behind;
+    else
+      count_host_stop();
     if (is_captured(event)) {
       event.capture->invalid = true;
       return fail(cudaErrorCapturedEvent);

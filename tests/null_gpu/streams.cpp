@@ -84,6 +84,7 @@ void enqueue(Stream& stream, WorkKind kind, Work work) {
       return;
     }
     stream.queue.push_back(std::move(operation));
+    ++stream.given;
     if (stream.queue.size() <= k_most_waiting || advance(stream)) return;
   }
   while (true) {

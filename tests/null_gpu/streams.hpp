@@ -48,6 +48,7 @@ struct Capture {
 struct Stream {
   int device = 0;
   std::deque<Operation> queue;
+  long given = 0;       // operations, ever
   bool moving = false;  // its first operation is being done, by this thread: another may ask for it to be moved on
   std::shared_ptr<Capture> capture;  // the one that it takes part in; null: none
 };
@@ -56,6 +57,7 @@ struct Stream {
 struct Record {
   Stream* stream = nullptr;
   bool reached = false;
+  long number = 0;  // of the stream's operations, with it
   Clock::time_point at;
   Ended ended;  // with it
 };

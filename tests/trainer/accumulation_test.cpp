@@ -54,7 +54,7 @@ class AccumulationTest : public ::testing::Test {
   LocalSums accumulate(const std::vector<MicroBatchRun>& micro_batches, bool split = true) {
     replica_->gradients.begin_step();
     return accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
-                               {.before_last = {}, .split_on_out_of_memory = split});
+                               {.told = {}, .split_on_out_of_memory = split});
   }
 
   // Bytes above what is held that one pass needs.
@@ -95,7 +95,7 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
       budget().set_limit_bytes(held + needed * percent / 100);
       replica_->gradients.begin_step();
       const LocalSums sums = accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
-                                                 {.before_last = [&] { last = true; }, .split_on_out_of_memory = true});
+                                                 {.told = {[&] { last = true; }, {}}, .split_on_out_of_memory = true});
       budget().set_limit_bytes(MemoryBudget::k_no_limit);
       replica_->gradients.set_listener(nullptr);
       struck += sums.out_of_memory_events > 0 ? 1 : 0;
@@ -153,7 +153,7 @@ TEST_F(AccumulationTest, graphs_give_way_to_a_micro_batch) {
   budget().set_limit_bytes(budget().current_bytes() + needed * 6 / 5);
   replica_->gradients.begin_step();
   const LocalSums sums = accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
-                                             {.before_last = {}, .split_on_out_of_memory = true, .graphs = &graphs});
+                                             {.told = {}, .split_on_out_of_memory = true, .graphs = &graphs});
   EXPECT_FALSE(graphs.is_holding());
   EXPECT_EQ(graphs.take_news().given_up, "a micro-batch ran out of memory beside them");
   EXPECT_EQ(sums.out_of_memory_events, 0);

@@ -16,7 +16,9 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <map>
 #include <numeric>
+#include <set>
 
 namespace onebatch {
 namespace {
@@ -322,6 +324,37 @@ TEST(GraphStepTest, synchronised_is_one_batch_of_all_ranks_in_each_round) {
   }
   EXPECT_LE(relative_l2(summed_over_ranks(ours.replica->gradients.flat()), reference.replica->gradients.flat()), 1e-13);
   EXPECT_LE(worst_buffer(*ours.replica, *reference.replica), 1e-12);
+}
+
+// What a reducer is told early must have arrived: compared with the gradient when all is done.
+void expect_final_when_told(BatchNormMode mode) {
+  Trainee<> ours(mode);
+  comm::LocalCommunicator alone;
+  const FlatGradients& gradients = ours.replica->gradients;
+  std::map<std::size_t, at::Tensor> told;
+  bool begun = false;
+  AccumulationOptions options = sharing_with(alone);
+  options.told = {[&] { begun = true; },
+                  [&](std::size_t index) {
+                    EXPECT_TRUE(begun);
+                    EXPECT_TRUE(told.emplace(index, gradients.views()[index].clone()).second) << "twice";
+                  }};
+  const Share share = share_of({{9, 9, 9, 6}}, 0);
+  accumulate_gradient(*ours.runner, *ours.data, share.samples, share.runs, k_step, options);
+  for (const auto& [index, then] : told)
+    EXPECT_TRUE(at::equal(then, gradients.views()[index])) << gradients.parameters()[index].name;
+  // All but what is used twice.
+  std::set<std::string> silent;
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
+    if (!told.contains(i)) silent.insert(gradients.parameters()[i].name);
+  }
+  EXPECT_EQ(silent, (std::set<std::string>{"conv.weight", "conv.bias", "twice.weight", "twice.bias", "counting.weight",
+                                           "counting.bias"}));
+}
+
+TEST(GraphStepTest, a_parameter_that_is_told_is_final) {
+  expect_final_when_told(BatchNormMode::exact);
+  expect_final_when_told(BatchNormMode::sync);
 }
 
 TEST(GraphStepTest, loss_and_weight_are_those_of_the_samples) {

@@ -1,16 +1,12 @@
 // Steps whose samples were read ahead are the steps of a run that reads by itself, bit for bit, whatever was announced.
-#include "comm/local_communicator.hpp"
+#include "tests/trainer/stepped_replica.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/sample_order.hpp"
-#include "trainer/replica/replica_state.hpp"
-#include "trainer/step/graph_step.hpp"
-#include "trainer/step/step.hpp"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
 #include <optional>
 
 namespace onebatch {
@@ -52,23 +48,13 @@ Plan plan_of(std::int64_t batch, std::int64_t micro_batch) {
 // What is announced of the coming steps.
 enum class Announced { all, every_other, of_another_plan, of_another_epoch };
 
-class Trainee {
+class Trainee : public testing::SteppedReplica {
  public:
   Trainee(const Configuration& configuration, std::int64_t micro_batch, std::int64_t workers, Announced announced)
-      : configuration_(configuration),
-        data_(open_dataset(configuration.data.train, Split::train, 1)),
-        micro_batch_(micro_batch),
-        announced_(announced) {
-    DeviceRequest request;
-    request.simulate = {SimulatedDevice{}};
-    device_ = bind_device(request);
-    replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
-    runner_.emplace(choose_runner(configuration_, *replica_));
-    reducer_ = std::make_unique<GradientReducer>(alone_, queue_, replica_->gradients, *device_, ReducerOptions{});
-    step_ = std::make_unique<TrainingStep>(*runner_, *data_, *reducer_, alone_, Clipping{});
+      : SteppedReplica(configuration), micro_batch_(micro_batch), announced_(announced) {
     loader_.emplace(
-        [data = data_, host = replica_->host_part(), type = replica_->loss_type, augment = replica_->augment,
-         seed = replica_->seed, this](const ReadRequest& asked) {
+        [data = data(), host = replica().host_part(), type = replica().loss_type, augment = replica().augment,
+         seed = replica().seed, this](const ReadRequest& asked) {
           ++reads_ahead_;
           return host.of(read_of(TrainingData(*data, augment, {seed, asked.epoch}), asked.samples, type, asked.length));
         },
@@ -76,26 +62,26 @@ class Trainee {
     loader_->add_workers(workers);
   }
 
-  Digest train(std::int64_t steps, const OrderPosition& from = {}) {
+  Digest train(std::int64_t num_steps, const OrderPosition& from = {}) {
     SampleOrder order(3, k_size, k_batch, LastBatch::exact, from);
     SampleOrder coming = order;
     loader_->forget();
-    for (std::int64_t i = 0; i < steps; ++i) {
+    for (std::int64_t i = 0; i < num_steps; ++i) {
       while (loader_->num_announced() < 12) announce(coming);
       const std::int64_t epoch = order.position().epoch;
       const std::vector<std::int64_t> batch = order.next();
       const Plan plan = plan_of(static_cast<std::int64_t>(batch.size()), micro_batch_);
-      const StepTotals totals = step_->run({.global_batch = batch,
-                                            .epoch = epoch,
-                                            .plan = plan,
-                                            .lr = 0.05,
-                                            .step = step_number_++,
-                                            .loader = &*loader_});
+      const StepTotals totals = steps().run({.global_batch = batch,
+                                             .epoch = epoch,
+                                             .plan = plan,
+                                             .lr = 0.05,
+                                             .step = step_number_++,
+                                             .loader = &*loader_});
       EXPECT_GE(totals.compute_seconds.at(0), 0.0);
       EXPECT_GT(totals.data_wait_seconds.at(0), 0.0);
       position_ = order.position();
     }
-    return digest_of(*replica_);
+    return digest();
   }
 
   [[nodiscard]] const OrderPosition& position() const { return position_; }
@@ -115,17 +101,8 @@ class Trainee {
     loader_->announce(requests);
   }
 
-  Configuration configuration_;
-  std::shared_ptr<const Dataset> data_;
   std::int64_t micro_batch_;
   Announced announced_;
-  std::unique_ptr<ComputeDevice> device_;
-  std::unique_ptr<Replica> replica_;
-  std::optional<MicroBatchRunner> runner_;
-  comm::LocalCommunicator alone_;
-  comm::CollectiveQueue queue_{comm::CollectiveQueue::Thread::callers};
-  std::unique_ptr<GradientReducer> reducer_;
-  std::unique_ptr<TrainingStep> step_;
   std::atomic<std::int64_t> reads_ahead_{0};
   std::optional<Loader> loader_;
   std::int64_t step_number_ = 0;

@@ -6,9 +6,12 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -148,6 +151,23 @@ TEST(LossTest, shapes_that_fit_in_two_ways_are_refused) {
   EXPECT_NO_THROW(loss.settle({{{6, 3}, {2, 3}}}));
 }
 
+TEST(LossTest, where_the_classes_are_can_be_said) {
+  const at::Tensor logits = at::arange(18, at::kDouble).mul(0.7).sin().view({2, 3, 3});
+  const at::Tensor targets = labels({1, 2, 0, 0, 1, 1}).view({2, 3});
+  LossConfiguration configuration;
+  configuration.options["class_dim"] = std::string("last");
+  Loss last(configuration, 3);
+  last.settle({{{2, 3, 3}, {2, 3}}});
+  const auto row = [&](std::int64_t n, std::int64_t c, std::int64_t t) { return logits[n][t][c].item<double>(); };
+  EXPECT_NEAR(last.sum(logits, targets).item<double>(), summed(2, 3, 3, targets, row), 1e-13);
+  EXPECT_NO_THROW(last.settle({{{6, 3}, {2, 3}}})) << "a row for each label is as it is";
+  EXPECT_THROW(last.settle({{{2, 3, 5}, {2, 5}}}), UserError) << "said, and not so";
+  configuration.options["class_dim"] = std::string("second");
+  const Loss second(configuration, 3);
+  const auto column = [&](std::int64_t n, std::int64_t c, std::int64_t t) { return logits[n][c][t].item<double>(); };
+  EXPECT_NEAR(second.sum(logits, targets).item<double>(), summed(2, 3, 3, targets, column), 1e-13);
+}
+
 // What PyTorch makes of probabilities as targets, value and gradient.
 TEST(LossTest, mixed_labels_are_probabilities) {
   for (const double smoothing : {0.0, 0.1}) {
@@ -193,6 +213,23 @@ TEST(LossTest, squared_errors_have_weights) {
               by_samples.sum(made, targets).item<double>(), 1e-14);
   EXPECT_NEAR(by_samples.sum(made, targets, weights).item<double>(), 12.5 / 2.0, 1e-14);
   EXPECT_DOUBLE_EQ(by_samples.weight(targets, weights), 2.0);
+}
+
+// Without the sample that weighs nothing the mean is PyTorch's over the others.
+TEST(LossTest, squared_errors_by_samples_leave_skipped_ones_out) {
+  LossConfiguration configuration;
+  configuration.kind = "mse";
+  configuration.normalize_by = NormalizeBy::samples;
+  const Loss loss(configuration, 3);
+  const at::Tensor made = at::tensor({1.0, 2.0, 4.0, 8.0, 5.0, 7.0}, at::kDouble).view({3, 2});
+  const at::Tensor targets = at::tensor({0.0, 1.0, 9.0, 9.0, 1.0, 10.0}, at::kDouble).view({3, 2});
+  const at::Tensor weights = at::tensor({1.0, 1.0, 0.0, 0.0, 1.0, 1.0}, at::kDouble).view({3, 2});
+  const at::Tensor of_others =
+      at::mse_loss(made.index_select(0, labels({0, 2})), targets.index_select(0, labels({0, 2})));
+  EXPECT_NEAR(loss.sum(made, targets, weights).item<double>() / loss.weight(targets, weights), of_others.item<double>(),
+              1e-14);
+  EXPECT_DOUBLE_EQ(loss.weight(labels({1, 2}), at::tensor({0.0, 3.0}, at::kDouble)), 1.0) << "one-hot";
+  EXPECT_DOUBLE_EQ(loss.weight(targets, at::zeros_like(weights)), 0.0);
 }
 
 TEST(LossTest, squared_errors_need_one_shape) {

@@ -1,16 +1,10 @@
 // A step that ran out of memory under BatchNorm in training: discarded, and done again it is the step of a run that was
 // planned so from the start.
-#include "trainer/step/step.hpp"
-
-#include "comm/local_communicator.hpp"
+#include "tests/trainer/stepped_replica.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/replica/replica_state.hpp"
-#include "trainer/step/graph_step.hpp"
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
-
-#include <numeric>
 
 namespace onebatch {
 namespace {
@@ -27,52 +21,22 @@ Plan plan_of(std::int64_t size) {
   return plan;
 }
 
-// A ResNet with momentum, in float64, and what it takes to step it.
-class Trainee {
+class Trainee : public testing::SteppedReplica {
  public:
-  Trainee() : configuration_(configuration()), data_(open_dataset(configuration_.data.train, Split::train, 1)) {
-    DeviceRequest request;
-    request.simulate = {SimulatedDevice{}};
-    device_ = bind_device(request);
-    replica_ = std::make_unique<Replica>(configuration_, *data_, *device_);
-    runner_.emplace(choose_runner(configuration_, *replica_));
-    reducer_ = std::make_unique<GradientReducer>(alone_, queue_, replica_->gradients, *device_, ReducerOptions{});
-    step_ = std::make_unique<TrainingStep>(*runner_, *data_, *reducer_, alone_, Clipping{1.0, {}});
-    samples_.resize(k_batch);
-    std::iota(samples_.begin(), samples_.end(), std::int64_t{11});
-  }
+  Trainee() : SteppedReplica(configuration(), {1.0, {}}) {}
 
   StepTotals step(const Plan& plan, std::int64_t number) {
-    return step_->run({.global_batch = samples_, .plan = plan, .lr = 0.1, .step = number});
+    return steps().run({.global_batch = samples_, .plan = plan, .lr = 0.1, .step = number});
   }
-  Replica& replica() { return *replica_; }
 
  private:
   static Configuration configuration() {
-    Configuration c;
-    c.data.train.kind = "synthetic";
-    c.data.train.shape = {3, 16, 16};
-    c.data.train.size = 200;
-    c.model.kind = "resnet";
-    c.model.depth = 8;
-    c.model.stem = ResNetStem::cifar;
-    c.batch.global_batch_size = k_batch;
-    c.optimizer.kind = "sgd";
-    c.optimizer.momentum = 0.9;
+    Configuration c = testing::small_resnet(k_batch);
     c.precision.parameters = c.precision.compute = Precision::float64;
     return c;
   }
 
-  Configuration configuration_;
-  std::unique_ptr<Dataset> data_;
-  std::unique_ptr<ComputeDevice> device_;
-  std::unique_ptr<Replica> replica_;
-  std::optional<MicroBatchRunner> runner_;
-  comm::LocalCommunicator alone_;
-  comm::CollectiveQueue queue_{comm::CollectiveQueue::Thread::callers};
-  std::unique_ptr<GradientReducer> reducer_;
-  std::unique_ptr<TrainingStep> step_;
-  std::vector<std::int64_t> samples_;
+  std::vector<std::int64_t> samples_ = samples(k_batch);
 };
 
 TEST(RedoneStepTest, equals_that_of_a_run_planned_so_from_the_start) {

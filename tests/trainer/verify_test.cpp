@@ -180,6 +180,7 @@ class UpdateTest : public testing::TestWithParam<std::string> {
     c.optimizer.momentum = GetParam() == "sgd" ? 0.9 : 0.0;
     c.optimizer.nesterov = GetParam() == "sgd";
     c.optimizer.lr = 0.02;
+    c.optimizer.ema_decay = 0.9;
     ParameterGroup group;
     group.match = "*.bias";
     group.weight_decay = 0.0;
@@ -203,8 +204,10 @@ class UpdateTest : public testing::TestWithParam<std::string> {
       replica.optimizer.step(0.01, touched);
     }
     afterwards(replica);
+    average_ = update->compare_average();
     return update->compare(gradient, {}, 0.01);
   }
+  static inline std::optional<ExpectedUpdate::Result> average_;
 };
 
 TEST_P(UpdateTest, the_optimizers_steps_are_the_formulas) {
@@ -222,6 +225,21 @@ TEST_P(UpdateTest, elements_that_changed_places_are_found) {
   });
   EXPECT_GT(found.relative_l2, 2.0 * found.tolerance);
   EXPECT_EQ(found.worst, "layer0.weight");
+}
+
+TEST_P(UpdateTest, the_average_is_the_formula) {
+  Bench bench(configure);
+  second_step(bench, [](Replica&) {});
+  ASSERT_TRUE(average_.has_value());
+  EXPECT_LE(average_->relative_l2, average_->tolerance);
+  EXPECT_LT(average_->tolerance, 1e-2);
+}
+
+TEST_P(UpdateTest, an_average_that_was_begun_anew_is_found) {
+  Bench bench(configure);
+  second_step(bench, [](Replica& replica) { replica.optimizer.average()->begin(); });
+  ASSERT_TRUE(average_.has_value());
+  EXPECT_GT(average_->relative_l2, 2.0 * average_->tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, UpdateTest, testing::Values("sgd", "adam", "adamw"));

@@ -1,9 +1,7 @@
-// Plans for clusters that are not here: lists of devices, the network's model, sweeps and pictures.
+// Plans for clusters that are not here: lists of devices, the network's model, sweeps.
 #include "trainer/plan/elsewhere/all_reduce_model.hpp"
 #include "trainer/plan/elsewhere/device_list.hpp"
 #include "trainer/plan/elsewhere/sweep.hpp"
-#include "trainer/plan/elsewhere/sweep_svg.hpp"
-#include "trainer/plan/plan_svg.hpp"
 
 #include "trainer/base/error.hpp"
 
@@ -127,46 +125,12 @@ TEST(PlannerTest, reduction_hides_behind_the_last_backward) {
   EXPECT_NEAR(plan_global_batch(8, ranks, options).predicted_step_seconds, alone + 0.2, 1e-12);
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
-TEST(PlanSvgTest, every_micro_batch_has_its_bar) {
-  std::vector<RankCost> ranks(3, RankCost{"a <card> & co", CostTable({{1, 0.1}, {8, 0.8}}), 1, 8, std::nullopt, 0.0});
+TEST(PlannerTest, an_equal_split_takes_what_the_plan_says_of_it) {
+  std::vector<RankCost> ranks(3, RankCost{"d", CostTable({{1, 0.1}, {8, 0.8}}), 1, 8, std::nullopt, 0.0});
   ranks[2].table = CostTable({{1, 0.2}, {8, 1.6}});
-  const Plan plan = plan_global_batch(64, ranks);
-  std::int64_t micro_batches = 0;
-  for (const RankPlan& rank : plan.ranks) {
-    for (const auto& run : rank.micro_batches) micro_batches += run.count;
-  }
-  const std::string svg = plan_svg({{"the plan", plan}});
-  EXPECT_EQ(count(svg, "samples, "), static_cast<std::size_t>(micro_batches));
-  EXPECT_EQ(count(svg, "<rect"), static_cast<std::size_t>(micro_batches) + 1);
-  EXPECT_EQ(count(svg, "<card>"), 0U) << "names are escaped";
-  EXPECT_EQ(count(svg, "<text"), count(svg, "</text>"));
   const auto equal = plan_equal_split(64, ranks);
   ASSERT_TRUE(equal.has_value());
-  EXPECT_NEAR(equal->predicted_step_seconds, plan.equal_split_seconds.value(), 1e-12);
-}
-
-TEST(PlanSvgTest, a_large_cluster_is_cut) {
-  const std::vector<RankCost> ranks(1000, RankCost{"d", CostTable({{1, 0.1}, {8, 0.8}}), 1, 8, std::nullopt, 0.0});
-  EXPECT_THAT(plan_svg({{"p", plan_global_batch(4000, ranks)}}), HasSubstr("and 936 more ranks"));
-}
-
-TEST(PlanSvgTest, a_sweep_has_a_line_per_cluster) {
-  std::vector<SweepPoint> points;
-  for (const char* devices : {"4xcard", "8xcard"}) {
-    for (const std::int64_t batch : {64, 256}) {
-      points.push_back(sweep_point(request(), batch));
-      points.back().devices = devices;
-    }
-  }
-  const std::string svg = sweep_svg(points);
-  EXPECT_EQ(count(svg, "<path"), 4U) << "throughput and efficiency";
-  EXPECT_EQ(count(svg, "<circle"), 8U);
+  EXPECT_NEAR(equal->predicted_step_seconds, plan_global_batch(64, ranks).equal_split_seconds.value(), 1e-12);
 }
 
 }  // namespace

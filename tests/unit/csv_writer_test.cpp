@@ -89,6 +89,18 @@ TEST(CsvWriterTest, validations_stand_once_each_with_what_was_measured) {
   EXPECT_TRUE(read_bytes(folder / "m.csv").starts_with(k_header));
 }
 
+TEST(CsvWriterTest, names_that_hold_anything_are_quoted_and_found_again) {
+  const ScratchFolder folder;
+  const std::vector<CsvCell> row = {{"step", "1"}, {"a,b", "2"}, {"say \"c\"", "3"}, {"d\n4,5", "6"}};
+  CsvTable(folder / "v.csv", 0).append(row);
+  const std::string header = "step,\"a,b\",\"say \"\"c\"\"\",\"d\n4,5\"\n";
+  EXPECT_EQ(read_bytes(folder / "v.csv"), header + "1,2,3,6\n");
+  CsvTable later(folder / "v.csv", 1);
+  later.append({{"step", "2"}, {"d\n4,5", "7"}});
+  later.append({{"step", "3"}, {"more", "8"}});
+  EXPECT_EQ(read_bytes(folder / "v.csv"), header.substr(0, header.size() - 1) + ",more\n1,2,3,6,\n2,,,7,\n3,,,,8\n");
+}
+
 TEST(CsvWriterTest, a_place_that_cannot_be_written_is_named) {
   CsvTable table("/nonexistent/m.csv", 0);
   try {

@@ -55,6 +55,32 @@ TEST(LauncherTest, a_steps_own_size_goes_before_the_jobs) {
   EXPECT_EQ(read_launcher(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}})).size, 1);
 }
 
+// What Slurm sets in a job's script, after sbatch(1), and what srun adds to that in a step of its own.
+std::map<std::string, std::string> slurm(std::map<std::string, std::string> more) {
+  more.insert({{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
+  return more;
+}
+
+TEST(LauncherTest, a_slurm_jobs_script_is_no_rank) {
+  EXPECT_FALSE(is_one_of_several(with(slurm({}))));
+  for (const char* step : {"4294967290", "4294967291", "4294967294"})
+    EXPECT_FALSE(is_one_of_several(with(slurm({{"SLURM_STEP_ID", step}})))) << step;
+}
+
+TEST(LauncherTest, a_task_of_srun_is_a_rank) {
+  EXPECT_TRUE(is_one_of_several(with(slurm({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}}))));
+  EXPECT_TRUE(is_one_of_several(with(slurm({{"SLURM_STEP_ID", "3"}}))));
+  EXPECT_FALSE(is_one_of_several(with(slurm({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}))));
+}
+
+TEST(LauncherTest, mpis_own_variables_say_a_rank) {
+  EXPECT_FALSE(is_one_of_several(with({})));
+  EXPECT_TRUE(is_one_of_several(with(slurm({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}))));
+  EXPECT_FALSE(is_one_of_several(with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}})));
+  EXPECT_TRUE(is_one_of_several(with(slurm({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}))));
+  EXPECT_TRUE(is_one_of_several(with({{"PMIX_RANK", "0"}})));
+}
+
 TEST(LauncherTest, pmix_counts_as_mpi) {
   EXPECT_TRUE(launcher_has_mpi(with({{"PMIX_RANK", "0"}})));
 }

@@ -1,6 +1,7 @@
 #include "trainer/data/file_list.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/data/pipe_command.hpp"
 
 #include <glob.h>
 
@@ -45,6 +46,7 @@ std::vector<fs::path> of_pattern(const std::string& pattern) {
 }
 
 std::vector<fs::path> named(const std::string& name, const std::string& extension) {
+  if (is_pipe(name)) return {name};
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return of_folder(name, extension);
   const bool pattern = name.find_first_of("*?[") != std::string::npos;
@@ -57,11 +59,13 @@ std::vector<fs::path> files_of(const DatasetConfiguration& data, const std::stri
   std::vector<fs::path> files;
   if (data.files.empty()) files = named(data.path, extension);
   for (const std::string& name : data.files) {
-    const auto some = named((fs::path(data.path) / name).string(), extension);
+    const auto some = named(is_pipe(name) ? name : (fs::path(data.path) / name).string(), extension);
     files.insert(files.end(), some.begin(), some.end());
   }
   std::set<fs::path> seen;
   for (const fs::path& file : files) {
+    if (is_pipe(file.string()) && extension != ".tar")
+      throw UserError(file.string() + ": what a command gives is read as shards alone, by data.kind = \"tar\"");
     if (!seen.insert(file.lexically_normal()).second)
       throw UserError("data.files names " + file.string() + " twice: its samples would be counted twice");
   }

@@ -9,6 +9,7 @@
 #include "trainer/data/label_search.hpp"
 #include "trainer/data/tar_images.hpp"
 #include "trainer/images/image_mixing.hpp"
+#include "trainer/settings/key_types.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
@@ -141,6 +142,9 @@ DatasetKind tar_dataset_kind() {
   DatasetKind kind;
   kind.name = "tar";
   kind.shares = {"files", "inputs", "target", "image_size", "channels", "resize", "mean", "std", "on_broken"};
+  kind.keys = {integer_key({"spool_mb", Changes::nothing,
+                            "tar: how much of the local disk (TMPDIR) what `pipe:` commands give may take, together"},
+                           1, std::int64_t{1} << 40, k_spool_mb)};
   kind.check = check_tar;
   kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) -> std::unique_ptr<Dataset> {
     if (holds_images(data)) return images_dataset(data, tar_images(data), request);

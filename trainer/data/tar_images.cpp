@@ -18,9 +18,7 @@ class TarImages final : public ImageFiles {
   explicit TarImages(const DatasetConfiguration& data) : shards_(data, {data.inputs.front(), data.target}) {
     const Decoder decode = decoder_of(data.target);
     for (std::int64_t sample = 0; sample < shards_.size(); ++sample) labels_.push_back(label_of(sample, decode));
-    ChecksumStream stream;
-    stream.update(std::as_bytes(std::span(labels_)));
-    digest_ = shards_.digest() + to_text(stream.value());
+    digest_ = shards_.digest() + to_text(checksum_of_bytes(std::as_bytes(std::span(labels_))));
   }
 
   const std::vector<std::int64_t>& labels() const override { return labels_; }

@@ -1,1 +1,1 @@
-target_sources(onebatch_pure PRIVATE documents/documents.cpp documents/read_documents.cpp documents/verify_svg.cpp)
+target_sources(onebatch_pure PRIVATE documents/documents.cpp documents/read_documents.cpp)

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 namespace onebatch {
@@ -22,14 +21,25 @@ namespace fs = std::filesystem;
   throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), what + file.string());
 }
 
-// Its whole lines: one without an end is torn.
-std::vector<std::string> whole_lines(const fs::path& file) {
-  std::vector<std::string> lines;
-  if (!fs::exists(file)) return lines;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line) && !in.eof();) lines.push_back(line);
-  if (!in.eof() || in.bad()) fail("cannot read ", file);
-  return lines;
+// Where a record's line ends, which no newline within quotes is; npos: it is torn.
+std::size_t end_of_record(const std::string& text, std::size_t begin) {
+  bool quoted = false;
+  for (std::size_t at = begin; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    if (text[at] == '\n' && !quoted) return at;
+  }
+  return std::string::npos;
+}
+
+// Its whole records, the header first: one without an end is torn. None where there is no such file.
+std::vector<std::string> whole_records(const fs::path& file) {
+  std::vector<std::string> records;
+  if (!fs::exists(file)) return records;
+  const std::string text = read_text(file);
+  std::size_t begin = 0;
+  for (std::size_t end = 0; (end = end_of_record(text, begin)) != std::string::npos; begin = end + 1)
+    records.push_back(text.substr(begin, end - begin));
+  return records;
 }
 
 std::optional<std::int64_t> step_of(const std::string& row) {
@@ -39,18 +49,35 @@ std::optional<std::int64_t> step_of(const std::string& row) {
   return read.ec == std::errc() && read.ptr != end && *read.ptr == ',' ? std::optional(step) : std::nullopt;
 }
 
-// No column's name needs quotes.
+// RFC 4180: a class's name may hold anything.
+std::string quoted_where_needed(const std::string& name) {
+  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
+  std::string quoted = "\"";
+  for (const char letter : name) quoted += letter == '"' ? "\"\"" : std::string(1, letter);
+  return quoted + "\"";
+}
+
+// The names of a header, without their quotes.
 std::vector<std::string> split(const std::string& header) {
-  std::vector<std::string> names;
-  std::istringstream in(header);
-  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+  std::vector<std::string> names(1);
+  bool quoted = false;
+  for (std::size_t at = 0; at < header.size(); ++at) {
+    const char letter = header[at];
+    if (letter == '"' && quoted && at + 1 < header.size() && header[at + 1] == '"') {
+      names.back() += header[++at];
+    } else if (letter == '"') {
+      quoted = !quoted;
+    } else if (letter == ',' && !quoted) {
+      names.emplace_back();
+    } else {
+      names.back() += letter;
+    }
+  }
   return names;
 }
 
 std::string joined(const std::vector<std::string>& texts) {
-  std::string line;
-  for (const std::string& text : texts) line += fmt::format("{}{}", line.empty() ? "" : ",", text);
-  return line;
+  return fmt::format("{}", fmt::join(texts, ","));
 }
 
 std::string number(double value) {
@@ -67,10 +94,15 @@ void add_ranks(std::vector<CsvCell>& row, const char* name, const std::vector<Nu
     row.push_back({fmt::format("{}_{}", name, rank), fmt::format("{}", values[rank])});
 }
 
+std::string header_of(std::vector<std::string> columns) {
+  std::ranges::transform(columns, columns.begin(), quoted_where_needed);
+  return joined(columns);
+}
+
 }  // namespace
 
 CsvTable::CsvTable(fs::path file, std::int64_t last_step) : file_(std::move(file)) {
-  const auto lines = whole_lines(file_);
+  const auto lines = whole_records(file_);
   if (lines.empty()) {
     fs::remove(file_);
     return;
@@ -86,26 +118,31 @@ CsvTable::CsvTable(fs::path file, std::int64_t last_step) : file_(std::move(file
 
 void CsvTable::append(const std::vector<CsvCell>& row) {
   std::vector<std::string> more;
-  for (const CsvCell& cell : row) {
-    if (std::ranges::find(columns_, cell.column) == columns_.end()) more.push_back(cell.column);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (place_of(row[i].column, i) == columns_.size()) more.push_back(row[i].column);
   }
   if (!more.empty()) rewrite(more);
   if (!out_.is_open()) open();
   std::vector<std::string> texts(columns_.size());
-  for (const CsvCell& cell : row)
-    texts[static_cast<std::size_t>(std::ranges::find(columns_, cell.column) - columns_.begin())] = cell.text;
+  for (std::size_t i = 0; i < row.size(); ++i) texts[place_of(row[i].column, i)] = row[i].text;
   errno = 0;
   out_ << joined(texts) << "\n";
   out_.flush();
   if (!out_) fail("cannot write ", file_);
 }
 
+// Nearly every row has the columns in their order.
+std::size_t CsvTable::place_of(const std::string& column, std::size_t guess) const {
+  if (guess < columns_.size() && columns_[guess] == column) return guess;
+  return static_cast<std::size_t>(std::ranges::find(columns_, column) - columns_.begin());
+}
+
 void CsvTable::rewrite(const std::vector<std::string>& more_columns) {
   out_.close();
-  auto lines = whole_lines(file_);
+  auto lines = whole_records(file_);
   if (lines.empty()) lines.emplace_back();
   columns_.insert(columns_.end(), more_columns.begin(), more_columns.end());
-  std::string text = joined(columns_) + "\n";
+  std::string text = header_of(columns_) + "\n";
   for (auto line = lines.begin() + 1; line != lines.end(); ++line)
     text += *line + std::string(more_columns.size(), ',') + "\n";
   write_text_atomically(file_, text);

@@ -25,6 +25,7 @@ class CsvTable {
   void append(const std::vector<CsvCell>& row);
 
  private:
+  [[nodiscard]] std::size_t place_of(const std::string& column, std::size_t guess) const;
   void rewrite(const std::vector<std::string>& more_columns);
   void open();
 

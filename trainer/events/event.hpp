@@ -51,6 +51,7 @@ struct PlanMade {
 struct TrainingBegins {
   std::int64_t first_step = 0;  // so many are done already
   std::int64_t last_step = 0;
+  std::optional<double> predicted_step_seconds = {};  // of a full batch; none where nothing is left to do
 };
 
 struct StepDone {
@@ -70,8 +71,9 @@ struct OutOfMemory {
 struct Replanned {
   enum class Cause { out_of_memory, drift };
   Cause cause = Cause::drift;
-  std::int64_t step = 0;     // the last one under the plan before
-  std::int64_t replans = 0;  // in this run, this one counted
+  std::int64_t step = 0;                // the last one under the plan before
+  std::int64_t replans = 0;             // in this run, this one counted
+  double predicted_step_seconds = 0.0;  // of a full batch, from here on
 };
 
 struct Validated {

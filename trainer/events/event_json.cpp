@@ -46,7 +46,9 @@ std::string said(const event::PlanMade& made) {
 }
 
 std::string said(const event::TrainingBegins& begins) {
-  return inside(Json{{"first_step", begins.first_step}, {"last_step", begins.last_step}});
+  Json members = {{"first_step", begins.first_step}, {"last_step", begins.last_step}};
+  if (begins.predicted_step_seconds) members["predicted_step_seconds"] = *begins.predicted_step_seconds;
+  return inside(members);
 }
 
 std::string said(const event::StepDone& done) {
@@ -59,7 +61,10 @@ std::string said(const event::OutOfMemory& event) {
 
 std::string said(const event::Replanned& event) {
   const char* cause = event.cause == event::Replanned::Cause::drift ? "drift" : "out_of_memory";
-  return inside(Json{{"step", event.step}, {"cause", cause}, {"replans", event.replans}});
+  return inside(Json{{"step", event.step},
+                     {"cause", cause},
+                     {"replans", event.replans},
+                     {"predicted_step_seconds", event.predicted_step_seconds}});
 }
 
 std::string said(const event::Validated& validated) {

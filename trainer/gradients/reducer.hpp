@@ -31,6 +31,11 @@ class GradientReducer {
   /// parameters in it, and those of the buckets before it, are final. Parameters which that backward does not reach are
   /// sent by finish().
   void begin_last_backward();
+  /// The same of one parameter, for backwards that go segment by segment: nothing will be added to its gradient.
+  void parameter_is_final(std::size_t index);
+  /// Whether buckets have a communicator of their own: else ranks that send one at another place among the step's
+  /// exchanges would meet in unlike operations.
+  [[nodiscard]] bool sends_beside_exchanges() const { return communicator_.backend() == "nccl"; }
   /// Sends what has not been sent, in the same order on every rank, and waits. Afterwards every rank's gradient holds
   /// the same sum, bit for bit. Collective.
   void finish();
@@ -39,7 +44,6 @@ class GradientReducer {
   [[nodiscard]] std::int64_t reduced_bytes() const { return reduced_bytes_; }
 
  private:
-  void parameter_is_final(std::size_t index);
   void send_next();
   [[nodiscard]] const at::Tensor& wire() const { return wire_.defined() ? wire_ : gradients_.summed(); }
 

@@ -3,6 +3,7 @@
 
 #include "trainer/graph/tape.hpp"
 
+#include <optional>
 #include <set>
 
 namespace onebatch {
@@ -30,6 +31,10 @@ std::vector<Segment> cut_at_batch_norms(const Tape& tape);
 /// about as much inside; 0: as many as take the least memory together with what is kept between them. Throws as the
 /// other does.
 std::vector<Segment> cut_for_memory(const Tape& tape, std::int64_t num_segments);
+
+/// Of each parameter, the segment that reads it, with its BatchNorm; none where none does, or several.
+std::vector<std::optional<std::size_t>> only_readers(const Tape& tape, const std::vector<Segment>& segments,
+                                                     const std::vector<at::Tensor>& parameters);
 
 /// Runs a segment. `taken` holds what it takes; what it makes, and nothing else, is returned, without what is
 /// `finished`. What it would overwrite of another's is cloned, but for the values in `own`.

@@ -73,6 +73,12 @@ std::string to_text(const Checksum& checksum) {
   return fmt::format("{:016x}{:016x}", checksum.high, checksum.low);
 }
 
+Checksum checksum_of_bytes(std::span<const std::byte> bytes) {
+  ChecksumStream stream;
+  stream.update(bytes);
+  return stream.value();
+}
+
 Checksum checksum_of(const std::filesystem::path& file, ReadFrom where) {
   const Opened opened(file);
   if (where == ReadFrom::disk) opened.drop_cached();

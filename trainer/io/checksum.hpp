@@ -35,6 +35,9 @@ class ChecksumStream {
   std::unique_ptr<State> state_;
 };
 
+/// Of bytes that are all there.
+Checksum checksum_of_bytes(std::span<const std::byte> bytes);
+
 /// Where a file is read from: the disk itself is asked for what was synced before, as far as the kernel lets go of its
 /// own copy.
 enum class ReadFrom { cache, disk };

@@ -163,9 +163,7 @@ void draw(const at::Tensor& tensor, const std::string& name, const Fresh& fresh,
     tensor.fill_(fresh.number);
     return;
   }
-  ChecksumStream stream;
-  stream.update(std::as_bytes(std::span(name)));
-  const std::uint64_t key = mix_bits(mix_bits(seed) ^ stream.value().low);
+  const std::uint64_t key = mix_bits(mix_bits(seed) ^ checksum_of_bytes(std::as_bytes(std::span(name))).low);
   const at::Tensor drawn = at::empty(tensor.sizes(), at::TensorOptions().dtype(at::kDouble));
   auto* numbers = drawn.mutable_data_ptr<double>();
   for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(drawn.numel()); ++i) {

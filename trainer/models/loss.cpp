@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/data/dataset.hpp"
+#include "trainer/models/class_dim.hpp"
 
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/tensor.h>
@@ -30,6 +31,22 @@ std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets) {
   return fitting;
 }
 
+// And that the user has not ruled out.
+std::vector<ClassLayout> layouts_that_fit(Shape outputs, Shape targets, const LossConfiguration& loss) {
+  std::vector<ClassLayout> fitting = layouts_that_fit(outputs, targets);
+  const std::string& said = k_class_dim(loss);
+  if (said == "last") std::erase(fitting, ClassLayout::second);
+  if (said == "second") std::erase(fitting, ClassLayout::last);
+  return fitting;
+}
+
+// A sample of which nothing has a weight is one that was skipped.
+double samples_that_count(const at::Tensor& targets, const at::Tensor& weights) {
+  if (!weights.defined()) return static_cast<double>(targets.size(0));
+  const at::Tensor counts = weights.ne(0);
+  return (counts.dim() > 1 ? counts.flatten(1).any(1) : counts).sum().item<double>();
+}
+
 // Mixed samples: one row of outputs [N, classes] for two weighted labels [N, 2] each.
 bool are_mixed(const at::Tensor& outputs, const at::Tensor& targets, const at::Tensor& weights) {
   return weights.defined() && outputs.dim() == 2 && targets.dim() == 2 && targets.size(1) == 2 &&
@@ -44,8 +61,8 @@ bool are_mixed(const at::Tensor& outputs, const at::Tensor& targets, const at::T
 [[noreturn]] void refuse_ambiguity(Shape outputs, Shape targets) {
   throw UserError("the model returns " + shape_text(outputs) + " for targets " + shape_text(targets) +
                   ": there are as many classes as positions, so nothing tells whether the classes are last or second. "
-                  "Let it return a row per label: outputs.flatten(0, -2) where they are last, outputs.movedim(1, "
-                  "-1).flatten(0, -2) where they are second");
+                  "Write loss.class_dim = \"last\" (language models, as Hugging Face's) or \"second\" (as PyTorch's "
+                  "cross_entropy takes them)");
 }
 
 }  // namespace
@@ -73,7 +90,7 @@ Loss::Loss(const LossConfiguration& configuration, std::int64_t num_classes)
 void Loss::settle(const std::vector<SeenShapes>& seen) {
   std::vector<ClassLayout> fitting = {ClassLayout::last, ClassLayout::second, ClassLayout::flat};
   for (const SeenShapes& one : seen) {
-    const auto fits = layouts_that_fit(one.outputs, one.targets);
+    const auto fits = layouts_that_fit(one.outputs, one.targets, configuration_);
     std::erase_if(fitting,
                   [&](ClassLayout layout) { return std::find(fits.begin(), fits.end(), layout) == fits.end(); });
     if (fitting.empty()) refuse_shapes(one.outputs, one.targets);
@@ -83,7 +100,7 @@ void Loss::settle(const std::vector<SeenShapes>& seen) {
 }
 
 Loss::ByLabel Loss::by_label(const at::Tensor& outputs, const at::Tensor& targets) const {
-  std::vector<ClassLayout> fitting = layouts_that_fit(outputs.sizes(), targets.sizes());
+  std::vector<ClassLayout> fitting = layouts_that_fit(outputs.sizes(), targets.sizes(), configuration_);
   if (layout_) std::erase_if(fitting, [&](ClassLayout layout) { return layout != *layout_; });
   if (fitting.empty()) refuse_shapes(outputs.sizes(), targets.sizes());
   if (fitting.size() > 1) refuse_ambiguity(outputs.sizes(), targets.sizes());
@@ -114,7 +131,7 @@ double Loss::weight(const at::Tensor& targets, const at::Tensor& weights) const 
   if (is_classification()) return classification_weight(targets, weights);
   if (weights.defined() && configuration_.normalize_by == NormalizeBy::tokens)
     return weights.sum(at::kDouble).item<double>();
-  return static_cast<double>(targets.size(0));
+  return samples_that_count(targets, weights);
 }
 
 double Loss::classification_weight(const at::Tensor& targets, const at::Tensor& weights) const {

@@ -42,8 +42,8 @@ class Loss {
 
   /// The weight of a micro-batch, by which its global batch is divided. By tokens: labels that are not ignored, each
   /// times its class's and its own weight (PyTorch's "mean"). By samples: those with a label that counts. Of squared
-  /// errors: the labels' weights, or the samples. `targets` [N, ...] and `weights` (of the same shape, or undefined) on
-  /// the CPU. Throws UserError on a label outside 0 … num_classes − 1.
+  /// errors: the labels' weights, or the samples with one that is not 0. `targets` [N, ...] and `weights` (of that
+  /// shape, or undefined) on the CPU. Throws UserError on a label outside 0 … num_classes − 1.
   [[nodiscard]] double weight(const at::Tensor& targets, const at::Tensor& weights = {}) const;
   /// The sum over all labels, a scalar on the graph; of squared errors without weights of their mean over each sample's
   /// outputs. For class indices [N, ...] outputs are [N, ..., num_classes], as language models return them, or [N,

@@ -1,8 +1,8 @@
 // AdamW (Loshchilov and Hutter, 2019): Adam whose weight decay is no part of the gradient.
+#include "trainer/optim/left_out.hpp"
 #include "trainer/optim/optimizer_kind.hpp"
 #include "trainer/settings/key_types.hpp"
 
-#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 
 namespace onebatch {
@@ -16,10 +16,11 @@ OptimizerKind adamw_kind() {
     return std::vector<OptimizerState>{{"exp_avg"}, {"exp_avg_sq"}, {"step", StateShape::scalar}};
   };
   kind.update = [](const OptimizerTensors& t, const OptimizerConfiguration& c, const UpdateRates& rates) {
-    at::_foreach_add_(t.state[2], 1.0);
+    count_update(t.state[2], t.left_out);
     at::_fused_adamw_(t.parameters, t.gradients, t.state[0], t.state[1], {}, t.state[2], rates.lr, c.betas[0],
-                      c.betas[1], rates.weight_decay, c.eps, false, false);
+                      c.betas[1], rates.weight_decay, c.eps, false, false, {}, optional(t.left_out));
   };
+  kind.can_be_left_out = true;
   return kind;
 }
 

@@ -79,6 +79,7 @@ OptimizerTensors Optimizer::select(std::size_t group, const std::vector<double>&
                    std::all_of(touched.begin(), touched.end(), [](double flag) { return flag > 0.0; });
   if (all) return all_;
   OptimizerTensors some;
+  some.left_out = all_.left_out;
   some.state.resize(state_.size());
   for (std::size_t i = 0; i < touched.size(); ++i) {
     if (touched[i] == 0.0 || group_of_[i] != group) continue;
@@ -89,8 +90,9 @@ OptimizerTensors Optimizer::select(std::size_t group, const std::vector<double>&
   return some;
 }
 
-void Optimizer::step(double lr, const std::vector<double>& touched) {
+void Optimizer::step(double lr, const std::vector<double>& touched, const at::Tensor& left_out) {
   const at::NoGradGuard no_grad;
+  all_.left_out = left_out;
   const auto& c = configuration_;
   for (std::size_t group = 0; group < c.groups.size(); ++group) {
     const ParameterGroup& own = c.groups[group];

@@ -22,8 +22,9 @@ class Optimizer {
   /// Updates the parameters from the views of the flat gradient, at the rate `lr`; a group with a rate of its own at
   /// that times what `lr` is of the configuration's. A parameter whose `touched` is 0 keeps its value and state: a zero
   /// gradient would still be decayed. `touched` has one entry per parameter. The average of the weights, where there is
-  /// one, follows.
-  void step(double lr, const std::vector<double>& touched);
+  /// one, follows. `left_out`: see OptimizerTensors; only where can_be_left_out().
+  void step(double lr, const std::vector<double>& touched, const at::Tensor& left_out = {});
+  [[nodiscard]] bool can_be_left_out() const { return kind_.can_be_left_out && !average_; }
 
   /// Live tensors: "STATE.NAME" for each of the kind's states, "master.NAME" and "ema.NAME".
   [[nodiscard]] std::vector<NamedTensor> state() const;

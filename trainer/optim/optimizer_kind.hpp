@@ -21,6 +21,8 @@ struct OptimizerTensors {
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;
   std::vector<std::vector<at::Tensor>> state;  // in the order of OptimizerKind::state
+  /// Float32 scalar on their device: where it is 1 the update changes nothing. Undefined: it is done.
+  at::Tensor left_out = {};
 };
 
 struct UpdateRates {
@@ -32,6 +34,8 @@ struct OptimizerKind : Kind<OptimizerConfiguration> {
   std::function<std::vector<OptimizerState>(const OptimizerConfiguration&)> state;
   /// In place, without a graph. The lists are not empty.
   std::function<void(const OptimizerTensors&, const OptimizerConfiguration&, const UpdateRates&)> update;
+  /// It looks at OptimizerTensors::left_out, which is undefined otherwise.
+  bool can_be_left_out = false;
 
   /// Those of trainer/optim/sources.cmake.
   static std::vector<OptimizerKind> built_in();

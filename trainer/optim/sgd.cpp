@@ -1,4 +1,5 @@
 // Stochastic gradient descent, with momentum or Nesterov's.
+#include "trainer/optim/left_out.hpp"
 #include "trainer/optim/optimizer_kind.hpp"
 #include "trainer/settings/key_types.hpp"
 
@@ -24,8 +25,9 @@ OptimizerKind sgd_kind() {
     const std::vector<at::Tensor> none;
     at::_fused_sgd_(t.parameters, t.gradients, t.state.empty() ? none : t.state[0], rates.weight_decay, c.momentum,
                     rates.lr,
-                    /*dampening=*/0.0, c.nesterov, false, /*is_first_step=*/false);
+                    /*dampening=*/0.0, c.nesterov, false, /*is_first_step=*/false, {}, optional(t.left_out));
   };
+  kind.can_be_left_out = true;
   return kind;
 }
 

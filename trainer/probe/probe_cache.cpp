@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/io/cache_folder.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
 
@@ -11,7 +12,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -68,10 +68,7 @@ void ProbeCache::forget() const {
 }
 
 fs::path ProbeCache::default_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache == '/') return fs::path(cache) / "onebatch" / "probe";
-  const char* home = std::getenv("HOME");
-  return home != nullptr && *home == '/' ? fs::path(home) / ".cache" / "onebatch" / "probe" : fs::path();
+  return cache_folder("probe");
 }
 
 }  // namespace onebatch

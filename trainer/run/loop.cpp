@@ -24,8 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int k_most_attempts = 20;  // of one step
-
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
@@ -63,15 +61,15 @@ TrainResult TrainingLoop::run() {
   }
   training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
                          parts_.graphs);
-  loading_.emplace(DataLoading::Parts{c, parts_.replica, parts_.readers_data, parts_.plans.book, parts_.control,
-                                      parts_.events, parts_.world.node_local_size()});
-  parts_.events.send(event::TrainingBegins{step_, total_steps_});
+  begin_loading();
+  const EpochPlan* plan = parts_.plans.book.current();
+  const auto predicted = plan != nullptr ? std::optional(plan->full.predicted_step_seconds) : std::nullopt;
+  parts_.events.send(event::TrainingBegins{step_, total_steps_, predicted});
   watch_for_losses();
   try {
     if (validation_is_due() && validated_.step < step_) validate();
     while (goes_on()) {
-      run_step();
-      after_step(step_ == total_steps_);
+      if (run_step()) after_step();
     }
     if (!validation_ && !stopping_) validate();
     saver_.finish();
@@ -96,124 +94,9 @@ SampleOrder TrainingLoop::order_from(const OrderPosition& start) const {
   return {c.run.seed, parts_.data.size(), c.batch.global_batch_size, c.batch.last_batch, start, parts_.drawing};
 }
 
-void TrainingLoop::run_step() {
-  const OrderPosition before = order_->position();
-  const std::int64_t samples = order_->next_size();
-  if (!parts_.plans.book.has_plan_of(samples)) measuring([&] { parts_.plans.book.plan_of(samples); });
-  loading_->announce(*order_, total_steps_ - step_);
-  std::vector<std::int64_t> batch = order_->next();
-  const double lr = pace_->learning_rate(step_);
-  parts_.replica.device.begin_step(step_ + 1);
-  const auto start = Clock::now();
-  const StepTotals totals = run_until_it_fits(batch, before.epoch, lr);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (totals.has_news) say_skipped(parts_.data);
-  if (totals.has_news) say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
-  if (!totals.can_go_on) stop_at_not_finite(batch, before);
-  ++step_;
-  if (survivors_) survivors_->end_step(progress(), totals.overflowed);
-  stopping_ = totals.stop_requested;
-  save_due_ = totals.save_due;
-  say_if_skipped(totals);
-  last_loss_ = totals.weight > 0.0 ? totals.loss_sum / totals.weight : 0.0;
-  loading_->note(totals, seconds, step_);
-  data_wait_seconds_ += std::ranges::max(totals.data_wait_seconds);
-  step_seconds_.push_back(seconds);
-  timed_samples_ += static_cast<std::int64_t>(batch.size());
-  last_lr_ = lr;
-  reduced_bytes_ = totals.reduced_bytes;
-  StepRecord record = record_of(totals, seconds, static_cast<std::int64_t>(batch.size()));
-  if (static_cast<std::int64_t>(batch.size()) == parts_.configuration.batch.global_batch_size)
-    measuring([&] {
-      if (parts_.plans.drift.follow(totals, step_)) note_new_plan(event::Replanned::Cause::drift);
-    });
-  if (survivors_ && replans_ != record.plan) survivors_->note_plan(parts_.plans.book.epoch_plan());
-  parts_.events.send(event::StepDone{std::move(record), origins_of(parts_.data, batch)});
-}
-
-void TrainingLoop::say_if_skipped(const StepTotals& totals) const {
-  if (totals.skipped)
-    parts_.events.warn(
-        fmt::format("step {} was skipped: the weight of its global batch is zero (every label is ignored)", step_));
-  if (totals.overflowed)
-    parts_.events.info(
-        fmt::format("step {} was skipped: its gradient overflows float16 at the loss scale {:g}; the next is {:g}",
-                    step_, totals.loss_scale, parts_.replica.loss_scale.scale()));
-}
-
-// Of the step that has just been done.
-StepRecord TrainingLoop::record_of(const StepTotals& totals, double seconds, std::int64_t samples) const {
-  StepRecord record;
-  record.plan = replans_;
-  record.step = step_;
-  record.epoch = order_->position().epoch;
-  record.consumed_samples = order_->position().consumed_samples;
-  record.loss = last_loss_;
-  record.lr = last_lr_.value_or(0.0);
-  record.grad_norm = totals.grad_norm;
-  if (parts_.replica.loss_scale.is_active()) record.loss_scale = totals.loss_scale;
-  record.skipped = totals.skipped || totals.overflowed;
-  record.step_seconds = seconds;
-  record.compute_seconds = totals.compute_seconds;
-  record.data_wait_seconds = totals.data_wait_seconds;
-  record.exposed_comm_seconds = totals.exposed_comm_seconds;
-  record.samples_per_second = static_cast<double>(samples) / seconds;
-  record.memory_peak_bytes = totals.memory_peak_bytes;
-  record.reduced_bytes = totals.reduced_bytes;
-  return record;
-}
-
-// Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step
-// again. In both cases under a new plan from here on.
-StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr) {
-  const auto* stop = parts_.options.stop_requested;
-  for (int attempt = 1;; ++attempt) {
-    const StepTotals totals =
-        training_step_->run({.global_batch = batch,
-                             .epoch = epoch,
-                             .plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size())),
-                             .lr = lr,
-                             .step = step_ + fault_point("step", step_),
-                             .stop_requested = stop != nullptr && stop->load() != 0,
-                             .save_due = is_time_to_save(),
-                             .loader = loading_->loader(),
-                             .failure = saver_.look(),
-                             .before_sums =
-                                 [this] {
-                                   if (survivors_) survivors_->keep_own();
-                                 },
-                             .before_update = [this] { begin_to_change("its update was not done"); },
-                             .on_failure =
-                                 [this](bool mine) {
-                                   if (survivors_) survivors_->failed(mine);
-                                 }});
-    if (totals.out_of_memory_events == 0) return totals;
-    note_out_of_memory(totals);
-    bool replanned = false;
-    measuring([&] {
-      replanned = attempt < k_most_attempts && parts_.plans.book.lower_limits(totals.failed_sizes);
-      if (replanned) parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
-    });
-    if (replanned) note_new_plan(event::Replanned::Cause::out_of_memory);
-    if (!totals.discarded) return totals;
-    if (!replanned)
-      throw AgreedError(ExitCode::does_not_fit,
-                        fmt::format("step {} runs out of memory, and its micro-batches cannot be made smaller: leave "
-                                    "batch.gradient_accumulation_steps to \"auto\", or raise probe.margin",
-                                    step_ + 1));
-  }
-}
-
-void TrainingLoop::note_out_of_memory(const StepTotals& totals) {
-  out_of_memory_events_ += totals.out_of_memory_events;
-  for (std::size_t rank = 0; rank < totals.failed_sizes.size(); ++rank) {
-    if (totals.failed_sizes[rank] > 0)
-      parts_.events.send(event::OutOfMemory{step_ + 1, static_cast<int>(rank), totals.failed_sizes[rank]});
-  }
-}
-
 void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
-  parts_.events.send(event::Replanned{cause, step_, ++replans_});
+  const double predicted = parts_.plans.book.current()->full.predicted_step_seconds;
+  parts_.events.send(event::Replanned{cause, step_, ++replans_, predicted});
 }
 
 // The weights are still those of the last good step: they are saved before the run ends.
@@ -240,14 +123,21 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                           : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm"));
 }
 
-void TrainingLoop::after_step(bool last) {
+bool TrainingLoop::is_step_of_every(std::int64_t steps) const {
+  return steps > 0 && step_ % steps == 0;
+}
+
+bool TrainingLoop::is_saved() const {
+  return step_ == total_steps_ || stopping_ || save_due_ ||
+         is_step_of_every(parts_.configuration.checkpoint.every_steps);
+}
+
+void TrainingLoop::after_step() {
   validation_.reset();
-  const std::int64_t check_every = parts_.configuration.comm.check_replicas_every_steps;
-  if (check_every > 0 && step_ % check_every == 0) check_replicas();
-  if (step_seconds_.size() == 1) check_other_buffers(parts_.replica, parts_.control);
-  if (stopping_ && last) stopping_ = false;  // nothing is left to go on with
-  const std::int64_t every = parts_.configuration.checkpoint.every_steps;
-  if (last || stopping_ || save_due_ || (every > 0 && step_ % every == 0)) save();
+  if (is_step_of_every(parts_.configuration.comm.check_replicas_every_steps)) check_replicas();
+  if (step_seconds_.size() == 1 && !late_) check_other_buffers(parts_.replica, parts_.control);
+  if (step_ == total_steps_) stopping_ = false;  // nothing is left to go on with
+  if (is_saved()) save();
   if (validation_is_due() && !stopping_) validate();
   if (ended_early()) save();
 }

@@ -47,14 +47,33 @@ class TrainingLoop {
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
-  void run_step();
-  void say_if_skipped(const StepTotals& totals) const;
-  [[nodiscard]] StepRecord record_of(const StepTotals& totals, double seconds, std::int64_t samples) const;
+  struct DoneStep {
+    OrderPosition before = {};  // of the samples
+    std::vector<std::int64_t> batch = {};
+    StepTotals totals = {};
+    StepRecord record = {};  // as far as it is known
+    std::chrono::steady_clock::time_point start = {};
+    std::optional<std::chrono::steady_clock::time_point> end = {};  // none: when its figures are there
+  };
+  // Steps, in loop_step.cpp. False where a late step turns out not to have been one: it is the next again.
+  bool run_step();
+  DoneStep make_step();
+  bool settle(DoneStep done);
+  void try_to_settle();
+  void do_again(const DoneStep& done);
+  [[nodiscard]] bool is_looked_at() const;
+  [[nodiscard]] bool may_be_late() const;
+  void begin_loading();
+  void say_if_skipped(const DoneStep& done) const;
+  [[nodiscard]] StepRecord record_of_position() const;
+  void complete(DoneStep& done, double seconds) const;
   // The samples as an epoch trains with them.
   [[nodiscard]] TrainingData training_data(std::int64_t epoch) const;
   [[nodiscard]] SampleOrder order_from(const OrderPosition& start) const;
   StepTotals run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr);
-  void after_step(bool last);
+  void after_step();
+  [[nodiscard]] bool is_step_of_every(std::int64_t steps) const;
+  [[nodiscard]] bool is_saved() const;
   void note_out_of_memory(const StepTotals& totals);
   void note_new_plan(event::Replanned::Cause cause);
   void check_replicas();
@@ -100,6 +119,9 @@ class TrainingLoop {
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
   std::optional<TrainingStep> training_step_;
+  std::optional<DoneStep> late_;     // the last, where its figures are not read yet: Note [Figures a step late]
+  std::int64_t reads_at_once_ = -1;  // the step that does, though it need not
+  std::chrono::steady_clock::time_point end_of_last_ = {};
   std::optional<DataLoading> loading_;
   double data_wait_seconds_ = 0.0;  // of the rank that waited most
   std::vector<double> step_seconds_;

@@ -5,6 +5,7 @@
 #include "trainer/base/version.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/dataset_kind.hpp"
+#include "trainer/data/tar_shards.hpp"
 #include "trainer/device/allocator_settings.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/models/loss.hpp"
@@ -58,6 +59,11 @@ std::string allocator_settings_of(const Configuration& configuration, EventStrea
   return settings.text;
 }
 
+void say_what_is_spooled(const DatasetConfiguration& data, EventStream& events) {
+  if (data.kind != "tar") return;
+  for (const std::string& line : spooled_files(data)) events.info(line);
+}
+
 void check_timeline_folder(const std::filesystem::path& file) {
   const auto folder = file.parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
@@ -84,6 +90,8 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
     : configuration_(configuration) {
   fault_point("start", 0);
   open_data();
+  say_what_is_spooled(configuration.data.train, events);
+  if (configuration.data.validation) say_what_is_spooled(*configuration.data.validation, events);
   if (purpose == OpenFor::training) check_training();
   check_timeline_folder(options.timeline_file);
   device = bind_device({.choice = configuration.run.device,

@@ -4,6 +4,7 @@
 #include "trainer/base/shape_text.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/data/padding.hpp"
+#include "trainer/data/pipe_command.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/io/row_file.hpp"
 #include "trainer/io/tensor_file.hpp"
@@ -54,7 +55,7 @@ class Prediction {
       : control_(world.control()), request_(request) {
     const auto gpus = gpus_of_ranks(configuration, control_);
     agree(control_, [&] {
-      const comm::LongWork reading(control_, "opening data and device");
+      const comm::LongWork reading(control_, "opening data and device", patience_with_commands(configuration.data));
       opened_.emplace(configuration, world, SessionOptions{}, events, gpus, OpenFor::prediction);
     });
     check_same(control_, opened_->common_ground());

@@ -4,6 +4,7 @@
 #include "comm/long_work.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
+#include "trainer/data/pipe_command.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/precision.hpp"
 #include "trainer/events/csv_writer.hpp"
@@ -80,7 +81,8 @@ struct Session::State {
   void open() {
     const auto gpus = gpus_of_ranks(configuration, world.control());
     agree(world.control(), [&] {
-      const comm::LongWork reading(world.control(), "opening data and device");
+      const comm::LongWork reading(world.control(), "opening data and device",
+                                   patience_with_commands(configuration.data));
       opened.emplace(configuration, world, options, events, gpus);
     });
     check_same(world.control(), opened->common_ground());

@@ -45,7 +45,7 @@ class Accumulator {
         numbers_(graphs_ != nullptr ? graphs_->begin_step() : own_numbers(replica)) {}
 
   void micro_batch(Indices samples, bool last) {
-    if (last && options_.before_last) options_.before_last();
+    if (last && options_.told.begin) options_.told.begin();
     // Who listens is told of each parameter by its backward.
     replays_ = graphs_ != nullptr && !(last && replica_.gradients.has_listener());
     run(samples, std::nullopt);
@@ -181,9 +181,9 @@ std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const ReadAhe
   comm::LocalCommunicator alone;
   try {
     const bool shares = options.ranks != nullptr && runner.apart()->shares_statistics();
-    return runner.apart()->accumulate(runner.replica(), data, samples, micro_batches, step,
-                                      shares ? *options.ranks : alone,
-                                      options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial);
+    return runner.apart()->accumulate(
+        runner.replica(), data, samples, micro_batches, step, shares ? *options.ranks : alone,
+        options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial, options.told);
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
   }

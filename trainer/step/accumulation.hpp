@@ -28,8 +28,9 @@ class MicroStepGraphs;
 enum class Reads { now, later };
 
 struct AccumulationOptions {
-  /// Called before the last micro-batch.
-  std::function<void()> before_last;
+  /// `begin` before the last micro-batch; who is told of each parameter by its backward listens himself, where
+  /// micro-batches run one after the other.
+  FinalParameters told = {};
   /// A micro-batch that runs out of memory is done in halves. Without it the error is thrown, as a probe wants.
   bool split_on_out_of_memory = false;
   /// Who shares BatchNorm's statistics, where the replica's mode says so: then it is collective over them. None: this

@@ -81,7 +81,7 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
 
 LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices samples,
                                 const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
-                                comm::Communicator& ranks, Samples which) {
+                                comm::Communicator& ranks, Samples which, const FinalParameters& told) {
   std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
   if (ranks.size() == 1)
@@ -123,6 +123,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
         rounds->leave_out(data.waits().back());
       }
       fault_point("model", step);
+      if (round + 1 == num_rounds && (ranks.size() == 1 || told.beside_exchanges)) rounds->tell(told);
       rounds->run(group);
     }
     rounds->finish(sums);

@@ -42,7 +42,7 @@ class GraphStep : public StepRunner {
   /// ranks UserError where a step's BatchNorm has one value per channel in all.
   LocalSums accumulate(Replica& replica, const ReadAhead& data, std::span<const std::int64_t> samples,
                        const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
-                       Samples which) override;
+                       Samples which, const FinalParameters& told) override;
 
   /// Captures the model with a micro-batch of these samples, where none of its shapes was. Throws as accumulate() does.
   void watch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);

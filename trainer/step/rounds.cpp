@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace onebatch {
@@ -59,8 +60,15 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
 
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   settle_segments(micro_batches);
+  // A backward of one micro-batch or segment does not know of the others.
+  const FlatGradients::Unheard unheard(replica_.gradients);
+  if (told_.is_final) settle_final(micro_batches);
   forward(micro_batches);
-  for (std::size_t i = norms_.size(); i-- > 0;) backward(micro_batches, i);
+  if (told_.begin) told_.begin();
+  for (std::size_t i = norms_.size(); i-- > 0;) {
+    backward(micro_batches, i);
+    tell_of(i);
+  }
   for (MicroBatch& micro_batch : micro_batches) {
     add_shared_gradients(micro_batch);
     completed_.push_back({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
@@ -78,6 +86,27 @@ void Rounds::settle_segments(const std::vector<MicroBatch>& micro_batches) {
     if (micro_batch.graph->segments.size() != norms_.size())
       throw CannotCapture(
           "the model cannot be taken apart: micro-batches of unlike shapes take it through unlike BatchNorms");
+  }
+}
+
+// Micro-batches of unlike shapes may read a parameter elsewhere.
+void Rounds::settle_final(const std::vector<MicroBatch>& micro_batches) {
+  std::vector<at::Tensor> parameters;
+  for (const NamedTensor& parameter : replica_.gradients.parameters()) parameters.push_back(parameter.tensor);
+  std::set<const Graph*> graphs;
+  for (const MicroBatch& micro_batch : micro_batches) {
+    if (!graphs.insert(micro_batch.graph).second) continue;
+    auto only = only_readers(micro_batch.graph->tape, micro_batch.graph->segments, parameters);
+    if (graphs.size() == 1) only_readers_ = only;
+    for (std::size_t i = 0; i < only.size(); ++i) {
+      if (only[i] != only_readers_[i]) only_readers_[i] = std::nullopt;
+    }
+  }
+}
+
+void Rounds::tell_of(std::size_t index) const {
+  for (std::size_t parameter = 0; parameter < only_readers_.size(); ++parameter) {
+    if (only_readers_[parameter] == index) told_.is_final(parameter);
   }
 }
 

@@ -59,6 +59,9 @@ class Rounds {
   /// segment is computed again for its backward.
   Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks);
 
+  /// In the next run(), which is the step's last, of the parameters of each segment whose backward is done, where they
+  /// are no other segment's.
+  void tell(const FinalParameters& who) { told_ = who; }
   /// Forward and backward of micro-batches that share their statistics. Collective.
   void run(std::vector<MicroBatch>& micro_batches);
 
@@ -103,6 +106,8 @@ class Rounds {
   void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, const std::vector<OutputSums>& mine);
   std::vector<Moments> of_all_ranks(const std::vector<Moments>& mine, const Norm& norm);
   std::vector<OutputSums> of_all_ranks(const std::vector<OutputSums>& mine, const Norm& norm);
+  void settle_final(const std::vector<MicroBatch>& micro_batches);
+  void tell_of(std::size_t index) const;
   void count_kept(const std::vector<MicroBatch>& micro_batches);
   void add_shared_gradients(MicroBatch& micro_batch);
   // As one batch of the whole round would leave the buffers.
@@ -116,6 +121,8 @@ class Rounds {
   StepExchange exchange_;
   at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
+  FinalParameters told_;
+  std::vector<std::optional<std::size_t>> only_readers_;  // by parameter, in the last run()
   double kept_bytes_per_sample_ = 0.0;
   Clock::time_point begun_ = Clock::now();
   std::shared_ptr<const DeviceMoment> begun_there_;  // where the device was then

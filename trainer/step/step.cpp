@@ -73,7 +73,8 @@ TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, 
 StepTotals TrainingStep::run(const StepRequest& request) {
   begin(request);
   // What forwards change besides the gradient: a pass that is made again, or is of no use, changes nothing.
-  buffers_before_.keep(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
+  KeptTensors& buffers_before = buffers_before_of(request.step);
+  buffers_before.keep(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
   StepTotals totals;
   Part mine;
   for (bool again = true; again;) {
@@ -81,11 +82,15 @@ StepTotals TrainingStep::run(const StepRequest& request) {
     reduce(mine);
     totals = agree(mine, request);
     again = !totals.discarded && !is_reproducible();
-    if (again || totals.discarded) buffers_before_.restore();
+    if (again || totals.discarded) buffers_before.restore();
   }
   if (totals.discarded) return totals;
   totals.skipped = totals.weight == 0.0;
-  read_figures(mine, totals, request);
+  totals.is_late = request.may_be_late && can_be_late(mine, totals);
+  if (totals.is_late)
+    leave_figures(mine, totals);
+  else
+    read_figures(mine, totals, request);
   if (request.on_gradient) request.on_gradient();
   if (totals.skipped) return totals;
 
@@ -93,11 +98,11 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   if (request.before_update) request.before_update();
   totals.can_go_on = replica_.loss_scale.update(!totals.overflowed);
   if (totals.overflowed) {
-    buffers_before_.restore();
+    buffers_before.restore();
     return totals;
   }
   clip_gradient(replica_.gradients.flat(), totals.grad_norm, clipping_);
-  replica_.optimizer.step(request.lr, touched_);
+  replica_.optimizer.step(request.lr, touched_, late_.empty() ? at::Tensor() : late_.left_out());
   return totals;
 }
 
@@ -119,15 +124,17 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
     replica_.gradients.begin_step();
     replica_.device.reset_peak();
     const TrainingData data(data_, replica_.augment, {replica_.seed, request.epoch});
-    mine.sums = accumulate_gradient(runner_, data, slice_of_rank(request.global_batch, request.plan, control_.rank()),
-                                    share.micro_batches, request.step,
-                                    {.before_last = [this] { reducer_.begin_last_backward(); },
-                                     .split_on_out_of_memory = true,
-                                     .ranks = &control_,
-                                     .global_batch = request.global_batch,
-                                     .ahead = {request.loader, request.epoch},
-                                     .graphs = graphs_,
-                                     .reads = replica_.loss.is_the_models() ? Reads::now : Reads::later});
+    mine.sums = accumulate_gradient(
+        runner_, data, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
+        request.step,
+        {.told = {[this] { reducer_.begin_last_backward(); },
+                  [this](std::size_t index) { reducer_.parameter_is_final(index); }, reducer_.sends_beside_exchanges()},
+         .split_on_out_of_memory = true,
+         .ranks = &control_,
+         .global_batch = request.global_batch,
+         .ahead = {request.loader, request.epoch},
+         .graphs = graphs_,
+         .reads = replica_.loss.is_the_models() ? Reads::now : Reads::later});
   } catch (const StepAbandoned&) {
     // The rank that failed says so below.
   } catch (const MicroBatchDoesNotFit& error) {
@@ -228,6 +235,34 @@ void TrainingStep::read_figures(Part& mine, StepTotals& totals, const StepReques
   if (size > 1) totals.reduced_bytes += static_cast<std::int64_t>(numbers.size() * sizeof(double));
 }
 
+bool TrainingStep::can_be_late(const Part& mine, const StepTotals& totals) const {
+  return control_.size() == 1 && !totals.skipped && mine.sums.unread && !replica_.loss.is_the_models() &&
+         !clipping_.max_norm && !replica_.loss_scale.is_active() && replica_.gradients.reproducible() == nullptr &&
+         replica_.optimizer.can_be_left_out();
+}
+
+void TrainingStep::leave_figures(Part& mine, StepTotals& totals) {
+  divide_once(totals);
+  late_.leave({std::move(mine.sums), mine.computed, mine.reduced}, gradient_norm(replica_.gradients.flat()));
+}
+
+void TrainingStep::settle(StepTotals& totals) {
+  const Span span(replica_.timeline, "figures", "wait");
+  const StepFigures figures = late_.take();
+  totals.is_late = false;
+  totals.loss_sum = figures.loss;
+  totals.grad_norm = figures.grad_norm;
+  totals.overflowed = !std::isfinite(figures.grad_norm);
+  totals.compute_seconds = {figures.compute_seconds};
+  totals.data_wait_seconds = {figures.data_wait_seconds};
+  totals.exposed_comm_seconds = figures.comm_seconds;
+}
+
+void TrainingStep::forget_late(std::int64_t step) {
+  buffers_before_of(step).restore();
+  late_.forget();
+}
+
 StepFigures TrainingStep::own_figures(Part& mine, StepTotals& totals) {
   divide_once(totals);
   const at::Tensor& flat = replica_.gradients.flat();
@@ -239,7 +274,8 @@ StepFigures TrainingStep::own_figures(Part& mine, StepTotals& totals) {
     replica_.device.synchronize();  // times are read below
   else
     read = read_numbers(at::cat(unread));
-  if (mine.sums.unread) settle(mine.sums, std::span(read).first(static_cast<std::size_t>(unread.front().numel())));
+  if (mine.sums.unread)
+    onebatch::settle(mine.sums, std::span(read).first(static_cast<std::size_t>(unread.front().numel())));
   return {.loss = mine.sums.loss,
           .grad_norm = totals.skipped ? 0.0 : checked_norm(read.back(), flat),
           .compute_seconds = mine.sums.compute_seconds,

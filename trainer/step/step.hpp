@@ -5,8 +5,9 @@
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/step/accumulation.hpp"
-#include "trainer/step/step_sums.hpp"
+#include "trainer/step/late_figures.hpp"
 
+#include <array>
 #include <exception>
 
 namespace onebatch {
@@ -27,6 +28,7 @@ struct StepTotals {
   bool overflowed = false;         // the gradient is not finite: nothing was updated
   bool can_go_on = true;           // false where no loss scale helps against that
   double loss_scale = 1.0;         // in this step
+  bool is_late = false;            // loss, norm and times come with TrainingStep::settle()
   bool has_news = false;           // of any rank's graphs: say_news()
   // A rank ran out of memory and could not split: nothing was updated, the step is to be done again.
   bool discarded = false;
@@ -42,6 +44,7 @@ struct StepRequest {
   std::int64_t step = 0;
   bool stop_requested = false;  // on this rank
   bool save_due = false;        // by this rank's clock: all are to save at the same step
+  bool may_be_late = false;     // its figures: Note [Figures a step late]
   Loader* loader = nullptr;     // who has read this rank's samples ahead; none: nobody has
   /// What has failed on this rank beside the step: all ranks are told with the step's sums, and throw.
   std::exception_ptr failure = {};
@@ -61,6 +64,12 @@ class TrainingStep {
 
   /// Collective.
   StepTotals run(const StepRequest& request);
+
+  /// Completes the totals of the earliest late step that was not: `overflowed` where its gradient was not finite, so
+  /// that nothing was updated since. Waits until the device has done that step's backward.
+  void settle(StepTotals& totals);
+  /// Where that step has overflowed: model and optimizer are again as before it, and no step is late.
+  void forget_late(std::int64_t step);
 
  private:
   // What this rank's micro-batches came to.
@@ -87,7 +96,11 @@ class TrainingStep {
   // What the devices have to tell of the step, read once: the one wait for them. Collective.
   void read_figures(Part& mine, StepTotals& totals, const StepRequest& request);
   StepFigures own_figures(Part& mine, StepTotals& totals);
+  // In the place of that: they stay on the device, as does the choice whether to update.
+  [[nodiscard]] bool can_be_late(const Part& mine, const StepTotals& totals) const;
+  void leave_figures(Part& mine, StepTotals& totals);
 
+  KeptTensors& buffers_before_of(std::int64_t step) { return buffers_before_[static_cast<std::size_t>(step % 2)]; }
   void throw_failure(const std::exception_ptr& mine, const StepRequest& request);
 
   const MicroBatchRunner& runner_;
@@ -96,9 +109,10 @@ class TrainingStep {
   GradientReducer& reducer_;
   comm::Communicator& control_;
   Clipping clipping_;
-  MicroStepGraphs* graphs_;      // may be none
-  KeptTensors buffers_before_;   // the step
-  std::vector<double> touched_;  // by any rank in this step, one per parameter
+  MicroStepGraphs* graphs_;  // may be none
+  LateFigures late_;
+  std::array<KeptTensors, 2> buffers_before_;  // this step, and the one before it, which may be late
+  std::vector<double> touched_;                // by any rank in this step, one per parameter
 };
 
 Clipping clipping_of(const OptimizerConfiguration& optimizer);

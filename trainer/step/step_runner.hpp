@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +46,14 @@ void settle(LocalSums& sums, std::span<const double> read);
 /// about that.
 enum class Samples { of_a_step, of_a_trial };
 
+/// Who is told of a step's parameters as they become final; functions may be empty.
+struct FinalParameters {
+  std::function<void()> begin;                // the last backwards of the step begin
+  std::function<void(std::size_t)> is_final;  // by FlatGradients::parameters(); not of those that end with the step
+  // Whether what they do about it keeps out of the way of exchanges between the ranks: else there may be none between.
+  bool beside_exchanges = false;
+};
+
 /// Runs them otherwise than one after the other, each forward and backward.
 class StepRunner {
  public:
@@ -57,7 +66,7 @@ class StepRunner {
   /// all `ranks` where shares_statistics() says so, which makes it collective over them.
   virtual LocalSums accumulate(Replica& replica, const ReadAhead& data, std::span<const std::int64_t> samples,
                                const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
-                               comm::Communicator& ranks, Samples which) = 0;
+                               comm::Communicator& ranks, Samples which, const FinalParameters& told) = 0;
 
   /// Where what micro-batches keep of a share lies, if anything is kept of more than one: in host memory it is slower,
   /// but a share of any size fits.

@@ -12,6 +12,7 @@ namespace {
 
 constexpr double k_roundings_of_weight = 8.0;
 constexpr double k_roundings_of_update = 2048.0;  // 1 - beta2 in float32 has three digits fewer than beta2
+constexpr double k_roundings_of_average = 4.0;
 constexpr double k_most_of_update = 0.05;
 constexpr double k_clip_eps = 1e-6;  // as torch.nn.utils.clip_grad_norm_ adds it
 
@@ -40,7 +41,8 @@ ExpectedUpdate::ExpectedUpdate(const Configuration& configuration, const Replica
     const at::Tensor first = found(state, "exp_avg." + name);
     before_.push_back({master.defined() ? master : as_numbers(tensor),
                        first.defined() ? first : found(state, "momentum_buffer." + name),
-                       found(state, "exp_avg_sq." + name), found(state, "step." + name)});
+                       found(state, "exp_avg_sq." + name), found(state, "step." + name),
+                       found(state, k_average_prefix + name)});
   }
 }
 
@@ -106,6 +108,33 @@ ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const s
   result.relative_l2 = update > 0.0 ? ratio(error, update) : ratio(error, weight);
   result.tolerance = k_roundings_of_weight * u * (update > 0.0 ? weight / update : 1.0) +
                      std::min(k_most_of_update, k_roundings_of_update * u);
+  return result;
+}
+
+std::optional<ExpectedUpdate::Result> ExpectedUpdate::compare_average() const {
+  const double decay = configuration_.optimizer.ema_decay;
+  if (decay == 0.0) return std::nullopt;
+  const auto state = by_name(replica_.optimizer.state());
+  double error = 0.0, added = 0.0, average = 0.0, worst = -1.0;
+  Result result;
+  for (std::size_t i = 0; i < before_.size(); ++i) {
+    const auto& [name, tensor] = replica_.gradients.parameters()[i];
+    const at::Tensor master = found(state, "master." + name);
+    const at::Tensor weight = master.defined() ? master : as_numbers(tensor);
+    const at::Tensor wanted = before_[i].average.mul(decay).add(weight, 1.0 - decay);
+    const double off = norm(found(state, k_average_prefix + name).sub(wanted));
+    error = std::hypot(error, off);
+    added = std::hypot(added, norm(wanted.sub(before_[i].average)));
+    average = std::hypot(average, norm(wanted));
+    if (!(off <= worst)) {
+      worst = off;
+      result.worst = name;
+    }
+  }
+  const bool wide = replica_.gradients.flat().scalar_type() == at::kDouble;
+  const double rounding = k_roundings_of_average * unit_roundoff(wide ? at::kDouble : at::kFloat);
+  result.relative_l2 = ratio(error, added > 0.0 ? added : average);
+  result.tolerance = rounding * (added > 0.0 ? average / added : 1.0);
   return result;
 }
 

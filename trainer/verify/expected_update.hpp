@@ -2,7 +2,10 @@
 // optimizer.
 #pragma once
 
+#include "trainer/verify/judgement.hpp"
 #include "trainer/verify/reference.hpp"
+
+#include <optional>
 
 namespace onebatch {
 
@@ -21,14 +24,21 @@ class ExpectedUpdate {
     double relative_l2 = 0.0;  // of what was added to the weights
     double tolerance = 0.0;    // what the type of the weights rounds
     std::string worst;         // the parameter that is off most
+
+    [[nodiscard]] Judgement judgement() const {
+      return {tolerance, is_within(relative_l2, tolerance) ? Verdict::pass : Verdict::fail};
+    }
   };
   /// The weights now against those expected. `gradient` as it was before clipping; parameters in `not_reached` keep
   /// their values.
   [[nodiscard]] Result compare(const Gradient& gradient, const std::vector<std::string>& not_reached, double lr) const;
+  /// The average of the weights (optimizer.ema_decay) now against a <- d a + (1 - d) w of the weights now (Polyak and
+  /// Juditsky, 1992), of what was added to it. None where nothing is averaged.
+  [[nodiscard]] std::optional<Result> compare_average() const;
 
  private:
   struct Tensors {
-    at::Tensor weight, first, second, count;
+    at::Tensor weight, first, second, count, average;
   };
   [[nodiscard]] at::Tensor expected(std::size_t index, at::Tensor gradient, double lr) const;
   [[nodiscard]] const ParameterGroup* group_of(const std::string& name) const;

@@ -60,9 +60,13 @@ void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
   if (update.knows_the_optimizer() && std::isfinite(batch.totals.grad_norm) &&
       (parts_.configuration.precision.master_weights || !at::isReducedFloatingType(parts_.replica.type))) {
     const ExpectedUpdate::Result found = update.compare(batch.gradient, exact.not_reached, batch.lr);
-    add("weights", batch.where, found.relative_l2,
-        {found.tolerance, is_within(found.relative_l2, found.tolerance) ? Verdict::pass : Verdict::fail});
+    add("weights", batch.where, found.relative_l2, found.judgement());
     if (report_.compared.back().verdict == Verdict::fail) take(wrong_update(batch, found.worst));
+  }
+  if (const auto average = std::isfinite(batch.totals.grad_norm) ? update.compare_average() : std::nullopt) {
+    add("averaged weights", batch.where, average->relative_l2, average->judgement());
+    if (report_.compared.back().verdict == Verdict::fail)
+      take({"optimizer", "the averaged weights are not the average of the weights, most in " + average->worst});
   }
   judge_buffers(batch, own);
 }
