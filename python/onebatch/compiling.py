@@ -142,7 +142,8 @@ def joint(file, after, loss):
     constants = constants_of(program)
     hold_still(module)
     function = None if loss is None else lambda outputs, targets: keyed.cross_entropy(first(outputs), targets, loss["ignore_index"], loss["label_smoothing"])
-    whole = keyed.KeyedProgram(in_type(module, constants, after), before, after, None, function, own)
+    varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
+    whole = keyed.KeyedProgram(in_type(module, constants, after), before, after, varying, None, function, own)
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})

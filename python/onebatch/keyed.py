@@ -3,6 +3,7 @@ import math
 
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional as F
 
 from .refusals import ExportError
@@ -30,6 +31,15 @@ def mix_bits(x):
     return x ^ shifted(x, 31)
 
 
+def is_one(rows):
+    """Rows of a sample have keys of their own where there are several. An export's number is no int, also where it can be but 1."""
+    if statically_known_true(rows == 1):
+        return True
+    if not statically_known_true(rows > 1):
+        raise ExportError("a dropout has one row of every sample or several, as the sizes are: it is not compiled yet; export the program with sizes of at least 2 there")
+    return False
+
+
 class Draws:
     """The random layers of one forward, numbered as they run. `samples`: int64 [N]; `of_step`: an int64, the mixed seed and step."""
 
@@ -40,7 +50,7 @@ class Draws:
         """Booleans of these sizes [k N, ...]: rows k n ... are sample n's. The same as the trainer's sample_noise()."""
         sizes = list(sizes)
         rows = sizes[0] // self.samples.shape[0]
-        of_sample = sizes[1:] if isinstance(rows, int) and rows == 1 else [rows, *sizes[1:]]
+        of_sample = sizes[1:] if is_one(rows) else [rows, *sizes[1:]]
         key = mix_bits(mix_bits(self.of_step ^ self.layers) ^ self.samples)
         self.layers += 1
         for place, size in enumerate(of_sample):
@@ -127,13 +137,25 @@ def refuse_own_randomness(name, args):
 
 
 class KeyedProgram(nn.Module):
-    """(samples, the step's key, the program's inputs) to the loss's sum and its weight. `loss`: of the program's outputs and the inputs that follow its own; None: the program returns the two."""
+    """(samples, the step's key, the program's inputs) to the loss's sum and its weight. `loss`: of the program's outputs and the inputs that follow its own; None: the program returns the two.
 
-    def __init__(self, program, before, after, autocast=None, loss=None, own_inputs=0):
+    `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
+    """
+
+    def __init__(self, program, before, after, varying, autocast=None, loss=None, own_inputs=0):
         super().__init__()
         self.program, self.before, self.after, self.autocast, self.loss, self.own_inputs = program, before, after, autocast, loss, own_inputs
+        self.varying = varying
+
+    def check_sizes(self, samples, inputs):
+        """An export takes sizes of one name for several until it is told."""
+        found = {self.varying[0][0]: samples.shape[0]}
+        for tensor, varying in zip(inputs, self.varying):
+            for place, name in varying.items():
+                torch._check(found.setdefault(name, tensor.shape[place]) == tensor.shape[place])
 
     def forward(self, samples, of_step, *inputs):
+        self.check_sizes(samples, inputs)
         program = Keyed(self.program, Draws(samples, of_step), self.before, self.after)
         own = inputs[: self.own_inputs] if self.loss else inputs
         with torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/device/autocast.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
 

@@ -8,7 +8,6 @@
 #include "trainer/gradients/flat_gradients.hpp"
 #include "trainer/gradients/loss_scale.hpp"
 #include "trainer/graph/examination.hpp"
-#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/loss.hpp"
 #include "trainer/optim/optimizer.hpp"
 
@@ -32,6 +31,8 @@ struct HostPart {
 
   [[nodiscard]] Batch of(Batch batch) const;
 };
+
+class CompiledProgram;
 
 /// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before
 /// the model.
@@ -73,7 +74,7 @@ struct Replica {
   AugmentConfiguration augment;
   bool channels_last;  // how images lie
   std::unique_ptr<Model> model;
-  std::unique_ptr<CompiledProgram> compiled;  // reads and writes the model's tensors; none: null
+  std::shared_ptr<CompiledProgram> compiled;  // reads and writes the model's tensors; none: null
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;

@@ -4,6 +4,7 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/exported.hpp"
 #include "trainer/verify/difference.hpp"
 #include "trainer/verify/reference.hpp"
@@ -110,7 +111,7 @@ void use_compiled(const Configuration& configuration, const Dataset& data, const
     if (const std::string why = refusal(configuration, runner); !why.empty())
       throw UserError("model.compiled = \"" + folder + "\" " + why);
     const CompiledPackage package = check_compiled({folder, configuration, TORCH_VERSION});
-    replica.compiled = std::make_unique<CompiledProgram>(package, *replica.model);
+    replica.compiled = std::make_shared<CompiledProgram>(package, *replica.model);
     check_truth(configuration, data, replica);
   });
   events.info(folder + " is a compiled program: it is code, and runs with your rights");
