@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t k_format = 1;
 constexpr std::int64_t k_most_outputs = std::int64_t{1} << 20;
 constexpr std::int64_t k_most_size = std::int64_t{1} << 31;
-constexpr const char* k_make_it = "make it anew: python -m onebatch compile ";
+constexpr const char* k_leave_it = ", or leave model.compiled out";
 
 std::string bytes_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -31,6 +31,22 @@ std::string bytes_of(const fs::path& file) {
 
 std::string sha1_of(const fs::path& file) {
   return c10::sha1(bytes_of(file)).str();
+}
+
+std::string precision_name(Precision precision) {
+  return precision == Precision::float64 ? "float64" : "float32";
+}
+
+// What makes a package for the run.
+std::string command_for(const Configuration& configuration) {
+  const LossConfiguration& loss = configuration.loss;
+  std::string command = "python -m onebatch compile " + configuration.model.path;
+  if (configuration.precision.compute == Precision::float64) command += " --precision float64";
+  if (loss.kind != "cross_entropy") return command;
+  command += " --loss cross_entropy";
+  if (loss.ignore_index != -100) command += fmt::format(" --ignore-index {}", loss.ignore_index);
+  if (loss.label_smoothing != 0.0) command += fmt::format(" --label-smoothing {}", loss.label_smoothing);
+  return command;
 }
 
 // As Linux names what the processor knows.
@@ -53,6 +69,7 @@ class Checking {
         json_(JsonReader::parse(text_, called_ + ": compiled.json")) {}
 
   CompiledPackage run() const {
+    check_run();
     const JsonReader document(json_, called_ + ": compiled.json");
     if (document.field("format").integer(0, INT32_MAX) != k_format) refuse("is of another version of onebatch");
     check_torch(document.field("torch").text());
@@ -70,7 +87,23 @@ class Checking {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    throw UserError(called_ + " " + why + ": " + k_make_it + request_.configuration.model.path + ", or leave it out");
+    throw UserError(called_ + " " + why + ": make it anew by " + command_for(request_.configuration) + k_leave_it);
+  }
+
+  // What no package is made for.
+  void check_run() const {
+    const PrecisionConfiguration& precision = request_.configuration.precision;
+    const LossConfiguration& loss = request_.configuration.loss;
+    const auto refuse_run = [&](const std::string& why) { throw UserError(called_ + " " + why + k_leave_it); };
+    const bool plain = precision.compute == precision.parameters;
+    if (!plain || (precision.compute != Precision::float32 && precision.compute != Precision::float64))
+      refuse_run(
+          "computes in float32 and float64 alone so far: write precision.compute = \"float32\" and "
+          "precision.parameters = \"float32\"");
+    if (loss.kind != "cross_entropy" && loss.kind != "model")
+      refuse_run("has no loss.kind = \"" + loss.kind +
+                 "\" so far: export the program with its loss, and write loss.kind = \"model\"");
+    if (!loss.class_weights.empty()) refuse_run("takes no loss.class_weights so far: export the program with its loss");
   }
 
   std::string text_of(const fs::path& file) const {
@@ -99,21 +132,16 @@ class Checking {
   }
 
   void check_precision(const std::string& precision) const {
-    const PrecisionConfiguration& wanted = request_.configuration.precision;
-    const bool fits =
-        wanted.compute == wanted.parameters && ((precision == "float32" && wanted.compute == Precision::float32) ||
-                                                (precision == "float64" && wanted.compute == Precision::float64));
-    if (!fits)
-      refuse("was made for precision.compute = \"" + precision +
-             "\" and parameters of that type, and this run has another precision");
+    const std::string wanted = precision_name(request_.configuration.precision.compute);
+    if (precision != wanted)
+      refuse(fmt::format("was made for precision.compute = \"{}\", and this run's is \"{}\"", precision, wanted));
   }
 
   void check_loss(const JsonReader& loss) const {
     const LossConfiguration& wanted = request_.configuration.loss;
     const std::string kind = loss.field("kind").text();
     if (kind != wanted.kind)
-      refuse(
-          fmt::format("was made for loss.kind = \"{}\", and this run's is \"{}\": add --loss to", kind, wanted.kind));
+      refuse(fmt::format("was made for loss.kind = \"{}\", and this run's is \"{}\"", kind, wanted.kind));
     if (kind == "model") return;
     const std::int64_t ignored = loss.field("ignore_index").integer(INT64_MIN, INT64_MAX);
     if (ignored != wanted.ignore_index)
@@ -122,7 +150,6 @@ class Checking {
     if (smoothing != wanted.label_smoothing)
       refuse(fmt::format("was made for loss.label_smoothing = {}, and this run's is {}", smoothing,
                          wanted.label_smoothing));
-    if (!wanted.class_weights.empty()) refuse("takes no loss.class_weights");
   }
 
   CompiledPackage read(const JsonReader& training, const fs::path& package) const {

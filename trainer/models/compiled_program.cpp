@@ -156,4 +156,15 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   return {Compiled::apply(at::TensorList(parts_->parameters), made, parts_->scalars).front(), weight};
 }
 
+CompiledProgram* compiled_of(Model& model) {
+  const auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
+  return owner == nullptr ? nullptr : owner->compiled.get();
+}
+
+void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled) {
+  auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
+  if (owner == nullptr) throw UserError("model.compiled: this model is not an exported program: leave it out");
+  owner->compiled = std::move(compiled);
+}
+
 }  // namespace onebatch

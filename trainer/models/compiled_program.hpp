@@ -35,4 +35,19 @@ class CompiledProgram {
   std::unique_ptr<Parts> parts_;
 };
 
+/// A model that has native code to train by, or none.
+class MayBeCompiled {
+ public:
+  std::unique_ptr<CompiledProgram> compiled;
+
+ protected:
+  MayBeCompiled() = default;
+  ~MayBeCompiled() = default;
+};
+
+/// What the model trains by, which is null where there is none. Of a model that has no place for it: throws UserError
+/// when it is to be set.
+CompiledProgram* compiled_of(Model& model);
+void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled);
+
 }  // namespace onebatch

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/exported_compiler.hpp"
 #include "trainer/models/exported_signature.hpp"
 #include "trainer/models/keyed_randomness.hpp"
@@ -33,7 +34,7 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-class ExportedModel final : public Model {
+class ExportedModel final : public Model, public MayBeCompiled {
  public:
   ExportedModel(ExportedArchive archive, const ExportedRequest& request)
       : file_(request.file),

@@ -3,7 +3,6 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/device/autocast.hpp"
-#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
 
@@ -104,34 +103,13 @@ Batch HostPart::of(Batch batch) const {
   return device.is_cpu() ? laid_out(batch.to_numbers(type), channels_last) : batch;
 }
 
-namespace {
-
-std::vector<at::Tensor> inputs_of(const Batch& batch, const Loss& loss) {
-  std::vector<at::Tensor> inputs = batch.inputs;
-  if (!loss.is_the_models()) return inputs;
-  for (const at::Tensor& tensor : {batch.targets, batch.weights}) {
-    if (tensor.defined()) inputs.push_back(tensor);
-  }
-  return inputs;
-}
-
-}  // namespace
-
-Replica::Forward Replica::training_forward(const Batch& batch, const ForwardContext& context) {
-  // A BatchNorm of one value per channel is refused, which the program does and its native code does not.
-  if (compiled == nullptr || (has_batch_statistics && context.samples.size() == 1)) return forward(batch, context);
-  std::vector<at::Tensor> inputs = inputs_of(batch, loss);
-  if (!loss.is_the_models()) {
-    if (batch.weights.defined())
-      throw UserError("model.compiled: a compiled loss takes no weights of labels: leave model.compiled out");
-    inputs.push_back(batch.targets);
-  }
-  const CompiledProgram::Made made = compiled->run({inputs, context});
-  return {made.loss, made.weight, {}};
-}
-
 Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& context) {
-  const std::vector<at::Tensor> inputs = inputs_of(batch, loss);
+  std::vector<at::Tensor> inputs = batch.inputs;
+  if (loss.is_the_models()) {
+    for (const at::Tensor& tensor : {batch.targets, batch.weights}) {
+      if (tensor.defined()) inputs.push_back(tensor);
+    }
+  }
   std::vector<at::Tensor> returned;
   {
     const AutocastScope scope(autocast, device.device());

@@ -32,8 +32,6 @@ struct HostPart {
   [[nodiscard]] Batch of(Batch batch) const;
 };
 
-class CompiledProgram;
-
 /// Model, gradient, optimizer and loss on one device. Members are destroyed in the reverse order: the gradient before
 /// the model.
 struct Replica {
@@ -58,8 +56,6 @@ struct Replica {
     at::Tensor outputs;  // undefined where the model returns its loss
   };
   Forward forward(const Batch& batch, const ForwardContext& context);
-  /// The same to train with: by the compiled program, where there is one. Its outputs are undefined then.
-  Forward training_forward(const Batch& batch, const ForwardContext& context);
 
   /// Buffers of which every rank has its own: the running statistics of local BatchNorm in training.
   [[nodiscard]] std::vector<NamedTensor> own_statistics() const;
@@ -74,7 +70,6 @@ struct Replica {
   AugmentConfiguration augment;
   bool channels_last;  // how images lie
   std::unique_ptr<Model> model;
-  std::shared_ptr<CompiledProgram> compiled;  // reads and writes the model's tensors; none: null
   Loss loss;
   FlatGradients gradients;
   Optimizer optimizer;

@@ -6,6 +6,7 @@
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/models/exported.hpp"
+#include "trainer/replica/training_forward.hpp"
 #include "trainer/verify/difference.hpp"
 #include "trainer/verify/reference.hpp"
 
@@ -65,7 +66,11 @@ class Kept {
   std::vector<at::Tensor> before_;
 };
 
-using Forward = Replica::Forward (Replica::*)(const Batch&, const ForwardContext&);
+using Forward = Replica::Forward (*)(Replica&, const Batch&, const ForwardContext&);
+
+Replica::Forward uncompiled(Replica& replica, const Batch& batch, const ForwardContext& context) {
+  return replica.forward(batch, context);
+}
 
 Gradient made_by(Replica& replica, const Dataset& data, Forward forward) {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(k_samples, data.size())));
@@ -73,7 +78,7 @@ Gradient made_by(Replica& replica, const Dataset& data, Forward forward) {
   const Kept kept(replica);
   replica.gradients.begin_step();
   const auto [batch, weight] = replica.load(data, samples);
-  (replica.*forward)(batch, {replica.seed, 1, samples}).loss.backward();
+  forward(replica, batch, {replica.seed, 1, samples}).loss.backward();
   return gradient_of(replica);
 }
 
@@ -85,13 +90,13 @@ Gradient exact_gradient(const Configuration& configuration, const Dataset& data,
   Host host;
   Replica exact(wide, data, host);
   set_weights(state_of(*exact.model), state_of(*replica.model), weights_of(*replica.model));
-  return made_by(exact, data, &Replica::forward);
+  return made_by(exact, data, &uncompiled);
 }
 
 void check_truth(const Configuration& configuration, const Dataset& data, Replica& replica) {
   const Gradient exact = exact_gradient(configuration, data, replica);
-  const double own = difference_of(made_by(replica, data, &Replica::forward), exact).relative_l2;
-  const double compiled = difference_of(made_by(replica, data, &Replica::training_forward), exact).relative_l2;
+  const double own = difference_of(made_by(replica, data, &uncompiled), exact).relative_l2;
+  const double compiled = difference_of(made_by(replica, data, &training_forward), exact).relative_l2;
   const double most = std::max(k_times_the_own * own, k_roundings * unit_roundoff(replica.type));
   if (is_within(compiled, most)) return;
   throw UserError(
@@ -111,7 +116,7 @@ void use_compiled(const Configuration& configuration, const Dataset& data, const
     if (const std::string why = refusal(configuration, runner); !why.empty())
       throw UserError("model.compiled = \"" + folder + "\" " + why);
     const CompiledPackage package = check_compiled({folder, configuration, TORCH_VERSION});
-    replica.compiled = std::make_shared<CompiledProgram>(package, *replica.model);
+    train_compiled(*replica.model, std::make_unique<CompiledProgram>(package, *replica.model));
     check_truth(configuration, data, replica);
   });
   events.info(folder + " is a compiled program: it is code, and runs with your rights");
