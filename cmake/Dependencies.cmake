@@ -35,6 +35,7 @@ find_library(UNWIND_PTRACE_LIBRARY NAMES libunwind-ptrace.a REQUIRED)   # 1.6
 find_library(UNWIND_GENERIC_LIBRARY NAMES libunwind-generic.a REQUIRED)
 find_library(UNWIND_LOCAL_LIBRARY NAMES libunwind.a REQUIRED)
 find_library(LZMA_LIBRARY NAMES lzma REQUIRED)          # which libunwind reads symbols with
+find_library(TCMALLOC_LIBRARY NAMES libtcmalloc_minimal.a REQUIRED)     # gperftools 2.9; the program's malloc
 find_path(LIBZIP_INCLUDE_DIR zip.h REQUIRED)            # 1.7; its CMake files want its tools too
 find_library(LIBZIP_LIBRARY zip REQUIRED)
 if(ONEBATCH_BUILD_TESTS)

@@ -1,12 +1,15 @@
 #include "launch/first_line.hpp"
 
 #include "comm/visible_text.hpp"
+#include "launch/launched_ranks.hpp"
+#include "launch/sibling_ranks.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/base/version.hpp"
 
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -69,6 +72,17 @@ void make_line(const char* command, const char* configuration) {
   first_line[first_line_length++] = '\n';
 }
 
+// Who reads the line may send SIGUSR1 to mpirun, which hands it to every rank: by then all of this machine hear it,
+// unless one takes unusually long to be loaded. `onebatch launch` holds signals back itself.
+void let_siblings_listen(char** environment) {
+  constexpr int k_longest_milliseconds = 400;  // the line is to come within a second
+  if (std::getenv(k_launch_folder) != nullptr) return;
+  if (const char* ranks = value_of("OMPI_COMM_WORLD_LOCAL_SIZE=", environment))
+    wait_until_siblings_listen(std::atoi(ranks), k_longest_milliseconds);
+}
+
+}  // namespace
+
 // LibTorch registers its operators for most of a second before main(), and has to be read from the disk the first time.
 void say_first_line(int argc, char** argv, char** environment) {
   if (argc < 3 || !is_one_of(argv[1], {"train", "probe", "verify", "eval", "plan"}) || argv[2][0] == '-') return;
@@ -76,15 +90,12 @@ void say_first_line(int argc, char** argv, char** environment) {
     if (is_one_of(argv[i], {"--quiet", "--help", "-h", "--profile", "--devices", "--global-batches"})) return;
   }
   if (!is_first(environment)) return;
+  let_siblings_listen(environment);
   make_line(argv[1], argv[2]);
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, first_line, first_line_length);
   std::signal(SIGPIPE, before);
 }
-
-__attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = say_first_line;
-
-}  // namespace
 
 void log_first_line() {
   print_to_log({first_line, first_line_length});

@@ -3,6 +3,10 @@
 
 namespace onebatch::launch {
 
+/// Of a run's first rank, to standard output, when every rank of this machine hears SIGUSR1. Calls nothing but the C
+/// library: meant for .preinit_array, with what the loader gives.
+void say_first_line(int argc, char** argv, char** environment);
+
 /// For the log file, which is opened later.
 void log_first_line();
 

@@ -43,6 +43,8 @@ extern "C" void onebatch_note_the_launchers_end(int) {
   launcher_ends_us = true;
 }
 
+}  // namespace
+
 // Before any library starts, once they lie in memory: LibTorch registers its operators for most of a second, and a
 // signal's default is death. Whoever is one of several ranks under a launcher that kills on SIGTERM is found by its
 // environment.
@@ -60,10 +62,6 @@ void listen_from_the_start(int /*argc*/, char** /*argv*/, char** environment) {
   comm::note_requests();
   if (tell_launcher(launch_folder)) onebatch_note_signal(SIGUSR1);
 }
-
-__attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = listen_from_the_start;
-
-}  // namespace
 
 const std::atomic<int>* stop_signal_flag() {
   return &stop_signal;

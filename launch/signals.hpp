@@ -14,6 +14,10 @@ enum class SignalScope { ranks, alone };
 /// The flag that they set: the signal's number, 0 = none.
 const std::atomic<int>* stop_signal_flag();
 
+/// From now on the scope that the environment speaks of; what came from `onebatch launch` before is noted too. Calls
+/// nothing but the C library: meant for .preinit_array, with what the loader gives.
+void listen_from_the_start(int argc, char** argv, char** environment);
+
 /// From now on this scope's.
 void listen_for_stop_signals(SignalScope scope);
 

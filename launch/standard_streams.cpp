@@ -34,17 +34,6 @@ Stream standard_output = {STDOUT_FILENO, "standard output"};
 Stream standard_error = {STDERR_FILENO, "standard error"};
 Stream log_file = {-1, "the log file"};
 
-// A closed stream's number would go to the next file that is opened, and messages into that file. Its place is taken
-// before any library opens one, by something that cannot be written to either.
-void hold_closed_streams(int /*argc*/, char** /*argv*/, char** /*environment*/) {
-  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(descriptor, F_GETFD) < 0) [[maybe_unused]]
-      const int same = ::open("/dev/null", O_RDONLY);
-  }
-}
-
-__attribute__((section(".preinit_array"), used)) void (*const at_first)(int, char**, char**) = hold_closed_streams;
-
 // 0, or the error.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
@@ -180,6 +169,15 @@ int moved(int descriptor) {
 }
 
 }  // namespace
+
+// A closed stream's number would go to the next file that is opened, and messages into that file. Its place is taken
+// before any library opens one, by something that cannot be written to either.
+void hold_closed_streams(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) < 0) [[maybe_unused]]
+      const int same = ::open("/dev/null", O_RDONLY);
+  }
+}
 
 void print_out(std::string_view text) {
   print(standard_output, standard_error, text);

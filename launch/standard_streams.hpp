@@ -12,6 +12,10 @@
 
 namespace onebatch::launch {
 
+/// Where one of the three standard streams is closed. Calls nothing but the C library: meant for .preinit_array, with
+/// what the loader gives.
+void hold_closed_streams(int argc, char** argv, char** environment);
+
 /// Writes all of `text` at once, so that ranks' lines do not mix. Never throws.
 void print_out(std::string_view text);
 /// To standard error.

@@ -8,6 +8,6 @@ foreach(part mistakes broken_streams log_files outputs sinks control_characters 
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
 add_executable(noted_onebatch ${PROJECT_SOURCE_DIR}/launch/main.cpp cli/noted_syncs.cpp)
-target_link_libraries(noted_onebatch PRIVATE onebatch_settings onebatch_launch)
+target_link_libraries(noted_onebatch PRIVATE onebatch_settings onebatch_launch onebatch_malloc)
 set_target_properties(noted_onebatch PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 onebatch_add_pytest(durable_cli cli/durable_test.py LABELS cli TIMEOUT 120 PROCESSORS 1 ARGUMENTS --noted-program $<TARGET_FILE:noted_onebatch>)

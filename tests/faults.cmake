@@ -1,6 +1,6 @@
 # The program with a rank that fails on request, in every way and at every point.
 add_executable(faulty_onebatch ${PROJECT_SOURCE_DIR}/launch/main.cpp faults/faulty_rank.cpp)
-target_link_libraries(faulty_onebatch PRIVATE onebatch_settings onebatch_launch LibTorch::CPU)
+target_link_libraries(faulty_onebatch PRIVATE onebatch_settings onebatch_launch onebatch_malloc LibTorch::CPU)
 target_link_options(faulty_onebatch PRIVATE LINKER:--wrap=_ZN8onebatch4comm8Watchdog5GuardC1ERS1_PKcm)
 set_target_properties(faulty_onebatch PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults_test.py $<TARGET_FILE:faulty_onebatch>)

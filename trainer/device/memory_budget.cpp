@@ -15,6 +15,9 @@
 #include <string>
 #include <utility>
 
+// gperftools' malloc, where the program is linked with it: it tells glibc's functions of the same purpose nothing.
+extern "C" __attribute__((weak)) void MallocExtension_ReleaseFreeMemory();
+
 namespace onebatch {
 namespace {
 
@@ -109,8 +112,8 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::string last_refusal_;
 };
 
-// A step frees and allocates the same large blocks again. By default malloc gives them back to the kernel, which clears
-// every page anew.
+// A step frees and allocates the same large blocks again. By default glibc's malloc gives them back to the kernel,
+// which clears every page anew.
 void keep_freed_pages() {
 #ifdef __GLIBC__
   constexpr int k_own_mapping_bytes = 1 << 30;
@@ -132,6 +135,7 @@ BudgetAllocator& installed() {
 }  // namespace
 
 void MemoryBudget::release_freed_pages() {
+  if (MallocExtension_ReleaseFreeMemory != nullptr) MallocExtension_ReleaseFreeMemory();
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif
