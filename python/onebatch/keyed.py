@@ -31,15 +31,6 @@ def mix_bits(x):
     return x ^ shifted(x, 31)
 
 
-def is_one(rows):
-    """Rows of a sample have keys of their own where there are several. An export's number is no int, also where it can be but 1."""
-    if statically_known_true(rows == 1):
-        return True
-    if not statically_known_true(rows > 1):
-        raise ExportError("a dropout has one row of every sample or several, as the sizes are: it is not compiled yet; export the program with sizes of at least 2 there")
-    return False
-
-
 class Draws:
     """The random layers of one forward, numbered as they run. `samples`: int64 [N]; `of_step`: an int64, the mixed seed and step."""
 
@@ -50,12 +41,18 @@ class Draws:
         """Booleans of these sizes [k N, ...]: rows k n ... are sample n's. The same as the trainer's sample_noise()."""
         sizes = list(sizes)
         rows = sizes[0] // self.samples.shape[0]
-        of_sample = sizes[1:] if is_one(rows) else [rows, *sizes[1:]]
+        alone = statically_known_true(rows == 1)
+        of_sample = sizes[1:] if alone else [rows, *sizes[1:]]
         key = mix_bits(mix_bits(self.of_step ^ self.layers) ^ self.samples)
         self.layers += 1
         for place, size in enumerate(of_sample):
             coordinate = torch.arange(size, device=key.device)
-            key = key[..., None] + coordinate if place == len(of_sample) - 1 else mix_bits(key[..., None] ^ coordinate)
+            if place == len(of_sample) - 1:
+                key = key[..., None] + coordinate
+                continue
+            before, key = key[..., None], mix_bits(key[..., None] ^ coordinate)
+            if place == 0 and not alone:  # a sample's only row has the sample's key: how many there are may be known when it runs
+                key = torch.where(coordinate[-1:] == 0, before, key)
         return (shifted(mix_bits(key), 32) >= int(math.ldexp(probability, 32))).view(sizes)
 
     def noise(self, like, sizes, probability, kept):

@@ -1,7 +1,9 @@
 """compile: native code trains as the program does that it was made of, in float64, on other sizes than it was exported with; what is refused, before any of it runs."""
 import json
 import shutil
+import sys
 import warnings
+from unittest import mock
 
 import pytest
 
@@ -11,7 +13,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from onebatch.compiling import compile_program  # noqa: E402
+from onebatch.__main__ import main  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, compile_program  # noqa: E402
 from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
 from program import SGD_IN_FLOAT64, Scratch, settings  # noqa: E402
@@ -34,7 +37,7 @@ path = "{folder}/model.pt2"
 [probe]
 steps_per_trial = 1
 """ + SGD_IN_FLOAT64
-CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.1}
+AS_SMOOTHED = ["--loss", "cross_entropy", "--label-smoothing", "0.1"]
 OWN_LOSS = '[loss]\nkind = "model"\n'
 SMOOTHED = "[loss]\nlabel_smoothing = 0.1\n"
 WORDS = 11
@@ -55,7 +58,7 @@ class Mlp(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A block with dropout in its attention, any length, and its head tied to its words."""
+    """A block with dropout in its attention and of its tokens as rows, any length, and its head tied to its words."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +70,8 @@ class Gpt(nn.Module):
         h = self.words(x) + self.positions[: x.shape[1]]
         q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(self.norm(h)).chunk(3, 2))
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2 if self.training else 0.0, is_causal=True)
-        return self.head(h + F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), 0.1, self.training))
+        tokens = F.dropout(self.out(mixed.transpose(1, 2).flatten(2)).flatten(0, 1), 0.1, self.training)
+        return self.head(h + tokens.unflatten(0, x.shape[:2]))
 
 
 class ConvNet(nn.Module):
@@ -84,18 +88,18 @@ def by_tokens(output, target):
     return F.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=0), counted.sum().to(output.dtype)
 
 
-# model, what is exported, with what, data of other sizes, the rest of the configuration
+# model, what is exported, with what, data of other sizes, the rest of the configuration, what it is compiled with
 CASES = {
-    "mlp": (Mlp, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, CROSS_ENTROPY),
+    "mlp": (Mlp, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED),
     "gpt": (
         Gpt,
         lambda: torch.randint(0, WORDS, (3, 5)),
         {"loss": by_tokens, "targets": torch.randint(0, WORDS, (3, 5)), "dynamic": {"x": {1: "length"}, "target": {1: "length"}}},
         lambda: (torch.randint(0, WORDS, (23, 9)), torch.randint(0, WORDS, (23, 9))),
         OWN_LOSS,
-        None,
+        [],
     ),
-    "conv": (ConvNet, lambda: torch.randn(3, 3, 6, 6), {}, lambda: (torch.randn(23, 3, 6, 6), torch.randint(0, 4, (23,))), SMOOTHED, CROSS_ENTROPY),
+    "conv": (ConvNet, lambda: torch.randn(3, 3, 6, 6), {}, lambda: (torch.randn(23, 3, 6, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED),
 }
 
 
@@ -110,7 +114,9 @@ class Compiled:
             package.export(make(), example(), folder / "model.pt2", check=False, **more)
         x, y = data()
         package.save_dataset(folder / "train.safetensors", x=x, y=y)
-        self.folder = compile_program(folder / "model.pt2", precision="float64", loss=loss)
+        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", "float64", *loss]):
+            assert main() == 0
+        self.folder = folder / "model.compiled"
         self.scratch = Scratch(folder, CONFIG.replace("{folder}", str(folder)) + rest)
 
     def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):
@@ -144,6 +150,23 @@ def error_of(found, expected):
 def test_native_code_trains_as_the_program_does(name, made, onebatch):
     case = made(name)
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-12
+
+
+def test_micro_batches_of_one_sample(made, onebatch):
+    case = made("gpt")
+    assert error_of(case.train(onebatch, compiled=case.folder, more=["batch.micro_batch_size=1"]), case.train(onebatch)) <= 1e-12
+
+
+def test_float32_by_export(onebatch, tmp_path):
+    """Of the program that one call has written and compiled."""
+    torch.manual_seed(5)
+    package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False, compile=True)
+    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
+    scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32"))
+    for run, compiled in {"plain": "never", "compiled": tmp_path / "model.compiled"}.items():
+        onebatch.run(1, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
+    plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))
+    assert 0.0 < error_of(found, plain) <= 1e-6
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt"])
@@ -267,6 +290,21 @@ def test_draws_are_mix_bits_of_whole_numbers():
         key = mixed(mixed(99 ^ 3) ^ sample)
         expected = [[(mixed((mixed(key ^ i) + j) % 2**64) >> 32) >= int(0.4 * 2**32) for j in range(5)] for i in range(3)]
         assert kept[place].tolist() == expected
+
+
+def test_draws_of_any_number_of_rows_are_those_of_this_one():
+    """Of a sample's only row the key is the sample's, also where an export does not know that there is one."""
+
+    class Kept(nn.Module):
+        def forward(self, samples, x):
+            torch._check(samples.shape[0] == x.shape[0])
+            return Draws(samples, torch.tensor(99)).kept(x.flatten(0, 1).shape, 0.4)
+
+    dynamic = {0: torch.export.Dim("n", min=1, max=64), 1: torch.export.Dim("rows", min=1, max=64)}
+    made = torch.export.export(Kept(), (torch.arange(3), torch.zeros(3, 5, 6)), dynamic_shapes=({0: dynamic[0]}, dynamic), strict=False).module(check_guards=False)
+    for samples, rows in ((2, 1), (3, 4), (1, 2)):
+        given = torch.arange(7, 7 + samples), torch.zeros(samples, rows, 6)
+        assert torch.equal(made(*given), Kept()(*given))
 
 
 def test_what_cannot_be_compiled_yet_is_named(tmp_path):

@@ -221,6 +221,10 @@ ModelKind exported_kind() {
     if (model.path.empty())
       request.complain(
           "path", std::string("is needed for model.kind = \"exported\": a file saved in Python by ") + k_how_to_save);
+    if (k_compiled(model).empty())
+      request.complain("compiled", "is the folder that `python -m onebatch compile` has written, or \"never\"");
+    if (!compiled_folder(model).empty() && !k_output(model).empty())
+      request.complain("output", "does not go with model.compiled so far: leave one of them out");
   };
   kind.make = [](const ModelRequest& request) {
     const bool all = request.returned == Returned::everything && k_output(request.configuration).empty();
