@@ -22,6 +22,13 @@ PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0}
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 ABSENT = {"bfloat16": "bfloat16's attention is not compiled on a CPU", "float16": "a loss scale does not reach a compiled backward"}
+OPTIONS = {
+    "aot_inductor.link_libtorch": False,  # the code finds the one that the trainer has loaded, wherever that lies
+    "cpp.dynamic_threads": True,
+    # Parameters and buffers change: none of up to eight numbers becomes a literal, and nothing of one whose numbers are equal now becomes a constant.
+    "always_keep_tensor_constants": True,
+    "joint_graph_constant_folding": False,
+}
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
 
 
@@ -225,9 +232,7 @@ def compile_program(file, out=None, precision="float32", loss=None):
         try:
             graph, places = joint(file, after, loss)
             constants = {name.removeprefix(PROGRAM): places[name.removeprefix(PROGRAM)] for name in graph.constants}
-            # The code finds the LibTorch that the trainer has loaded, wherever that lies. Parameters of up to eight numbers would else become literals.
-            options = {"aot_inductor.link_libtorch": False, "cpp.dynamic_threads": True, "always_keep_tensor_constants": True}
-            torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=options)
+            torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
         except ExportError:
             raise
         except Exception as error:  # torch has many kinds

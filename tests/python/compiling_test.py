@@ -44,16 +44,17 @@ WORDS = 11
 
 
 class Mlp(nn.Module):
-    """Two matrices that are one, a parameter that is not trained, a constant, and dropout."""
+    """Two matrices that are one, a parameter that is not trained, one whose numbers are equal at first, a constant, and dropout."""
 
     def __init__(self):
         super().__init__()
         self.a, self.b, self.c, self.d = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
         self.c.weight = self.b.weight
         self.a.bias.requires_grad_(False)
+        self.scale = nn.Parameter(torch.zeros(8))
 
     def forward(self, x):
-        h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)))), 0.3, self.training)
+        h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)) * self.scale.exp())), 0.3, self.training)
         return self.d(F.dropout(torch.tanh(self.c(h)), 0.5, self.training)) * torch.tensor([1.0, 0.5, 2.0, 1.5])
 
 
