@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch.__main__ import main  # noqa: E402
-from onebatch.compiling import CROSS_ENTROPY, compile_program  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program  # noqa: E402
 from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
 from program import SGD_IN_FLOAT64, Scratch, settings  # noqa: E402
@@ -270,6 +270,40 @@ def test_a_gradient_that_is_another_is_not_used(made, onebatch, tmp_path):
     one, other = outputs.index("gradient:b.bias"), outputs.index("gradient:c.bias")
     outputs[one], outputs[other] = outputs[other], outputs[one]
     assert "it is not used" in case.train(onebatch, compiled=changed(case, tmp_path / "other", training__outputs=outputs), code=2)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale = nn.Linear(6, 4), nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return self.fc(x) * self.scale.exp()
+
+
+def test_code_that_holds_a_parameter_is_not_used(onebatch, tmp_path):
+    """As the compiler would have it of one whose numbers are equal: right at the first step alone."""
+    package.export(Scaled(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
+    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
+    with mock.patch.dict(OPTIONS, {"joint_graph_constant_folding": True}):
+        folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=CROSS_ENTROPY)
+    config = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path))).config
+    assert "it is not used" in onebatch.run(1, "train", config, *settings(f'model.compiled="{folder}"'), code=2)
+
+
+KEYS = {
+    "another output": (['model.output="0"'], "model.output"),
+    "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
+    "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights"),
+    "another loss": (['loss.kind="mse"'], 'loss.kind = "mse"'),
+}
+
+
+@pytest.mark.parametrize("pairs, words", KEYS.values(), ids=KEYS)
+def test_keys_that_do_not_go_with_it_are_named(pairs, words, made, onebatch):
+    case = made("mlp")
+    said = case.train(onebatch, compiled=case.folder, more=pairs, code=2)
+    assert words in said and "model.compiled" in said
 
 
 def test_draws_are_mix_bits_of_whole_numbers():
