@@ -25,7 +25,7 @@ ABSENT = {"bfloat16": "bfloat16's attention is not compiled on a CPU", "float16"
 OPTIONS = {
     "aot_inductor.link_libtorch": False,  # the code finds the one that the trainer has loaded, wherever that lies
     "cpp.dynamic_threads": True,
-    # Parameters and buffers change: none of up to eight numbers becomes a literal, and nothing of one whose numbers are equal now becomes a constant.
+    # Parameters and buffers change: none of up to eight numbers becomes a literal, and what is computed of a single number no constant.
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
 }

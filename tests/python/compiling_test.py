@@ -44,14 +44,14 @@ WORDS = 11
 
 
 class Mlp(nn.Module):
-    """Two matrices that are one, a parameter that is not trained, one whose numbers are equal at first, a constant, and dropout."""
+    """Two matrices that are one, a parameter that is not trained, one of a single number, a constant, and dropout."""
 
     def __init__(self):
         super().__init__()
         self.a, self.b, self.c, self.d = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
         self.c.weight = self.b.weight
         self.a.bias.requires_grad_(False)
-        self.scale = nn.Parameter(torch.zeros(8))
+        self.scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, x):
         h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)) * self.scale.exp())), 0.3, self.training)
@@ -275,14 +275,14 @@ def test_a_gradient_that_is_another_is_not_used(made, onebatch, tmp_path):
 class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc, self.scale = nn.Linear(6, 4), nn.Parameter(torch.zeros(4))
+        self.fc, self.scale = nn.Linear(6, 4), nn.Parameter(torch.zeros(()))
 
     def forward(self, x):
         return self.fc(x) * self.scale.exp()
 
 
 def test_code_that_holds_a_parameter_is_not_used(onebatch, tmp_path):
-    """As the compiler would have it of one whose numbers are equal: right at the first step alone."""
+    """As the compiler would have it of a single number: right at the first step alone."""
     package.export(Scaled(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
     package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
     with mock.patch.dict(OPTIONS, {"joint_graph_constant_folding": True}):
@@ -295,7 +295,7 @@ KEYS = {
     "another output": (['model.output="0"'], "model.output"),
     "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
     "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights"),
-    "another loss": (['loss.kind="mse"'], 'loss.kind = "mse"'),
+    "another loss": (['loss.kind="mse"', "loss.label_smoothing=0.0"], 'loss.kind = "mse"'),
 }
 
 

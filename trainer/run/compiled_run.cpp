@@ -85,7 +85,8 @@ class Kept {
 void nudge(Replica& replica) {
   const at::NoGradGuard no_grad;
   for (const NamedTensor& one : replica.model->parameters()) {
-    const at::Tensor steps = at::arange(one.tensor.numel(), one.tensor.options()).remainder(3).view_as(one.tensor);
+    const at::Tensor steps =
+        at::arange(one.tensor.numel(), one.tensor.options()).remainder(3).add_(1).view_as(one.tensor);
     at::Tensor(one.tensor).add_(steps, k_nudge);
   }
 }
