@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from null_gpu.runs import MODELS, PRECISIONS, configuration, counts_of_a_step, expect_trained, mode
+from program import read_safetensors
 
 # Made where they are used.
 SCRIPTED = {
@@ -118,6 +119,27 @@ def test_graphs_are_for_every_precision(null_gpu, tmp_path, precision, ranks):
     done = null_gpu.run(ranks, "train", config, "--set", "run.cuda_graphs=true", "--strict")
     expect_trained(done, 5, tmp_path)
     assert done.total("graph_launches") > 0
+
+
+def test_averaged_weights_leave_the_graphs_as_they_are(null_gpu, tmp_path):
+    """It is taken behind the step, on the device. The host waits once a step with an average, and never without, as docs/gpu.md has it."""
+    plain, averaged = (counts_with(null_gpu, tmp_path, "resnet", "true", 24, change=f"optimizer.ema_decay={decay}")[0] for decay in ("0.0", "0.9"))
+    same = ("graph_launches", "replayed_kernels", "to_host")
+    assert {key: averaged[key] for key in same} == {key: plain[key] for key in same}
+    assert launches(averaged) > launches(plain)
+    assert (plain["host_stops"], averaged["host_stops"]) == (0, 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_averaged_weights_are_evaluated_saved_and_resumed_beside_graphs(null_gpu, tmp_path, ranks):
+    for steps in (4, 8):
+        config = configuration(tmp_path, "resnet", steps=steps, batch="micro_batch_size = 6")
+        averaging = settings("run.cuda_graphs=true", "optimizer.ema_decay=0.9", "data.validation.fraction=0.25", "checkpoint.keep_best.metric=loss")
+        done = null_gpu.run(ranks, "train", config, *averaging, "--resume", "--strict")
+        expect_trained(done, steps, tmp_path)
+        assert done.total("graph_launches") > 0
+    saved = read_safetensors(tmp_path / "runs/run/checkpoints/latest/optimizer.safetensors")
+    assert any(name.startswith("ema.") for name in saved)
 
 
 def test_a_run_that_goes_on_records_anew(null_gpu, tmp_path):
