@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A step of an exported program, of the same model as TorchScript, and of eager PyTorch in Python (AdamW, fused): one rank, one thread, in turn. And how long a large program takes to load.
 
-exported_speed.py [--program build/onebatch] [--rounds 5] [--seconds 6] [--only NAME] [--load]
+exported_speed.py [--program build/onebatch] [--rounds 5] [--seconds 6] [--only NAME] [--load | --compiled]
 
 A figure is the median over the rounds of the other side's time over ours: above 1 the exported program is quicker. BERT needs transformers.
+--compiled: ours is the program's native code (model.compiled), over the same program without it, and over torch.compile in Python.
 """
 import argparse
 import json
@@ -44,6 +45,7 @@ target = "y"
 [model]
 kind = "{kind}"
 path = "{folder}/model.{ending}"
+{more}
 [optimizer]
 kind = "adamw"
 lr = 0.001
@@ -83,18 +85,20 @@ def export(model, x, file):
     torch.export.save(torch.export.export(model.train(), (x,), dynamic_shapes=({0: batch},), strict=False), str(file))
 
 
-def eager(name, seconds):
-    """In a process of its own: the median time of a step."""
+def eager(name, seconds, compiled):
+    """In a process of its own: the median time of a step, with or without torch.compile."""
     torch.set_num_threads(1)
     make, batch, inputs, labels = MODELS[name]
     model, x, y = make().train(), inputs(8 * batch), labels(8 * batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, fused=True)
+    forward = torch.compile(model) if compiled else model
+    forward(x[:batch]).sum().backward()
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(times) < 5:
         begin = time.perf_counter()
         rows = torch.randperm(8 * batch)[:batch]
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x[rows]).flatten(0, -2), y[rows].flatten())
+        loss = F.cross_entropy(forward(x[rows]).flatten(0, -2), y[rows].flatten())
         loss.backward()
         optimizer.step()
         loss.item()
@@ -102,14 +106,14 @@ def eager(name, seconds):
     return statistics.median(times[len(times) // 5 :])
 
 
-def of_eager(name, seconds):
-    done = subprocess.run([sys.executable, __file__, "--eager", name, "--seconds", str(seconds)], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+def of_eager(name, seconds, *more):
+    done = subprocess.run([sys.executable, __file__, "--eager", name, "--seconds", str(seconds), *more], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
-def of_program(program, folder, name, kind, steps):
+def of_program(program, folder, name, kind, steps, more=""):
     config, run = folder / "c.toml", f"r{time.monotonic_ns()}"
-    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt"))
+    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt", more=more))
     done = subprocess.run([program, "train", config, "--quiet", "--set", f'run.name="{run}"'], env=ENVIRONMENT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stdout + done.stderr)
@@ -141,6 +145,28 @@ def compare(program, name, rounds, seconds):
     print(f"{name} at {batch}: over TorchScript {middle(over_script)}, over eager {middle(over_eager)}; the last step {ours * 1e3:.2f} ms", flush=True)
 
 
+def compare_compiled(program, name, rounds, seconds):
+    make, batch, inputs, labels = MODELS[name]
+    with tempfile.TemporaryDirectory(prefix="onebatch-compiled-") as scratch:
+        folder = pathlib.Path(scratch)
+        torch.manual_seed(1)
+        save_file({"x": inputs(8 * batch), "y": labels(8 * batch)}, folder / "data.safetensors")
+        export(make(), inputs(4), folder / "model.pt2")
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "onebatch", "compile", folder / "model.pt2", "--loss", "cross_entropy"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=dict(ENVIRONMENT, PYTHONPATH=str(ROOT / "python")))
+        compiling = time.perf_counter() - began
+        code = f'compiled = "{folder}/model.compiled"'
+        steps = max(10, int(seconds / of_program(program, folder, name, "exported", 10)))
+        over_itself, over_python = [], []
+        for _ in range(rounds):
+            ours, plain = (of_program(program, folder, name, "exported", steps, more) for more in (code, ""))
+            theirs = of_eager(name, seconds, "--with-compile")
+            over_itself.append(plain / ours)
+            over_python.append(theirs / ours)
+    print(f"{name} at {batch}, compiled in {compiling:.0f} s: over uncompiled {middle(over_itself)}, over torch.compile {middle(over_python)}; the last step {ours * 1e3:.2f} ms", flush=True)
+
+
 def load(program):
     """124 M parameters: the time and memory that `onebatch check` takes to read the file and to say what is in it."""
     with tempfile.TemporaryDirectory(prefix="onebatch-exported-") as scratch:
@@ -161,17 +187,19 @@ def main():
     options.add_argument("--seconds", type=float, default=6.0)
     options.add_argument("--only", choices=MODELS)
     options.add_argument("--load", action="store_true")
+    options.add_argument("--compiled", action="store_true")
     options.add_argument("--eager", choices=MODELS, help=argparse.SUPPRESS)
+    options.add_argument("--with-compile", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.eager:
-        print(eager(given.eager, given.seconds))
+        print(eager(given.eager, given.seconds, given.with_compile))
         return
     if given.load:
         load(given.program.resolve())
         return
     for name in [given.only] if given.only else MODELS:
         try:
-            compare(given.program.resolve(), name, given.rounds, given.seconds)
+            (compare_compiled if given.compiled else compare)(given.program.resolve(), name, given.rounds, given.seconds)
         except ImportError:
             print(f"{name}: transformers is not here: left out")
 

@@ -8,7 +8,7 @@ Training needs no Python; this package is for what comes before and after it.
 """
 import importlib
 
-_PLACES = {"CheckFailed": "checking", "ExportError": "refusals", "export": "exporting", "load_checkpoint": "checkpoints", "save_dataset": "datasets"}
+_PLACES = {"CheckFailed": "checking", "compile_program": "compiling", "ExportError": "refusals", "export": "exporting", "load_checkpoint": "checkpoints", "save_dataset": "datasets"}
 __all__ = list(_PLACES)
 
 

@@ -17,6 +17,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="python -m onebatch", description="What comes before training; to train, run the program: onebatch train my.toml")
     commands = parser.add_subparsers(dest="command", required=True)
     add_export(commands)
+    add_compile(commands)
     add_convert(commands)
     return parser.parse_args()
 
@@ -30,6 +31,16 @@ def add_export(commands):
     command.add_argument("--shape", type=numbers, help="of a sample, as in 3,64,64")
     command.add_argument("--task", choices=TASKS, default="sequence-classification", help="of a transformers model")
     command.add_argument("--no-check", action="store_true", help="do not run the file against the model")
+
+
+def add_compile(commands):
+    command = commands.add_parser("compile", help="write an exported program as native code of this machine, which onebatch trains by model.compiled")
+    command.add_argument("program", help="model.pt2, as onebatch.export writes it")
+    command.add_argument("--out", help="the folder to write; else model.compiled")
+    command.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"), default="float32", help="as precision.compute of the run")
+    command.add_argument("--loss", choices=("model", "cross_entropy"), default="model", help="as loss.kind of the run; model: the program returns its loss")
+    command.add_argument("--ignore-index", type=int, default=-100, help="as loss.ignore_index")
+    command.add_argument("--label-smoothing", type=float, default=0.0, help="as loss.label_smoothing")
 
 
 def add_convert(commands):
@@ -77,8 +88,23 @@ def converted(given):
     return 0
 
 
+def compiled(given):
+    from .compiling import compile_program
+
+    loss = {"kind": given.loss, "ignore_index": given.ignore_index, "label_smoothing": given.label_smoothing} if given.loss != "model" else None
+    try:
+        folder = compile_program(given.program, given.out, given.precision, loss)
+    except (ExportError, OSError) as error:
+        say(error)
+        return 2
+    print(f"{folder} is written: model.compiled = \"{folder}\"")
+    return 0
+
+
 def main():
     given = arguments()
+    if given.command == "compile":
+        return compiled(given)
     if given.command == "convert":
         return converted(given)
     try:

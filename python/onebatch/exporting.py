@@ -148,7 +148,7 @@ def say_narrower(asked, found):
             warnings.warn(f"the model takes a {name} of {now.min} to {now.max} alone: data of other sizes are refused", stacklevel=3)
 
 
-def export(model, example_inputs, path, dynamic=None, loss=None, targets=None, check=True):
+def export(model, example_inputs, path, dynamic=None, loss=None, targets=None, check=True, compile=False):
     """Writes `model` as a program that onebatch trains (model.kind = "exported", model.path = path).
 
     example_inputs: a tuple of tensors [samples, ...], or a dictionary of them by the names of the forward's arguments, in the order of
@@ -158,6 +158,7 @@ def export(model, example_inputs, path, dynamic=None, loss=None, targets=None, c
         there are any), it returns two scalars, the *sum* of the loss and its weight. Then write loss.kind = "model".
     check: run the file against the model on two other batch sizes, in float64: outputs, gradients and buffers. It needs the program
         `onebatch` (the wheel's, one in PATH, or named by the variable ONEBATCH).
+    compile: make native code of it, too, for model.compiled: in float32, with `loss`, or else of cross entropy without smoothing.
 
     What a Hugging Face model returns is unpacked to its logits. The model is exported in training mode and is afterwards as it was. Returns
     the path. Raises ExportError, which says in plain words what cannot be exported and what to write instead, and CheckFailed; then no file
@@ -191,4 +192,8 @@ def export(model, example_inputs, path, dynamic=None, loss=None, targets=None, c
                     checking.compare(model, forward_for, examples, shapes, program, partial)
                 except checking.CannotCheck as reason:
                     warnings.warn(f"the exported file was not checked against the model: {reason}", stacklevel=2)
+    if compile:
+        from .compiling import CROSS_ENTROPY, compile_program
+
+        compile_program(path, loss=None if loss else CROSS_ENTROPY)
     return path

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/device/compute_device.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/exported_compiler.hpp"
 #include "trainer/models/exported_signature.hpp"
 #include "trainer/models/keyed_randomness.hpp"
@@ -25,13 +26,15 @@ constexpr const char* k_how_to_save =
 
 // The output that is the model's.
 const Option<ModelConfiguration, std::string> k_output{"output", ""};
+// The folder of its native code.
+const Option<ModelConfiguration, std::string> k_compiled{"compiled", "never"};
 
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }
 
-class ExportedModel final : public Model {
+class ExportedModel final : public Model, public MayBeCompiled {
  public:
   ExportedModel(ExportedArchive archive, const ExportedRequest& request)
       : file_(request.file),
@@ -197,6 +200,10 @@ std::unique_ptr<Model> load_exported(const ExportedRequest& request) {
   }
 }
 
+std::string compiled_folder(const ModelConfiguration& model) {
+  return model.kind == "exported" && k_compiled(model) != "never" ? k_compiled(model) : "";
+}
+
 ModelKind exported_kind() {
   ModelKind kind;
   kind.name = "exported";
@@ -205,11 +212,19 @@ ModelKind exported_kind() {
       text_key({"output", Changes::result | Changes::probe,
                 "exported: of several outputs the one that the loss takes, by its name or its place (`\"0\"`); "
                 "`\"\"`: `logits` where there is one, else the first"},
-               k_output)};
+               k_output),
+      text_key({"compiled", Changes::probe,
+                "exported: a folder that `python -m onebatch compile` has written, native code that then computes loss "
+                "and gradients; `\"never\"`: none. See [compiled programs](compiled.md)"},
+               k_compiled)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
     if (model.path.empty())
       request.complain(
           "path", std::string("is needed for model.kind = \"exported\": a file saved in Python by ") + k_how_to_save);
+    if (k_compiled(model).empty())
+      request.complain("compiled", "is the folder that `python -m onebatch compile` has written, or \"never\"");
+    if (!compiled_folder(model).empty() && !k_output(model).empty())
+      request.complain("output", "does not go with model.compiled so far: leave one of them out");
   };
   kind.make = [](const ModelRequest& request) {
     const bool all = request.returned == Returned::everything && k_output(request.configuration).empty();

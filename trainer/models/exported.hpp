@@ -23,4 +23,7 @@ struct ExportedRequest {
 /// data.
 std::unique_ptr<Model> load_exported(const ExportedRequest& request);
 
+/// The folder of the program's native code, where the run is to use it; empty: none.
+std::string compiled_folder(const ModelConfiguration& model);
+
 }  // namespace onebatch

@@ -16,6 +16,7 @@
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/channels_last.hpp"
 #include "trainer/run/communication.hpp"
+#include "trainer/run/compiled_run.hpp"
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
@@ -60,6 +61,7 @@ struct Session::State {
     if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(communication->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
+    use_compiled(configuration, *opened->data, *runner, communication->control(), events);
     graphs = graphs_of_run(configuration, *runner, examination, communication->control(), events);
     plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, communication->control(),
                                 events, graphs.get()});

@@ -8,6 +8,7 @@
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
 #include "trainer/models/sample_dropout.hpp"
+#include "trainer/replica/training_forward.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/step/micro_step_graphs.hpp"
 
@@ -122,7 +123,7 @@ class Accumulator {
   // All of it is the device's: it may be recorded.
   void micro_step(const Batch& batch, Indices samples, at::Tensor& key, const Wanted& wanted) {
     const ForwardContext context = context_of(samples, key);
-    const Replica::Forward made = replica_.forward(batch, context);
+    const Replica::Forward made = training_forward(replica_, batch, context);
     key = context.key;
     const at::Tensor& loss = made.loss;
     const at::Tensor gradient = numbers_.factor.to(loss.scalar_type()).expand_as(loss);

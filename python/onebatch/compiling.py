@@ -1,0 +1,255 @@
+"""Exported programs as native code: forward and backward in one package of AOTInductor, which the trainer runs without Python (model.compiled = FOLDER)."""
+import collections
+import contextlib
+import hashlib
+import json
+import logging
+import pathlib
+import platform
+import re
+import shutil
+import tempfile
+import warnings
+
+import torch
+from torch.export.experimental import _export_forward_backward
+
+from . import keyed
+from .refusals import ExportError
+
+FORMAT = 1
+PROGRAM = "program."  # what KeyedProgram puts before the program's own names
+CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0}
+TYPES = {"float32": torch.float32, "float64": torch.float64}
+ABSENT = {"bfloat16": "bfloat16's attention is not compiled on a CPU", "float16": "a loss scale does not reach a compiled backward"}
+OPTIONS = {
+    "aot_inductor.link_libtorch": False,  # the code finds the one that the trainer has loaded, wherever that lies
+    "cpp.dynamic_threads": True,
+    # Parameters and buffers change: none of up to eight numbers becomes a literal, and what is computed of a single number no constant.
+    "always_keep_tensor_constants": True,
+    "joint_graph_constant_folding": False,
+}
+INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
+
+
+def sha1(file):
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha1").hexdigest()
+
+
+def instructions():
+    """Those that the compiler may use here, as Linux names them."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    return sorted({flag for flag in flags if INSTRUCTIONS.match(flag)})
+
+
+def owner_of(program, name):
+    path, _, last = name.rpartition(".")
+    return program.get_submodule(path), last
+
+
+def hold_still(program):
+    """Parameters that are not trained, or that the program does not read, become buffers: every other one gets a gradient."""
+    read = {node.target for node in program.graph.nodes if node.op == "get_attr" and node.users}
+    for name, parameter in list(program.named_parameters(remove_duplicate=False)):
+        if parameter.requires_grad and name in read:
+            continue
+        module, last = owner_of(program, name)
+        delattr(module, last)
+        module.register_buffer(last, parameter.detach())
+
+
+def sizes_of(shape):
+    return [int(size.node.hint) if isinstance(size, torch.SymInt) else int(size) for size in shape]
+
+
+def example_of(node, after):
+    """A tensor of the shape that the program was exported with."""
+    value = node.meta["val"]
+    return torch.zeros(sizes_of(value.shape), dtype=after if value.dtype.is_floating_point else value.dtype)
+
+
+def type_of(program):
+    """The floating type of most of the parameters' elements."""
+    counts = collections.Counter()
+    for parameter in program.parameters():
+        if parameter.is_floating_point():
+            counts[parameter.dtype] += parameter.numel()
+    return counts.most_common(1)[0][0]
+
+
+def constants_of(program):
+    """{name: place} of the tensors that the code of the program holds, in the order of its inputs; what is there under two names has one place."""
+    places, seen = {}, {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "CONSTANT_TENSOR":
+            tensor = program.constants[spec.target]
+            identity = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+            places[spec.target] = seen.setdefault(identity, len(seen))
+    return places
+
+
+def in_type(module, names, after):
+    """Module.to() leaves tensors alone that are neither parameters nor buffers."""
+    module.to(after)
+    for name in names:
+        part, last = owner_of(module, name)
+        tensor = getattr(part, last)
+        if tensor.is_floating_point():
+            setattr(part, last, tensor.to(after))
+    return module
+
+
+class Sizes:
+    """The program's own symbols as dimensions to export with: a name of its own for each."""
+
+    def __init__(self, program):
+        self.ranges, self.dims = program.range_constraints, {}
+
+    def of(self, symbol):
+        if symbol not in self.dims:
+            bounds = self.ranges.get(symbol)
+            least, most = (int(bounds.lower), bounds.upper) if bounds is not None else (1, None)
+            most = int(most) if most is not None and str(most).lstrip("-").isdigit() and int(most) < 2**31 else None
+            self.dims[symbol] = torch.export.Dim(f"d{len(self.dims)}", min=max(least, 1), max=most)
+        return self.dims[symbol]
+
+    def shapes(self, node):
+        found = {}
+        for place, size in enumerate(node.meta["val"].shape):
+            if not isinstance(size, torch.SymInt) or size.node.expr.is_number:
+                continue
+            if not size.node.expr.is_symbol:
+                raise ExportError(f"the program takes a size that is computed of others ({size.node.expr}), which is not compiled yet")
+            found[place] = self.of(size.node.expr)
+        return found
+
+
+def inputs_of(program):
+    wanted = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
+
+
+def joint(file, after, loss):
+    """Forward and backward as one graph of (samples, the step's key, the inputs and, with a loss, the targets); which outputs are what."""
+    program = torch.export.load(str(file))
+    nodes, sizes = inputs_of(program), Sizes(program)
+    shapes = [sizes.shapes(node) for node in nodes]
+    if 0 not in shapes[0]:
+        raise ExportError(f"{file} takes one batch size alone: export it with dynamic_shapes, as onebatch.export does")
+    module = program.module(check_guards=False)
+    before = type_of(module)
+    examples = [example_of(node, after) for node in nodes]
+    own = len(examples)
+    if loss is not None:
+        target_shape, target_sizes = target_of(program, sizes, loss)
+        examples.append(torch.zeros(target_shape, dtype=torch.int64))
+        shapes.append(target_sizes)
+    constants = constants_of(program)
+    hold_still(module)
+    function = None if loss is None else lambda outputs, targets: keyed.cross_entropy(first(outputs), targets, loss["ignore_index"], loss["label_smoothing"])
+    varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
+    whole = keyed.KeyedProgram(in_type(module, constants, after), before, after, varying, None, function, own)
+    rows = examples[0].shape[0]
+    batch = shapes[0][0]
+    exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
+    return _export_forward_backward(exported, joint_loss_index=0), constants
+
+
+def first(outputs):
+    return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+
+
+def target_of(program, sizes, loss):
+    """Of class indices, a label for every row of outputs [N, ..., classes]."""
+    node = next(node for node in program.graph.nodes if node.name == program.graph_signature.user_outputs[0])
+    shape = list(node.meta["val"].shape)[:-1]
+    varying = {place: sizes.of(size.node.expr) for place, size in enumerate(shape) if isinstance(size, torch.SymInt) and size.node.expr.is_symbol}
+    return sizes_of(shape), varying
+
+
+def described(graph):
+    """What the code takes without looking at it again: types and sizes, and what those that vary may be."""
+    wanted, inputs = set(graph.graph_signature.user_inputs), []
+    for node in graph.graph.nodes:
+        if node.op == "placeholder" and node.name in wanted:
+            value = node.meta["val"]
+            sizes = [str(size.node.expr) if isinstance(size, torch.SymInt) else int(size) for size in value.shape]
+            inputs.append({"type": str(value.dtype).removeprefix("torch."), "sizes": sizes})
+    ranges = {str(symbol): [int(bounds.lower), int(bounds.upper) if str(bounds.upper).isdigit() else 2**31] for symbol, bounds in graph.range_constraints.items()}
+    return {"inputs": inputs, "ranges": ranges}
+
+
+def named(graph):
+    """What each output is, in order; buffers that the forward changes are written in place."""
+    names = []
+    for spec in graph.graph_signature.output_specs:
+        kind = spec.kind.name
+        if kind == "LOSS_OUTPUT":
+            names.append("loss")
+        elif kind == "USER_OUTPUT":
+            names.append("weight")
+        elif kind == "GRADIENT_TO_PARAMETER":
+            names.append("gradient:" + spec.target.removeprefix(PROGRAM))
+        elif kind != "BUFFER_MUTATION":
+            raise ExportError(f"the program's {kind.lower()} is not compiled yet: train it with model.compiled = \"never\"")
+    return names
+
+
+@contextlib.contextmanager
+def quietly():
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def chosen_type(precision):
+    if precision in ABSENT:
+        raise ExportError(f"--precision {precision} is not compiled yet ({ABSENT[precision]}): write float32 or float64, or train with model.compiled = \"never\"")
+    return TYPES[precision]
+
+
+def compile_program(file, out=None, precision="float32", loss=None):
+    """Compiles the exported program `file` for this machine's CPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
+
+    precision: float32 or float64, which the run's precision.compute then is.
+    loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else {"kind": "cross_entropy", "ignore_index": ...,
+        "label_smoothing": ...} as the run's [loss] has it, of outputs whose classes are last.
+
+    What is written is native code. Raises ExportError with what cannot be compiled.
+    """
+    file, after = pathlib.Path(file), chosen_type(precision)
+    out = pathlib.Path(out) if out else file.with_suffix(".compiled")
+    with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch:
+        folder = pathlib.Path(scratch) / "whole"
+        folder.mkdir()
+        try:
+            graph, places = joint(file, after, loss)
+            constants = {name.removeprefix(PROGRAM): places[name.removeprefix(PROGRAM)] for name in graph.constants}
+            torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
+        except ExportError:
+            raise
+        except Exception as error:  # torch has many kinds
+            lines = str(error).strip().splitlines()
+            raise ExportError(f"{file} cannot be compiled: {lines[0] if lines else type(error).__name__}; train it with model.compiled = \"never\"") from error
+        package = folder / "training.pt2"
+        document = {
+            "format": FORMAT,
+            "torch": torch.__version__.partition("+")[0],
+            "machine": {"device": "cpu", "architecture": platform.machine(), "instructions": instructions()},
+            "precision": precision,
+            "loss": loss or {"kind": "model"},
+            "program": {"file": file.name, "sha1": sha1(file)},
+            "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **described(graph), "constants": constants},
+        }
+        (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")
+        if out.exists():
+            shutil.rmtree(out)
+        folder.rename(out)
+    return out

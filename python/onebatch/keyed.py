@@ -1,0 +1,167 @@
+"""Dropout as integer arithmetic inside a graph: its mask is a function of seed, step, layer and sample, with the bits that the trainer draws."""
+import math
+
+import torch
+from torch import nn
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn import functional as F
+
+from .refusals import ExportError
+
+OWN_RANDOMNESS = ("rand", "randn", "bernoulli", "multinomial", "normal", "uniform", "native_dropout", "rrelu", "exponential", "randint", "randperm", "poisson")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+REPLACED = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+
+
+def signed(number):
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+def shifted(x, places):
+    """Of unsigned numbers: a shift of int64 would keep the sign."""
+    return (x >> places) & ((1 << (64 - places)) - 1)
+
+
+def mix_bits(x):
+    """splitmix64's finaliser (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    x = x + signed(0x9E3779B97F4A7C15)
+    x = (x ^ shifted(x, 30)) * signed(0xBF58476D1CE4E5B9)
+    x = (x ^ shifted(x, 27)) * signed(0x94D049BB133111EB)
+    return x ^ shifted(x, 31)
+
+
+class Draws:
+    """The random layers of one forward, numbered as they run. `samples`: int64 [N]; `of_step`: an int64, the mixed seed and step."""
+
+    def __init__(self, samples, of_step):
+        self.samples, self.of_step, self.layers = samples, of_step, 0
+
+    def kept(self, sizes, probability):
+        """Booleans of these sizes [k N, ...]: rows k n ... are sample n's. The same as the trainer's sample_noise()."""
+        sizes = list(sizes)
+        rows = sizes[0] // self.samples.shape[0]
+        alone = statically_known_true(rows == 1)
+        of_sample = sizes[1:] if alone else [rows, *sizes[1:]]
+        key = mix_bits(mix_bits(self.of_step ^ self.layers) ^ self.samples)
+        self.layers += 1
+        for place, size in enumerate(of_sample):
+            coordinate = torch.arange(size, device=key.device)
+            if place == len(of_sample) - 1:
+                key = key[..., None] + coordinate
+                continue
+            before, key = key[..., None], mix_bits(key[..., None] ^ coordinate)
+            if place == 0 and not alone:  # a sample's only row has the sample's key: how many there are may be known when it runs
+                key = torch.where(coordinate[-1:] == 0, before, key)
+        return (shifted(mix_bits(key), 32) >= int(math.ldexp(probability, 32))).view(sizes)
+
+    def noise(self, like, sizes, probability, kept):
+        value = torch.full((), kept, dtype=like.dtype, device=like.device)
+        return torch.where(self.kept(sizes, probability), value, torch.zeros((), dtype=like.dtype, device=like.device))
+
+
+def spread(inputs, channels):
+    return [*inputs.shape[:2], *(1 for _ in inputs.shape[2:])] if channels else list(inputs.shape)
+
+
+def plain(draws, inputs, probability, channels):
+    kept = 1.0 / (1.0 - probability) if probability < 1.0 else 0.0
+    return inputs * draws.noise(inputs, spread(inputs, channels), probability, kept)
+
+
+def alpha(draws, inputs, probability, channels):
+    """Keeps mean and variance behind a SELU (Klambauer et al., 2017, section 3.4)."""
+    size = 1.7580993408473766
+    noise = draws.noise(inputs, spread(inputs, channels), probability, 1.0)
+    if probability == 1.0:
+        return inputs * torch.zeros_like(noise)
+    a = 1.0 / math.sqrt((size * size * probability + 1.0) * (1.0 - probability))
+    return inputs * (noise * a) + ((noise - 1.0) * (size * a) + size * a * probability)
+
+
+def attention(draws, query, key, value, mask=None, probability=0.0, is_causal=False, scale=None, enable_gqa=False):
+    if enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+    scores = (query * (scale if scale is not None else 1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(-2, -1)
+    if is_causal:
+        seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        scores = scores.masked_fill(seen.logical_not(), -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype == torch.bool else scores + mask
+    weights = torch.ops.aten._safe_softmax(scores, -1)
+    return plain(draws, weights, probability, False).matmul(value)
+
+
+class Keyed(torch.fx.Interpreter):
+    """Runs a program's graph with these draws, and with its own element type's literals in `after`."""
+
+    def __init__(self, program, draws, before, after):
+        super().__init__(program)
+        self.draws, self.before, self.after = draws, before, after
+
+    def in_type(self, value):
+        return self.after if value is self.before else value
+
+    def call_function(self, target, args, kwargs):
+        packet = getattr(target, "overloadpacket", None)
+        name = str(packet).removeprefix("aten.") if packet is not None else ""
+        if isinstance(target, torch._ops.HigherOrderOperator) and self.before is not self.after:
+            raise ExportError(f"the program calls {target}, which is not compiled in another precision than the program's")
+        args, kwargs = tuple(map(self.in_type, args)), {key: self.in_type(value) for key, value in kwargs.items()}
+        if name == "detach_":
+            return args[0].detach()
+        if name.rstrip("_") in REPLACED and args[1] > 0.0 and args[2]:
+            changed = (alpha if "alpha" in name else plain)(self.draws, args[0], args[1], "feature" in name)
+            return args[0].copy_(changed) if name.endswith("_") else changed
+        if name == "scaled_dot_product_attention":
+            return self.attend(target, args, kwargs)
+        refuse_own_randomness(name, args)
+        return super().call_function(target, args, kwargs)
+
+    def attend(self, target, args, kwargs):
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = dict(zip(names, args)) | kwargs
+        if given.get("dropout_p", 0.0) == 0.0:
+            return super().call_function(target, args, kwargs)
+        return attention(self.draws, given["query"], given["key"], given["value"], given.get("attn_mask"), given["dropout_p"], given.get("is_causal", False), given.get("scale"), given.get("enable_gqa", False))  # fmt: skip
+
+
+def refuse_own_randomness(name, args):
+    if name.rstrip("_").removesuffix("_like") in OWN_RANDOMNESS:
+        raise ExportError(f"the program calls {name}, which draws random numbers of its own: it cannot be compiled; train it with model.compiled = \"never\"")
+    if name in RECURRENT and any(isinstance(one, float) and one > 0.0 for one in args):
+        raise ExportError(f"the program calls {name} with dropout, which is not compiled yet: train it with model.compiled = \"never\"")
+
+
+class KeyedProgram(nn.Module):
+    """(samples, the step's key, the program's inputs) to the loss's sum and its weight. `loss`: of the program's outputs and the inputs that follow its own; None: the program returns the two.
+
+    `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
+    """
+
+    def __init__(self, program, before, after, varying, autocast=None, loss=None, own_inputs=0):
+        super().__init__()
+        self.program, self.before, self.after, self.autocast, self.loss, self.own_inputs = program, before, after, autocast, loss, own_inputs
+        self.varying = varying
+
+    def check_sizes(self, samples, inputs):
+        """An export takes sizes of one name for several until it is told."""
+        found = {self.varying[0][0]: samples.shape[0]}
+        for tensor, varying in zip(inputs, self.varying):
+            for place, name in varying.items():
+                torch._check(found.setdefault(name, tensor.shape[place]) == tensor.shape[place])
+
+    def forward(self, samples, of_step, *inputs):
+        self.check_sizes(samples, inputs)
+        program = Keyed(self.program, Draws(samples, of_step), self.before, self.after)
+        own = inputs[: self.own_inputs] if self.loss else inputs
+        with torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
+            returned = program.run(*own)
+        wide = torch.float64 if self.after is torch.float64 else torch.float32
+        if self.loss:
+            return (self.loss(returned, *inputs[self.own_inputs :]).to(wide),)
+        return returned[0].to(wide), returned[1].detach().to(wide)
+
+
+def cross_entropy(outputs, targets, ignore_index, label_smoothing):
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=ignore_index, label_smoothing=label_smoothing)

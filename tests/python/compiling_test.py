@@ -1,0 +1,348 @@
+"""compile: native code trains as the program does that it was made of, in float64, on other sizes than it was exported with; what is refused, before any of it runs."""
+import json
+import shutil
+import sys
+import warnings
+from unittest import mock
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors.torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import onebatch as package  # noqa: E402
+from onebatch.__main__ import main  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program  # noqa: E402
+from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
+from onebatch.refusals import ExportError  # noqa: E402
+from program import SGD_IN_FLOAT64, Scratch, settings  # noqa: E402
+
+CONFIG = """
+[run]
+max_steps = 3
+output_dir = "{runs}"
+[batch]
+global_batch_size = 10
+micro_batch_size = 4
+[data]
+kind = "safetensors"
+path = "{folder}/train.safetensors"
+inputs = ["x"]
+target = "y"
+[model]
+kind = "exported"
+path = "{folder}/model.pt2"
+[probe]
+steps_per_trial = 1
+""" + SGD_IN_FLOAT64
+AS_SMOOTHED = ["--loss", "cross_entropy", "--label-smoothing", "0.1"]
+OWN_LOSS = '[loss]\nkind = "model"\n'
+SMOOTHED = "[loss]\nlabel_smoothing = 0.1\n"
+WORDS = 11
+
+
+class Mlp(nn.Module):
+    """Two matrices that are one, a parameter that is not trained, one of a single number, a constant, and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.d = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.c.weight = self.b.weight
+        self.a.bias.requires_grad_(False)
+        self.scale = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)) * self.scale.exp())), 0.3, self.training)
+        return self.d(F.dropout(torch.tanh(self.c(h)), 0.5, self.training)) * torch.tensor([1.0, 0.5, 2.0, 1.5])
+
+
+class Gpt(nn.Module):
+    """A block with dropout in its attention and of its tokens as rows, any length, and its head tied to its words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions, self.qkv, self.out, self.norm = nn.Embedding(WORDS, 8), nn.Parameter(torch.randn(16, 8)), nn.Linear(8, 24), nn.Linear(8, 8), nn.LayerNorm(8)
+        self.head = nn.Linear(8, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        h = self.words(x) + self.positions[: x.shape[1]]
+        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(self.norm(h)).chunk(3, 2))
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2 if self.training else 0.0, is_causal=True)
+        tokens = F.dropout(self.out(mixed.transpose(1, 2).flatten(2)).flatten(0, 1), 0.1, self.training)
+        return self.head(h + tokens.unflatten(0, x.shape[:2]))
+
+
+class ConvNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.head(F.dropout2d(F.relu(self.norm(self.conv(x))), 0.25, self.training).mean((2, 3)))
+
+
+def by_tokens(output, target):
+    counted = target != 0
+    return F.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=0), counted.sum().to(output.dtype)
+
+
+# model, what is exported, with what, data of other sizes, the rest of the configuration, what it is compiled with
+CASES = {
+    "mlp": (Mlp, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED),
+    "gpt": (
+        Gpt,
+        lambda: torch.randint(0, WORDS, (3, 5)),
+        {"loss": by_tokens, "targets": torch.randint(0, WORDS, (3, 5)), "dynamic": {"x": {1: "length"}, "target": {1: "length"}}},
+        lambda: (torch.randint(0, WORDS, (23, 9)), torch.randint(0, WORDS, (23, 9))),
+        OWN_LOSS,
+        [],
+    ),
+    "conv": (ConvNet, lambda: torch.randn(3, 3, 6, 6), {}, lambda: (torch.randn(23, 3, 6, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED),
+}
+
+
+class Compiled:
+    """A program, its native code, and data."""
+
+    def __init__(self, folder, name):
+        make, example, more, data, rest, loss = CASES[name]
+        torch.manual_seed(5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            package.export(make(), example(), folder / "model.pt2", check=False, **more)
+        x, y = data()
+        package.save_dataset(folder / "train.safetensors", x=x, y=y)
+        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", "float64", *loss]):
+            assert main() == 0
+        self.folder = folder / "model.compiled"
+        self.scratch = Scratch(folder, CONFIG.replace("{folder}", str(folder)) + rest)
+
+    def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):
+        run = f"r{len(list(self.scratch.runs.glob('*')))}"
+        pairs = [f'run.name="{run}"', *more]
+        if compiled is not None:
+            pairs.append(f'model.compiled="{compiled}"')
+        said = onebatch.run(ranks, "train", self.scratch.config, *settings(*pairs), code=code, environment=environment)
+        return said if code else package.load_checkpoint(self.scratch.runs / run)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    kept = {}
+
+    def get(name):
+        if name not in kept:
+            kept[name] = Compiled(tmp_path_factory.mktemp(name), name)
+        return kept[name]
+
+    return get
+
+
+def error_of(found, expected):
+    assert set(found) == set(expected)
+    off = sum(float((found[name].double() - expected[name].double()).square().sum()) for name in expected)
+    return (off / sum(float(tensor.double().square().sum()) for tensor in expected.values())) ** 0.5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_native_code_trains_as_the_program_does(name, made, onebatch):
+    case = made(name)
+    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-12
+
+
+def test_micro_batches_of_one_sample(made, onebatch):
+    case = made("gpt")
+    assert error_of(case.train(onebatch, compiled=case.folder, more=["batch.micro_batch_size=1"]), case.train(onebatch)) <= 1e-12
+
+
+def test_float32_by_export(onebatch, tmp_path):
+    """Of the program that one call has written and compiled."""
+    torch.manual_seed(5)
+    package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False, compile=True)
+    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
+    scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32"))
+    for run, compiled in {"plain": "never", "compiled": tmp_path / "model.compiled"}.items():
+        onebatch.run(1, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
+    plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))
+    assert 0.0 < error_of(found, plain) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt"])
+def test_masks_are_the_same_on_three_ranks(name, made, onebatch):
+    case = made(name)
+    assert error_of(case.train(onebatch, ranks=3, compiled=case.folder), case.train(onebatch)) <= 1e-12
+
+
+def test_without_dropout_the_weights_are_others(made, onebatch):
+    """The comparisons above would see a mask that is another one."""
+    case = made("mlp")
+    assert error_of(case.train(onebatch, compiled=case.folder, more=["run.seed=2"]), case.train(onebatch)) > 1e-6
+
+
+def test_verify_holds(made, onebatch):
+    case = made("gpt")
+    onebatch.run(2, "verify", case.scratch.config, *settings(f'model.compiled="{case.folder}"'))
+
+
+def test_no_python_is_needed(made, onebatch, tmp_path):
+    case = made("mlp")
+    case.train(onebatch, compiled=case.folder, environment={"PATH": str(tmp_path), "PYTHONPATH": None, "PYTHONHOME": None})
+
+
+def test_it_is_said_that_code_runs(made, onebatch):
+    case = made("mlp")
+    said = onebatch.run(1, "train", case.scratch.config, *settings('run.name="said"', f'model.compiled="{case.folder}"'))
+    assert "it is code, and runs with your rights" in said
+
+
+def changed(case, target, **fields):
+    shutil.copytree(case.folder, target)
+    file = target / "compiled.json"
+    document = json.loads(file.read_text())
+    for place, value in fields.items():
+        *path, last = place.split("__")
+        part = document
+        for name in path:
+            part = part[name]
+        part[last] = value
+    file.write_text(json.dumps(document))
+    return target
+
+
+def flipped(case, target):
+    shutil.copytree(case.folder, target)
+    raw = bytearray((target / "training.pt2").read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (target / "training.pt2").write_bytes(raw)
+    return target
+
+
+def cut(case, target):
+    shutil.copytree(case.folder, target)
+    raw = (target / "training.pt2").read_bytes()
+    (target / "training.pt2").write_bytes(raw[:-100])
+    return target
+
+
+REFUSED = {
+    "another torch": (lambda case, target: changed(case, target, torch="2.10.1"), "was made by PyTorch 2.10.1"),
+    "another architecture": (lambda case, target: changed(case, target, machine__architecture="s390x"), "another machine, of s390x"),
+    "other instructions": (lambda case, target: changed(case, target, machine__instructions=["avx9000"]), "processor knows avx9000"),
+    "another device": (lambda case, target: changed(case, target, machine__device="cuda"), "another device than the CPU"),
+    "another precision": (lambda case, target: changed(case, target, precision="float32"), "was made for precision.compute = \"float32\""),
+    "another loss": (lambda case, target: changed(case, target, loss={"kind": "model"}), "loss.kind = \"model\""),
+    "another smoothing": (lambda case, target: changed(case, target, loss__label_smoothing=0.2), "loss.label_smoothing = 0.2"),
+    "another program": (lambda case, target: changed(case, target, program__sha1="0" * 40), "another program than model.path"),
+    "flipped": (flipped, "is damaged"),
+    "cut": (cut, "is damaged"),
+    "no folder": (lambda case, target: target, "no folder of a compiled program"),
+}
+
+
+@pytest.mark.parametrize("make, words", REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused_by_name(make, words, made, onebatch, tmp_path):
+    case = made("mlp")
+    said = case.train(onebatch, compiled=make(case, tmp_path / "other"), code=2)
+    assert words in said and "python -m onebatch compile" in said
+
+
+WRONG_MODES = {
+    "bitwise": ("mlp", 'run.deterministic="bitwise"', "run.deterministic"),
+    "recomputed": ("mlp", 'memory.recompute="auto"', "memory.recompute"),
+    "exact": ("conv", 'batch_norm.mode="exact"', 'batch_norm.mode = \\"local\\"'),
+    "frozen": ("conv", "batch_norm.frozen=true", "batch_norm.frozen"),
+}
+
+
+@pytest.mark.parametrize("name, pair, words", WRONG_MODES.values(), ids=WRONG_MODES)
+def test_modes_that_take_programs_apart_are_refused(name, pair, words, made, onebatch):
+    case = made(name)
+    assert words.replace("\\", "") in case.train(onebatch, compiled=case.folder, more=[pair], code=2)
+
+
+def test_a_gradient_that_is_another_is_not_used(made, onebatch, tmp_path):
+    """Two gradients that have changed places: of the same shapes, so that nothing else can tell."""
+    case = made("mlp")
+    outputs = json.loads((case.folder / "compiled.json").read_text())["training"]["outputs"]
+    one, other = outputs.index("gradient:b.bias"), outputs.index("gradient:c.bias")
+    outputs[one], outputs[other] = outputs[other], outputs[one]
+    assert "it is not used" in case.train(onebatch, compiled=changed(case, tmp_path / "other", training__outputs=outputs), code=2)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale = nn.Linear(6, 4), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return self.fc(x) * self.scale.exp()
+
+
+def test_code_that_holds_a_parameter_is_not_used(onebatch, tmp_path):
+    """As the compiler would have it of a single number: right at the first step alone."""
+    package.export(Scaled(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
+    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
+    with mock.patch.dict(OPTIONS, {"joint_graph_constant_folding": True}):
+        folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=CROSS_ENTROPY)
+    config = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path))).config
+    assert "it is not used" in onebatch.run(1, "train", config, *settings(f'model.compiled="{folder}"'), code=2)
+
+
+KEYS = {
+    "another output": (['model.output="0"'], "model.output"),
+    "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
+    "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights"),
+    "another loss": (['loss.kind="mse"', "loss.label_smoothing=0.0"], 'loss.kind = "mse"'),
+}
+
+
+@pytest.mark.parametrize("pairs, words", KEYS.values(), ids=KEYS)
+def test_keys_that_do_not_go_with_it_are_named(pairs, words, made, onebatch):
+    case = made("mlp")
+    said = case.train(onebatch, compiled=case.folder, more=pairs, code=2)
+    assert words in said and "model.compiled" in said
+
+
+def test_draws_are_mix_bits_of_whole_numbers():
+    """Against Python's own integers."""
+
+    def mixed(x):
+        mask = 2**64 - 1
+        x = (x + 0x9E3779B97F4A7C15) & mask
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        return x ^ (x >> 31)
+
+    numbers = [0, 1, 2**40, 2**63, 2**64 - 1, 0x123456789ABCDEF0]
+    assert [value % 2**64 for value in mix_bits(torch.tensor([signed(number) for number in numbers])).tolist()] == [mixed(number) for number in numbers]
+    draws = Draws(torch.tensor([7, 2**41]), torch.tensor(99))
+    draws.layers = 3
+    kept = draws.kept((2, 3, 5), 0.4)
+    for place, sample in enumerate((7, 2**41)):
+        key = mixed(mixed(99 ^ 3) ^ sample)
+        expected = [[(mixed((mixed(key ^ i) + j) % 2**64) >> 32) >= int(0.4 * 2**32) for j in range(5)] for i in range(3)]
+        assert kept[place].tolist() == expected
+
+
+def test_draws_of_any_number_of_rows_are_those_of_this_one():
+    """Of a sample's only row the key is the sample's, also where an export does not know that there is one."""
+
+    class Kept(nn.Module):
+        def forward(self, samples, x):
+            torch._check(samples.shape[0] == x.shape[0])
+            return Draws(samples, torch.tensor(99)).kept(x.flatten(0, 1).shape, 0.4)
+
+    dynamic = {0: torch.export.Dim("n", min=1, max=64), 1: torch.export.Dim("rows", min=1, max=64)}
+    made = torch.export.export(Kept(), (torch.arange(3), torch.zeros(3, 5, 6)), dynamic_shapes=({0: dynamic[0]}, dynamic), strict=False).module(check_guards=False)
+    for samples, rows in ((2, 1), (3, 4), (1, 2)):
+        given = torch.arange(7, 7 + samples), torch.zeros(samples, rows, 6)
+        assert torch.equal(made(*given), Kept()(*given))
+
+
+def test_what_cannot_be_compiled_yet_is_named(tmp_path):
+    package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
+    with pytest.raises(ExportError, match="bfloat16 is not compiled yet"):
+        compile_program(tmp_path / "model.pt2", precision="bfloat16")

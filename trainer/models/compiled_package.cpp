@@ -1,0 +1,201 @@
+#include "trainer/models/compiled_package.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/io/json_reader.hpp"
+
+#include <c10/util/hash.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t k_format = 1;
+constexpr std::int64_t k_most_outputs = std::int64_t{1} << 20;
+constexpr std::int64_t k_most_size = std::int64_t{1} << 31;
+constexpr const char* k_leave_it = ", or leave model.compiled out";
+
+std::string bytes_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << stream.rdbuf();
+  if (!stream) throw UserError(file.string() + " cannot be read");
+  return std::move(bytes).str();
+}
+
+std::string sha1_of(const fs::path& file) {
+  return c10::sha1(bytes_of(file)).str();
+}
+
+std::string precision_name(Precision precision) {
+  return precision == Precision::float64 ? "float64" : "float32";
+}
+
+// What makes a package for the run.
+std::string command_for(const Configuration& configuration) {
+  const LossConfiguration& loss = configuration.loss;
+  std::string command = "python -m onebatch compile " + configuration.model.path;
+  if (configuration.precision.compute == Precision::float64) command += " --precision float64";
+  if (loss.kind != "cross_entropy") return command;
+  command += " --loss cross_entropy";
+  if (loss.ignore_index != -100) command += fmt::format(" --ignore-index {}", loss.ignore_index);
+  if (loss.label_smoothing != 0.0) command += fmt::format(" --label-smoothing {}", loss.label_smoothing);
+  return command;
+}
+
+// As Linux names what the processor knows.
+std::set<std::string> instructions_here() {
+  std::ifstream stream("/proc/cpuinfo");
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    return {std::istream_iterator<std::string>(words), std::istream_iterator<std::string>()};
+  }
+  return {};
+}
+
+class Checking {
+ public:
+  explicit Checking(const CompiledRequest& request)
+      : request_(request),
+        called_("model.compiled = \"" + request.folder.string() + "\""),
+        text_(text_of(request.folder / "compiled.json")),
+        json_(JsonReader::parse(text_, called_ + ": compiled.json")) {}
+
+  CompiledPackage run() const {
+    check_run();
+    const JsonReader document(json_, called_ + ": compiled.json");
+    if (document.field("format").integer(0, INT32_MAX) != k_format) refuse("is of another version of onebatch");
+    check_torch(document.field("torch").text());
+    check_machine(document.field("machine"));
+    check_precision(document.field("precision").text());
+    check_loss(document.field("loss"));
+    const JsonReader training = document.field("training");
+    const fs::path package = request_.folder / "training.pt2";
+    if (!fs::is_regular_file(package)) refuse("has no training.pt2");
+    if (sha1_of(package) != training.field("sha1").text()) refuse("is damaged: training.pt2 is not what was compiled");
+    if (sha1_of(request_.configuration.model.path) != document.field("program").field("sha1").text())
+      refuse("was made of another program than model.path = \"" + request_.configuration.model.path + "\"");
+    return read(training, package);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw UserError(called_ + " " + why + ": make it anew by " + command_for(request_.configuration) + k_leave_it);
+  }
+
+  // What no package is made for.
+  void check_run() const {
+    const PrecisionConfiguration& precision = request_.configuration.precision;
+    const LossConfiguration& loss = request_.configuration.loss;
+    const auto refuse_run = [&](const std::string& why) { throw UserError(called_ + " " + why + k_leave_it); };
+    const bool plain = precision.compute == precision.parameters;
+    if (!plain || (precision.compute != Precision::float32 && precision.compute != Precision::float64))
+      refuse_run(
+          "computes in float32 and float64 alone so far: write precision.compute = \"float32\" and "
+          "precision.parameters = \"float32\"");
+    if (loss.kind != "cross_entropy" && loss.kind != "model")
+      refuse_run("has no loss.kind = \"" + loss.kind +
+                 "\" so far: export the program with its loss, and write loss.kind = \"model\"");
+    if (!loss.class_weights.empty()) refuse_run("takes no loss.class_weights so far: export the program with its loss");
+  }
+
+  std::string text_of(const fs::path& file) const {
+    if (!fs::is_regular_file(file)) refuse("is no folder of a compiled program, which has a file compiled.json");
+    return bytes_of(file);
+  }
+
+  void check_torch(const std::string& version) const {
+    if (version != request_.torch_version)
+      refuse(fmt::format("was made by PyTorch {}, and this is LibTorch {}", version, request_.torch_version));
+  }
+
+  void check_machine(const JsonReader& machine) const {
+    utsname here{};
+    uname(&here);
+    const std::string architecture = machine.field("architecture").text();
+    if (architecture != here.machine)
+      refuse(fmt::format("was made on another machine, of {}, and this is {}", architecture, here.machine));
+    if (machine.field("device").text() != "cpu") refuse("was made for another device than the CPU");
+    const JsonReader needed = machine.field("instructions");
+    const std::set<std::string> known = instructions_here();
+    for (std::size_t i = 0; i < needed.array_size("a list of instructions"); ++i) {
+      if (const std::string one = needed.item(i).text(); !known.contains(one))
+        refuse("was made on another machine, whose processor knows " + one + ", and this one's does not");
+    }
+  }
+
+  void check_precision(const std::string& precision) const {
+    const std::string wanted = precision_name(request_.configuration.precision.compute);
+    if (precision != wanted)
+      refuse(fmt::format("was made for precision.compute = \"{}\", and this run's is \"{}\"", precision, wanted));
+  }
+
+  void check_loss(const JsonReader& loss) const {
+    const LossConfiguration& wanted = request_.configuration.loss;
+    const std::string kind = loss.field("kind").text();
+    if (kind != wanted.kind)
+      refuse(fmt::format("was made for loss.kind = \"{}\", and this run's is \"{}\"", kind, wanted.kind));
+    if (kind == "model") return;
+    const std::int64_t ignored = loss.field("ignore_index").integer(INT64_MIN, INT64_MAX);
+    if (ignored != wanted.ignore_index)
+      refuse(fmt::format("was made for loss.ignore_index = {}, and this run's is {}", ignored, wanted.ignore_index));
+    const double smoothing = loss.field("label_smoothing").number_at_least(0.0);
+    if (smoothing != wanted.label_smoothing)
+      refuse(fmt::format("was made for loss.label_smoothing = {}, and this run's is {}", smoothing,
+                         wanted.label_smoothing));
+  }
+
+  CompiledPackage read(const JsonReader& training, const fs::path& package) const {
+    CompiledPackage found;
+    found.training = package;
+    read_inputs(training, found);
+    const JsonReader outputs = training.field("outputs");
+    for (std::size_t i = 0; i < outputs.array_size("a list of outputs"); ++i)
+      found.outputs.push_back(outputs.item(i).text());
+    if (found.outputs.size() < 2 || found.outputs.front() != "loss") outputs.fail("must begin with \"loss\"");
+    const JsonReader constants = training.field("constants");
+    for (const auto& [name, place] : constants.json().items())
+      found.constants[name] = static_cast<std::size_t>(constants.field(name.c_str()).integer(0, k_most_outputs));
+    return found;
+  }
+
+  static void read_inputs(const JsonReader& training, CompiledPackage& found) {
+    const JsonReader inputs = training.field("inputs");
+    const JsonReader ranges = training.field("ranges");
+    for (const auto& [symbol, range] : ranges.json().items()) {
+      const JsonReader bounds = ranges.field(symbol.c_str());
+      found.ranges[symbol] = {bounds.item(0).integer(0, k_most_size), bounds.item(1).integer(0, k_most_size)};
+    }
+    for (std::size_t i = 0; i < inputs.array_size("a list of inputs"); ++i) {
+      CompiledInput input{inputs.item(i).field("type").text(), {}};
+      const JsonReader sizes = inputs.item(i).field("sizes");
+      for (std::size_t k = 0; k < sizes.array_size("a list of sizes"); ++k) {
+        const JsonReader size = sizes.item(k);
+        const bool varies = size.json().is_string();
+        input.sizes.push_back({varies ? 0 : size.integer(0, k_most_size), varies ? size.text() : ""});
+        if (varies && !found.ranges.contains(input.sizes.back().symbol)) size.fail("has no range");
+      }
+      found.inputs.push_back(std::move(input));
+    }
+  }
+
+  const CompiledRequest& request_;
+  std::string called_;
+  std::string text_;
+  nlohmann::json json_;
+};
+
+}  // namespace
+
+CompiledPackage check_compiled(const CompiledRequest& request) {
+  return Checking(request).run();
+}
+
+}  // namespace onebatch

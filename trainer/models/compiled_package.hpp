@@ -1,0 +1,44 @@
+// What a compiled program says of itself, and whether it may run here. It is looked at before any of its code is.
+#pragma once
+
+#include "trainer/base/configuration.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace onebatch {
+
+/// A tensor that the code takes, which does not look at its shape itself.
+struct CompiledInput {
+  struct Size {
+    std::int64_t fixed = 0;
+    std::string symbol;  // empty: it is fixed; else the same wherever it stands
+  };
+  std::string type;  // as torch names it: "float32"
+  std::vector<Size> sizes;
+};
+
+/// A folder that `python -m onebatch compile` has written.
+struct CompiledPackage {
+  std::filesystem::path training;     // AOTInductor's file: forward and backward
+  std::vector<std::string> outputs;   // "loss", "weight" where the program returns it, "gradient:fc.weight"
+  std::vector<CompiledInput> inputs;  // sample numbers [N], a number of seed and step, the program's inputs
+  std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most
+  std::map<std::string, std::size_t> constants;  // tensors of the program's code, by their places in its order
+};
+
+/// What it has to be made for.
+struct CompiledRequest {
+  std::filesystem::path folder;
+  const Configuration& configuration;
+  std::string torch_version;
+};
+
+/// Throws UserError that names what does not fit: another version of PyTorch, another machine, another precision, loss
+/// or program than the run's, files that are damaged. Reads all of the program's file and of the package's.
+CompiledPackage check_compiled(const CompiledRequest& request);
+
+}  // namespace onebatch

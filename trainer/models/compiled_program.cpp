@@ -1,0 +1,170 @@
+#include "trainer/models/compiled_program.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/base/shape_text.hpp"
+#include "trainer/models/sample_dropout.hpp"
+
+#include <ATen/ops/_foreach_mul.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <algorithm>
+#include <map>
+
+namespace onebatch {
+namespace {
+
+using torch::inductor::AOTIModelPackageLoader;
+
+constexpr std::string_view k_of_the_program = "program.";  // what names in the package begin with
+constexpr std::string_view k_gradient = "gradient:";
+
+std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledPackage& package) {
+  std::map<std::string, at::Tensor> named;
+  for (const auto& group : {model.state_dict(), model.buffers(), model.parameters()}) {
+    for (const NamedTensor& one : group) named.emplace(one.name, one.tensor);
+  }
+  const auto literals = model.literals().value_or(std::vector<at::Tensor>());
+  for (const auto& [name, place] : package.constants) {
+    if (place < literals.size()) named.emplace(name, literals[place]);
+  }
+  return named;
+}
+
+// Loss and gradients are made together; the backward hands out what is there.
+struct Compiled : torch::autograd::Function<Compiled> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList parameters,
+                                                const std::vector<at::Tensor>& made, std::size_t scalars) {
+    const auto first = made.begin() + static_cast<std::ptrdiff_t>(scalars);
+    context->saved_data["gradients"] = std::vector<at::Tensor>(first, made.end());
+    TORCH_INTERNAL_ASSERT(parameters.size() == made.size() - scalars);
+    return {made.front()};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& of_loss) {
+    std::vector<at::Tensor> gradients = context->saved_data["gradients"].toTensorVector();
+    context->saved_data.clear();
+    if (const double factor = of_loss.front().item<double>(); factor != 1.0) at::_foreach_mul_(gradients, factor);
+    gradients.resize(gradients.size() + 2);  // nothing of what is no parameter
+    return gradients;
+  }
+};
+
+// Native code reads as far as it was told to: what it is given has to be what it was compiled for.
+void check_inputs(const CompiledPackage& package, const std::vector<at::Tensor>& given) {
+  const auto refuse = [&](const std::string& why) {
+    throw UserError(package.training.string() + ": " + why + ": compile the program anew, or leave model.compiled out");
+  };
+  if (given.size() != package.inputs.size())
+    refuse(fmt::format("it takes {} tensors, and the run gives it {}", package.inputs.size(), given.size()));
+  std::map<std::string, std::int64_t> bound;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const CompiledInput& due = package.inputs[i];
+    const at::Tensor& tensor = given[i];
+    if (c10::getDtypeNames(tensor.scalar_type()).first != due.type)
+      refuse(fmt::format("its input {} is of type {}, and the run's of {}", i, due.type,
+                         c10::toString(tensor.scalar_type())));
+    bool fits = tensor.sizes().size() == due.sizes.size();
+    for (std::size_t k = 0; fits && k < due.sizes.size(); ++k) {
+      const auto& [fixed, symbol] = due.sizes[k];
+      const std::int64_t size = tensor.sizes()[k];
+      if (symbol.empty()) {
+        fits = size == fixed;
+      } else {
+        const auto& range = package.ranges.at(symbol);
+        fits = size >= range[0] && size <= range[1] && bound.emplace(symbol, size).first->second == size;
+      }
+    }
+    if (!fits) refuse(fmt::format("its input {} does not take the shape {}", i, shape_text(tensor.sizes())));
+  }
+}
+
+}  // namespace
+
+struct CompiledProgram::Parts {
+  Parts(const CompiledPackage& package, const Model& model) : described(package), loader(package.training.string()) {
+    const auto named = tensors_of(model, package);
+    const auto find = [&](const std::string& name) {
+      const auto found = named.find(name);
+      if (found == named.end())
+        throw UserError(package.training.string() + " reads \"" + name +
+                        "\", which the model has not: compile it anew");
+      return found->second;
+    };
+    for (const std::string& name : loader.get_constant_fqns()) {
+      if (name.starts_with(k_of_the_program)) read.emplace(name, find(name.substr(k_of_the_program.size())));
+    }
+    point_at_tensors();
+    for (const std::string& output : package.outputs) {
+      if (output.starts_with(k_gradient)) parameters.push_back(find(output.substr(k_gradient.size())));
+    }
+    scalars = package.outputs.size() - parameters.size();
+    has_weight = package.outputs[1] == "weight";
+  }
+
+  // The code reads where the model's tensors lie, by their order when it was compiled.
+  void point_at_tensors() {
+    std::unordered_map<std::string, at::Tensor> live;
+    places.clear();
+    for (const auto& [name, tensor] : read) {
+      if (!tensor.is_contiguous())
+        throw UserError(described.training.string() + " cannot read \"" + name +
+                        "\", which does not lie in the ordinary order: leave model.compiled out");
+      live.emplace(name, tensor.detach());
+      places.push_back(tensor.const_data_ptr());
+    }
+    loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/false, /*user_managed=*/true);
+  }
+
+  // A tensor may have been given other memory since.
+  void follow_tensors() {
+    std::size_t place = 0;
+    for (const auto& [name, tensor] : read) {
+      if (places[place++] != tensor.const_data_ptr()) return point_at_tensors();
+    }
+  }
+
+  CompiledPackage described;
+  AOTIModelPackageLoader loader;
+  std::map<std::string, at::Tensor> read;  // by the code's names, the model's own
+  std::vector<const void*> places;
+  std::vector<at::Tensor> parameters;  // in the order of its gradients
+  std::size_t scalars = 1;
+  bool has_weight = false;
+};
+
+CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& model)
+    : parts_(std::make_unique<Parts>(package, model)) {}
+
+CompiledProgram::~CompiledProgram() = default;
+
+CompiledProgram::Made CompiledProgram::run(const Given& given) const {
+  const at::Tensor key = noise_key(given.context);
+  std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone()};
+  for (const at::Tensor& input : given.inputs) inputs.push_back(input.contiguous());
+  check_inputs(parts_->described, inputs);
+  parts_->follow_tensors();
+  std::vector<at::Tensor> made;
+  {
+    const at::NoGradGuard no_grad;
+    made = parts_->loader.run(inputs);
+  }
+  const at::Tensor weight = parts_->has_weight ? made[1] : at::Tensor();
+  return {Compiled::apply(at::TensorList(parts_->parameters), made, parts_->scalars).front(), weight};
+}
+
+CompiledProgram* compiled_of(Model& model) {
+  const auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
+  return owner == nullptr ? nullptr : owner->compiled.get();
+}
+
+void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled) {
+  auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
+  if (owner == nullptr) throw UserError("model.compiled: this model is not an exported program: leave it out");
+  owner->compiled = std::move(compiled);
+}
+
+}  // namespace onebatch

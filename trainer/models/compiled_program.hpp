@@ -1,0 +1,53 @@
+// A compiled program as it trains: loss and all gradients of a micro-batch by one call of native code.
+#pragma once
+
+#include "trainer/models/compiled_package.hpp"
+#include "trainer/models/model.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace onebatch {
+
+class CompiledProgram {
+ public:
+  struct Given {
+    std::vector<at::Tensor> inputs;  // the program's, and the targets
+    const ForwardContext& context;
+  };
+  struct Made {
+    at::Tensor loss;    // the sum, a scalar: its backward hands the gradients to the parameters
+    at::Tensor weight;  // a scalar, where the program tells it; else undefined
+  };
+
+  /// Loads the package's code, which reads and, of buffers, writes the model's own tensors: they must stay where they
+  /// are, and the model must live as long. Throws UserError where it has a tensor that the model has not.
+  CompiledProgram(const CompiledPackage& package, const Model& model);
+  ~CompiledProgram();
+  CompiledProgram(const CompiledProgram&) = delete;
+  CompiledProgram& operator=(const CompiledProgram&) = delete;
+
+  /// One forward and backward in training: random layers draw as they do in the program that was compiled.
+  [[nodiscard]] Made run(const Given& given) const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// A model that has native code to train by, or none.
+class MayBeCompiled {
+ public:
+  std::unique_ptr<CompiledProgram> compiled;
+
+ protected:
+  MayBeCompiled() = default;
+  ~MayBeCompiled() = default;
+};
+
+/// What the model trains by, which is null where there is none. Of a model that has no place for it: throws UserError
+/// when it is to be set.
+CompiledProgram* compiled_of(Model& model);
+void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled);
+
+}  // namespace onebatch
