@@ -142,7 +142,12 @@ def run_case(program, folder, number, seed, expected, seconds):
         check_run(folder / "runs/run", expected)
         return what, "saved", None
     except (Failed, OSError, ValueError, subprocess.TimeoutExpired) as failure:
-        return what, "failed", f"{failure}\n{said[-2000:]}"
+        return what, "failed", "\n".join([str(failure), said[-2000:], *incidents(folder)])
+
+
+def incidents(folder):
+    """Where ranks were that did not come, for the folder goes."""
+    return [f"{file.name}:\n{file.read_text()}" for file in sorted(folder.glob("runs/*/incident-*"))]
 
 
 def main():

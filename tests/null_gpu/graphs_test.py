@@ -126,7 +126,6 @@ def test_averaged_weights_leave_the_graphs_as_they_are(null_gpu, tmp_path):
     plain, averaged = (counts_with(null_gpu, tmp_path, "resnet", "true", 24, change=f"optimizer.ema_decay={decay}")[0] for decay in ("0.0", "0.9"))
     same = ("graph_launches", "replayed_kernels", "to_host")
     assert {key: averaged[key] for key in same} == {key: plain[key] for key in same}
-    assert launches(averaged) > launches(plain)
     assert (plain["host_stops"], averaged["host_stops"]) == (0, 1)
 
 
