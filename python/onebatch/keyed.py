@@ -31,6 +31,15 @@ def mix_bits(x):
     return x ^ shifted(x, 31)
 
 
+def place_of_samples(sizes, samples):
+    """The first of these sizes that varies with the number of samples, as the trainer finds it; numbers: the first."""
+    if not isinstance(samples, torch.SymInt):
+        return 0
+    batch = samples.node.expr.free_symbols
+    varying = (place for place, size in enumerate(sizes) if isinstance(size, torch.SymInt) and size.node.expr.free_symbols & batch)
+    return next(varying, None)
+
+
 class Draws:
     """The random layers of one forward, numbered as they run. `samples`: int64 [N]; `of_step`: an int64, the mixed seed and step."""
 
@@ -38,13 +47,20 @@ class Draws:
         self.samples, self.of_step, self.layers = samples, of_step, 0
 
     def kept(self, sizes, probability):
-        """Booleans of these sizes [k N, ...]: rows k n ... are sample n's. The same as the trainer's sample_noise()."""
-        sizes = list(sizes)
-        rows = sizes[0] // self.samples.shape[0]
+        """Booleans of these sizes, of which one varies with the samples; none does: all samples share them."""
+        key = mix_bits(self.of_step ^ self.layers)
+        self.layers += 1
+        place = place_of_samples(sizes, self.samples.shape[0])
+        if place is None:
+            return self.drawn(key, self.samples.new_full((1,), -1), [1, *sizes], probability).squeeze(0)
+        return self.drawn(key, self.samples, [sizes[place], *sizes[:place], *sizes[place + 1 :]], probability).movedim(0, place)
+
+    def drawn(self, of_layer, samples, sizes, probability):
+        """Booleans [k N, ...]: rows k n ... are sample n's. The same as the trainer's sample_noise()."""
+        rows = sizes[0] // samples.shape[0]
         alone = statically_known_true(rows == 1)
         of_sample = sizes[1:] if alone else [rows, *sizes[1:]]
-        key = mix_bits(mix_bits(self.of_step ^ self.layers) ^ self.samples)
-        self.layers += 1
+        key = mix_bits(of_layer ^ samples)
         for place, size in enumerate(of_sample):
             coordinate = torch.arange(size, device=key.device)
             if place == len(of_sample) - 1:
@@ -113,6 +129,8 @@ class Keyed(torch.fx.Interpreter):
         if name.rstrip("_") in REPLACED and args[1] > 0.0 and args[2]:
             changed = (alpha if "alpha" in name else plain)(self.draws, args[0], args[1], "feature" in name)
             return args[0].copy_(changed) if name.endswith("_") else changed
+        if target is torch.ops.aten.bernoulli_.float and args[0].dim() > 0:  # paths that are dropped
+            return args[0].copy_(self.draws.noise(args[0], args[0].shape, 1.0 - args[1], 1.0))
         if name == "scaled_dot_product_attention":
             return self.attend(target, args, kwargs)
         refuse_own_randomness(name, args)

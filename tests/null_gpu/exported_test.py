@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from null_gpu.runs import expect_trained
+from null_gpu.runs import counts_between, expect_trained
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
@@ -12,13 +12,14 @@ from exported_models import MODELS, export  # noqa: E402
 
 CONFIGURATION = """
 [run]
-max_steps = 3
+max_steps = {steps}
 output_dir = "{folder}/runs"
 name = "run"
 device = "cuda"
 [batch]
 global_batch_size = 12
-micro_batch_size = 6
+micro_batch_size = {micro}
+replan = "never"
 [data]
 kind = "safetensors"
 path = "{folder}/data.safetensors"
@@ -39,14 +40,14 @@ steps_per_trial = 1
 SAMPLES = 24
 
 
-def write(folder, name, compute="float32", mode="local", recompute='"off"', model=""):
+def write(folder, name, compute="float32", mode="local", recompute='"off"', model="", steps=3, micro=6):
     torch.manual_seed(3)
     make, inputs, targets = MODELS[name]
     export(make().train(), folder / "model.pt2", inputs(4))
     given = {f"x{i}": tensor for i, tensor in enumerate(inputs(SAMPLES))}
     save_file({**given, "y": targets(SAMPLES)}, folder / "data.safetensors")
     config = folder / "run.toml"
-    config.write_text(CONFIGURATION.format(folder=folder, inputs=list(given), compute=compute, mode=mode, recompute=recompute, model=model))
+    config.write_text(CONFIGURATION.format(folder=folder, inputs=list(given), compute=compute, mode=mode, recompute=recompute, model=model, steps=steps, micro=micro))
     return config
 
 
@@ -64,6 +65,12 @@ def test_programs_under_every_way_to_train(null_gpu, tmp_path, ranks, more):
 @pytest.mark.parametrize("name, frozen", [("conv_net", '["stem.*"]'), ("encoder", '["embed.*", "encoder.layers.0.*"]')])
 def test_weights_that_are_not_trained(null_gpu, tmp_path, name, frozen):
     expect_trained(null_gpu.run(2, "train", write(tmp_path, name, model=f"freeze = {frozen}")), 3, tmp_path)
+
+
+@pytest.mark.parametrize("ranks, stops", [(1, 0), (2, 1)])
+def test_host_stops_of_a_step_of_a_gpt(null_gpu, tmp_path, ranks, stops):
+    counts, words = counts_between(null_gpu, tmp_path, lambda steps: write(tmp_path, "gpt", steps=steps, micro=3), ranks)
+    assert [rank["host_stops"] for rank in counts] == [stops] * ranks, words
 
 
 def test_check_runs_a_program_on_the_device(null_gpu, tmp_path):

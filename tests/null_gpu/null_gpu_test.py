@@ -231,10 +231,13 @@ def test_a_check_on_one_card_may_tell_nccl_that_the_ranks_hosts_are_others(null_
     assert over_nccl.code == 0 and over_nccl.total("nccl") > 0 and "pinned host memory" not in over_nccl.words, over_nccl.words
 
 
+RESNET_50 = ("[3, 32, 32]", 'kind = "resnet"\nstem = "cifar"\ndepth = 50')
+
+
 # Where the norm clips, loss and norm are read at once, together; else when the device has the next step.
 @pytest.mark.parametrize("batch", [12, 3])
 @pytest.mark.parametrize("model, more, stops", [("mlp", "", 0), ("resnet", "", 0), ("resnet", mode("exact"), 0), ("mlp", '[optimizer]\nkind = "adamw"', 0), ("mlp", '[optimizer]\nmax_grad_value = 1.0', 0),
-                                                ("mlp", "[optimizer]\nmax_grad_norm = 1.0", 1), ("resnet", PRECISIONS["float16"], 1), ("mlp", "[optimizer]\nema_decay = 0.9", 1)])
+                                                ("mlp", "[optimizer]\nmax_grad_norm = 1.0", 1), ("resnet", PRECISIONS["float16"], 1), ("mlp", "[optimizer]\nema_decay = 0.9", 1), (RESNET_50, "", 0), (RESNET_50, mode("exact"), 0)])
 def test_host_stops_of_a_step(null_gpu, tmp_path, model, more, stops, batch):
     (counts,), words = counts_of_a_step(null_gpu, tmp_path, model, more=more, batch=f'micro_batch_size = {batch}\nreplan = "never"')
     assert counts["host_stops"] == stops, words

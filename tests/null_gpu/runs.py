@@ -54,15 +54,19 @@ def mode(name):
 
 
 def counts_of_a_step(null_gpu, folder, model, ranks=1, *, changes=(), name="of", more="", **options):
-    """What was counted a step, for each rank, and the last run's words: of runs of 3 and of 7 steps under one plan, apart in nothing else. After 8 steps times are compared
-    with the plan's. `changes`: words for the command line; the other options are configuration()'s."""
+    """counts_between() of a model of configuration(), whose options the other ones are."""
     options = {"batch": 'micro_batch_size = 6\nreplan = "never"', "more": "[verify]\nat_start = false\n" + more, **options}
-    planned = null_gpu.run(ranks, "train", configuration(folder, model, steps=1, **options), *changes, "--set", f'run.name="{name}-plan"')
+    return counts_between(null_gpu, folder, lambda steps: configuration(folder, model, steps=steps, **options), ranks, changes, name)
+
+
+def counts_between(null_gpu, folder, config_of, ranks=1, changes=(), name="of"):
+    """What was counted a step, for each rank, and the last run's words: of runs of 3 and of 7 steps under one plan, apart in nothing else. After 8 steps times are compared
+    with the plan's. `config_of`: of a number of steps, the file. `changes`: words for the command line."""
+    planned = null_gpu.run(ranks, "train", config_of(1), *changes, "--set", f'run.name="{name}-plan"')
     assert planned.code == 0, planned.words
     counts = []
     for steps in (3, 7):
-        config = configuration(folder, model, steps=steps, **options)
-        done = null_gpu.run(ranks, "train", config, *changes, "--plan", folder / f"runs/{name}-plan/plan.json", "--set", f'run.name="{name}-{steps}"')
+        done = null_gpu.run(ranks, "train", config_of(steps), *changes, "--plan", folder / f"runs/{name}-plan/plan.json", "--set", f'run.name="{name}-{steps}"')
         assert done.code == 0 and not done.defects, done.words
         counts.append({process["rank"]: process for process in done.counts})
     few, many = counts

@@ -36,6 +36,23 @@ class DropMlp(nn.Module):
         return self.layers(x)
 
 
+class SharedDrops(nn.Module):
+    """Drops from positions, which all samples share, where the samples come second, and a path."""
+
+    def __init__(self, normed):
+        super().__init__()
+        self.positions, self.drop, self.norm = nn.Parameter(torch.randn(4, 6)), nn.Dropout(0.5), nn.BatchNorm1d(24) if normed else nn.Identity()
+        self.before, self.path, self.after = nn.Linear(12, 24), nn.Linear(6, 6), nn.Linear(24, 5)
+
+    def forward(self, x):
+        y = self.norm(self.before(x)).view(-1, 4, 6) + self.drop(self.positions)
+        if self.training:
+            y = y + self.path(y) * y.new_empty(y.shape[0], 1, 1).bernoulli_(0.75) / 0.75
+        else:
+            y = y + self.path(y)
+        return self.after(self.drop(y.transpose(0, 1)).transpose(0, 1).flatten(1))
+
+
 class Recurrent(nn.Module):
     def __init__(self, kind):
         super().__init__()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import MODELS, ConvNet, Counting, DropMlp, Masked, Outputs, OwnLoss, export, images, labels, padded, vectors
+from exported_models import MODELS, ConvNet, Counting, DropMlp, Masked, Outputs, OwnLoss, SharedDrops, export, images, labels, padded, vectors
 
 PROGRAM = sys.argv[1]
 RATE = 0.05
@@ -157,7 +157,7 @@ def check_modes():
             trial.train(ranks)
             error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
             failures += report(error <= 1e-12, f"{what}: relative L2 against one batch {error:.2e} (at most 1e-12)")
-    return failures + check_dropout() + check_bfloat16() + check_masks() + check_verify()
+    return failures + check_dropout() + check_shared_dropout() + check_bfloat16() + check_masks() + check_verify()
 
 
 def check_dropout():
@@ -170,6 +170,31 @@ def check_dropout():
         trial.train(3, micro="[1, 3, 2]")
         error = relative_l2(trial.weights, one)
         return report(error <= 1e-14, f"dropout on 3 ranks and on 1: relative L2 {error:.2e} (at most 1e-14)")
+
+
+def check_shared_dropout():
+    """Micro-batches of 4 divide the four positions: they are no samples' all the same. In evaluation no path is dropped. With exact BatchNorm all is drawn again."""
+    failures = 0
+    for normed, settings in ((False, {}), (True, {"batch_norm": 'mode = "exact"'})):
+        with scratch() as folder:
+            torch.manual_seed(16)
+            model = SharedDrops(normed).train()
+            start = model.positions.detach().double()
+            export(model, pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+            held, expected = in_float64(vectors(9)), labels(9)
+            trial = Trial(folder, in_float64(vectors(12)), labels(12), validation=(held, expected), **settings)
+            trial.train(1, micro=12)
+            one = trial.weights
+            for ranks, micro, more in ((1, 4, ""), (1, 1, ""), (3, "[1, 3, 2]", ""), (1, 4, "" if normed else "[memory]\nrecompute = 2")):
+                trial.train(ranks, micro=micro, more=more)
+                error = relative_l2(trial.weights, one)
+                failures += report(error <= 1e-14, f"dropouts of positions, of a second dimension and of a path, {ranks} rank(s), micro-batches of {micro}, {settings} {more!r}: relative L2 {error:.2e} (at most 1e-14)")
+            model.double().load_state_dict(trial.weights)
+            loss, found = F.cross_entropy(model.eval()(held[0]), expected).item(), validation_loss(trial)
+            failures += report(abs(found - loss) <= 1e-12 * abs(loss), f"validation's loss with a path {found!r} is that of model.eval(): {loss!r}")
+            kept = (one["positions"] != start).double().mean().item()
+            failures += report(0.4 < kept < 0.98, f"{kept:.0%} of the positions were kept in one of two steps")
+    return failures
 
 
 def check_bfloat16():
@@ -212,6 +237,10 @@ def check_verify():
         return report("PASS" in said.upper(), "verify passes on 2 ranks", said)
 
 
+def validation_loss(trial):
+    return trial.result["validation"]["loss"] if "validation" in trial.result else trial.result["validation_loss"]
+
+
 def check_evaluation():
     """Dropout off, running statistics used, counters still."""
     failures = 0
@@ -224,7 +253,7 @@ def check_evaluation():
         trial.train()
         model.double().load_state_dict(trial.weights)
         loss = F.cross_entropy(model.eval()(held[0]), expected).item()
-        found = trial.result["validation"]["loss"] if "validation" in trial.result else trial.result["validation_loss"]
+        found = validation_loss(trial)
         failures += report(abs(found - loss) <= 1e-12 * abs(loss), f"validation's loss {found!r} is that of model.eval(): {loss!r}")
         failures += report(trial.weights["1.num_batches_tracked"].item() == 3, "BatchNorm has counted training's batches alone")
     return failures

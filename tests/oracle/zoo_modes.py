@@ -58,7 +58,7 @@ max_trials = 3
 
 
 def without_paths_dropped(model):
-    """Drop-path draws by bernoulli_, which is not keyed by sample."""
+    """What is compared with eager PyTorch draws nothing."""
     for part in model.modules():
         if type(part).__name__ == "StochasticDepth":
             part.p = 0.0
@@ -69,7 +69,7 @@ def without_paths_dropped(model):
 
 
 def with_dropout(model):
-    """Dropouts that are off by default are on. None where it has no dropout."""
+    """Dropouts that are off by default are on, and paths are dropped where bernoulli_ draws them. None where it has neither."""
     found = 0
     for name, part in without_paths_dropped(model).named_modules():
         for kind in DROPOUTS:
@@ -77,8 +77,13 @@ def with_dropout(model):
                 setattr(part, kind, getattr(part, kind) or 0.1)
                 found += 1
         if isinstance(part, nn.modules.dropout._DropoutNd):
-            # DeBERTa's of positions, which all samples share, is refused.
-            part.p = 0.0 if name.endswith("pos_dropout") else part.p or 0.1
+            part.p = part.p or 0.1
+            found += 1
+        if type(part).__name__ == "StochasticDepth":
+            part.p = 0.1
+            found += 1
+        if type(part).__name__ == "DropPath" and type(part).__module__.startswith("timm."):
+            part.drop_prob = 0.1
             found += 1
     return model if found else None
 

@@ -44,7 +44,7 @@ WORDS = 11
 
 
 class Mlp(nn.Module):
-    """Two matrices that are one, a parameter that is not trained, one of a single number, a constant, and dropout."""
+    """Two matrices that are one, a parameter that is not trained, one of a single number, a constant, and dropout, also with the samples second."""
 
     def __init__(self):
         super().__init__()
@@ -55,11 +55,11 @@ class Mlp(nn.Module):
 
     def forward(self, x):
         h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)) * self.scale.exp())), 0.3, self.training)
-        return self.d(F.dropout(torch.tanh(self.c(h)), 0.5, self.training)) * torch.tensor([1.0, 0.5, 2.0, 1.5])
+        return self.d(F.dropout(torch.tanh(self.c(h)).t(), 0.5, self.training).t()) * torch.tensor([1.0, 0.5, 2.0, 1.5])
 
 
 class Gpt(nn.Module):
-    """A block with dropout in its attention and of its tokens as rows, any length, and its head tied to its words."""
+    """A block with dropout in its attention, of its tokens as rows and of positions that all samples share, any length, and its head tied to its words."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ class Gpt(nn.Module):
         self.head.weight = self.words.weight
 
     def forward(self, x):
-        h = self.words(x) + self.positions[: x.shape[1]]
+        h = self.words(x) + F.dropout(self.positions[: x.shape[1]], 0.2, self.training)
         q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(self.norm(h)).chunk(3, 2))
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2 if self.training else 0.0, is_causal=True)
         tokens = F.dropout(self.out(mixed.transpose(1, 2).flatten(2)).flatten(0, 1), 0.1, self.training)

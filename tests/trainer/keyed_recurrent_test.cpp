@@ -52,13 +52,13 @@ TEST_F(KeyedRecurrentTest, masks_are_the_samples_whether_batch_or_time_comes_fir
   const RandomnessScope scope(context_);
   const auto batch_first = at::lstm(inputs_, {state(2), state(2)}, of, false, 2, k_dropout, true, false, true);
   EXPECT_TRUE(std::get<0>(batch_first).allclose(expected, 1e-12, 1e-12));
-  set_random_layer(0);
+  set_random_place({});
   const auto time_first =
       at::lstm(inputs_.transpose(0, 1), {state(2), state(2)}, of, false, 2, k_dropout, true, false, false);
   EXPECT_TRUE(std::get<0>(time_first).transpose(0, 1).allclose(expected, 1e-12, 1e-12));
   EXPECT_TRUE(std::get<1>(time_first).select(0, 1).allclose(expected.select(1, k_length - 1), 1e-12, 1e-12))
       << "the last layer's last state";
-  EXPECT_EQ(random_layers_so_far(), 1);
+  EXPECT_EQ(random_place().layer, 1);
 }
 
 TEST_F(KeyedRecurrentTest, evaluation_is_libtorchs_own) {
@@ -67,7 +67,7 @@ TEST_F(KeyedRecurrentTest, evaluation_is_libtorchs_own) {
   const RandomnessScope scope(context_);
   EXPECT_TRUE(std::get<0>(at::gru(inputs_, state(2), of, false, 2, k_dropout, false, false, true))
                   .equal(std::get<0>(expected)));
-  EXPECT_EQ(random_layers_so_far(), 0);
+  EXPECT_EQ(random_place().layer, 0);
 }
 
 TEST_F(KeyedRecurrentTest, packed_sequences_are_refused) {

@@ -86,7 +86,7 @@ class Recorder {
  private:
   TapeCall call_to(const c10::OperatorHandle& op) const {
     const bool autocast = at::autocast::is_autocast_enabled(device_);
-    return {op, {}, {}, {}, at::GradMode::is_enabled(), autocast, random_layers_so_far()};
+    return {op, {}, {}, {}, at::GradMode::is_enabled(), autocast, random_place()};
   }
 
   [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) { refuse_at(place(op), why); }

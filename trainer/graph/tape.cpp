@@ -92,7 +92,7 @@ void play(const TapeCall& call, Playing playing, const std::function<at::Tensor(
           const std::function<at::Tensor(Value)>& get_to_write, Environment& made) {
   const at::AutoGradMode mode(call.with_gradients && at::GradMode::is_enabled());
   const AsRecorded autocast(call);
-  set_random_layer(call.random_layer);
+  set_random_place(call.random);
   torch::jit::Stack stack;
   std::vector<at::Tensor> written;
   for (const TapeArgument& argument : call.arguments) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "trainer/base/error.hpp"
+#include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/model.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,7 +38,7 @@ struct TapeCall {
   std::vector<Value> writes;                // the new versions of the written arguments, in their order
   bool with_gradients = true;               // the mode it ran in
   bool autocast = false;                    // whether autocast was on
-  std::int64_t random_layer = 0;            // how many random layers had run before it
+  RandomPlace random;                       // what it draws by, if it draws
   // Of aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is.
   Value momentum_buffer = k_no_value;
   std::int64_t counted_before = 0;  // how many calls of this forward have counted in that buffer before

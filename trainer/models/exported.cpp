@@ -46,7 +46,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
     mode_.program_type = mode_.type = state_.type();
     RunLiterals literals(state_, request.freeze_batch_norm ? BatchNormUse::frozen : BatchNormUse::as_written, mode_);
     const JsonReader graph = JsonReader(archive.program, file_ + ": its program").field("graph_module").field("graph");
-    GraphCompiler compiler(state_, literals, mode_);
+    GraphCompiler compiler(state_, literals, ProgramDraws(inputs_.batch_symbols(), mode_), mode_);
     block_ = compiler.compile(graph);
     layer_calls_ = compiler.layer_calls();
     batch_norms_ = literals.batch_norms();

@@ -141,6 +141,7 @@ void GraphCompiler::add_operator(Scope& scope, const JsonReader& node, const std
   call.make = [op](torch::jit::Stack& stack) { op.callBoxed(stack); };
   take_arguments(scope, node, schema, call);
   literals_.look_at(call, schema, node);
+  draws_.look_at(call, schema, node, scope.names);
   convert_whole_numbers(scope, node, schema, call);
   take_results(scope, node, call);
   if (call.results.empty()) call.results.resize(schema.returns().size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/models/exported_aliases.hpp"
+#include "trainer/models/exported_draws.hpp"
 #include "trainer/models/exported_layers.hpp"
 #include "trainer/models/exported_phase.hpp"
 
@@ -13,8 +14,8 @@ namespace onebatch {
 class GraphCompiler {
  public:
   /// `mode` outlives what is compiled.
-  GraphCompiler(const ExportedState& state, RunLiterals& literals, const RunMode& mode)
-      : state_(state), literals_(literals), mode_(mode) {}
+  GraphCompiler(const ExportedState& state, RunLiterals& literals, ProgramDraws draws, const RunMode& mode)
+      : state_(state), literals_(literals), draws_(std::move(draws)), mode_(mode) {}
 
   /// The program's own graph. Throws UserError with the place of what is not known: operators, arguments, names.
   Block compile(const JsonReader& graph);
@@ -47,6 +48,7 @@ class GraphCompiler {
 
   const ExportedState& state_;
   RunLiterals& literals_;
+  ProgramDraws draws_;
   const RunMode& mode_;
   SharedMemory memory_;
   ProgramLayers layers_;

@@ -2,6 +2,7 @@
 
 #include "trainer/models/exported.hpp"
 #include "trainer/models/exported_archive.hpp"
+#include "trainer/models/exported_draws.hpp"
 #include "trainer/models/exported_schema.hpp"
 #include "trainer/models/exported_signature.hpp"
 #include "trainer/models/keyed_randomness.hpp"
@@ -100,13 +101,12 @@ DescribedTensor described(const ProgramOutput& output, const JsonReader& module,
   return tensor;
 }
 
-using VisitNode = std::function<void(const std::string& target, const nlohmann::json& inputs)>;
+using VisitNode = std::function<void(const nlohmann::json& node, const nlohmann::json& graph)>;
 
 void for_each_node(const nlohmann::json& graph, const VisitNode& visit) {
   for (const nlohmann::json& node : graph.at("nodes")) {
-    const nlohmann::json& inputs = node.at("inputs");
-    visit(node.at("target").get<std::string>(), inputs);
-    for (const nlohmann::json& input : inputs) {
+    visit(node, graph);
+    for (const nlohmann::json& input : node.at("inputs")) {
       if (input.at("arg").contains("as_graph")) for_each_node(input.at("arg").at("as_graph").at("graph"), visit);
     }
   }
@@ -124,20 +124,28 @@ bool drops_nothing(const std::string& op, const nlohmann::json& inputs) {
   return op == "scaled_dot_product_attention";  // by default
 }
 
-std::vector<DescribedRandomness> randomness_of(const nlohmann::json& graph) {
+DrawnBy drawn_by(const std::string& op, const nlohmann::json& node, const nlohmann::json& graph,
+                 const std::vector<std::string>& batch) {
+  if (is_keyed_random(op)) return DrawnBy::sample;
+  const bool by_sample = drops_paths_by_sample(JsonReader(node, op), GraphNames(JsonReader(graph, "the graph")), batch);
+  return by_sample ? DrawnBy::sample : DrawnBy::generator;
+}
+
+std::vector<DescribedRandomness> randomness_of(const nlohmann::json& graph, const std::vector<std::string>& batch) {
   static const std::string k_operators = "torch.ops.aten.";
   std::vector<DescribedRandomness> random;
-  for_each_node(graph, [&](const std::string& target, const nlohmann::json& inputs) {
+  for_each_node(graph, [&](const nlohmann::json& node, const nlohmann::json& of_graph) {
+    const auto target = node.at("target").get<std::string>();
     if (!target.starts_with(k_operators)) return;
     const std::size_t dot = target.find('.', k_operators.size());
     const std::string op = target.substr(k_operators.size(), dot - k_operators.size());
     std::string overload = dot == std::string::npos ? "" : target.substr(dot + 1);
     if (overload == "default") overload.clear();
     const auto known = c10::Dispatcher::singleton().findSchema({"aten::" + op, overload});
-    if (!known || !known->hasTag(at::Tag::nondeterministic_seeded) || drops_nothing(op, inputs)) return;
-    const DrawnBy drawn_by = is_keyed_random("aten::" + op) ? DrawnBy::sample : DrawnBy::generator;
+    if (!known || !known->hasTag(at::Tag::nondeterministic_seeded) || drops_nothing(op, node.at("inputs"))) return;
     const auto same = std::ranges::find(random, "aten::" + op, &DescribedRandomness::op);
-    if (same == random.end()) return random.push_back({"aten::" + op, 1, drawn_by});
+    if (same == random.end())
+      return random.push_back({"aten::" + op, 1, drawn_by("aten::" + op, node, of_graph, batch)});
     ++same->calls;
   });
   return random;
@@ -159,7 +167,9 @@ std::vector<std::string> changed_buffers(const JsonReader& program, const std::v
     }
     changed.push_back(name);
   };
-  for_each_node(module.field("graph").json(), [&](const std::string& target, const nlohmann::json& inputs) {
+  for_each_node(module.field("graph").json(), [&](const nlohmann::json& node, const nlohmann::json& /*graph*/) {
+    const auto target = node.at("target").get<std::string>();
+    const nlohmann::json& inputs = node.at("inputs");
     const bool in_place = target.substr(0, target.rfind('.')).ends_with('_');
     if (!in_place || inputs.empty() || !inputs[0].at("arg").contains("as_tensor")) return;
     const auto found = buffers.find(inputs[0].at("arg").at("as_tensor").at("name").get<std::string>());
@@ -199,7 +209,7 @@ void describe_graph(const std::string& file, const std::vector<std::string>& sta
     description.outputs.push_back(described(output, module, names));
     if (output.index == chosen) description.output = output.name;
   }
-  description.random = randomness_of(module.field("graph").json());
+  description.random = randomness_of(module.field("graph").json(), inputs.batch_symbols());
   description.changed_buffers = changed_buffers(program, statistics);
 }
 

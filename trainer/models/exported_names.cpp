@@ -44,12 +44,22 @@ at::Tensor GraphNames::fixed(const std::string& name) const {
   return found == fixed_.end() ? at::Tensor() : found->second;
 }
 
-std::optional<at::ScalarType> GraphNames::type_of(const std::string& name) const {
+std::optional<JsonReader> GraphNames::described(const std::string& name) const {
   const auto values = graph_.json().find("tensor_values");
   if (values == graph_.json().end() || !values->is_object()) return std::nullopt;
   const auto value = values->find(name);
   if (value == values->end()) return std::nullopt;
-  return scalar_type_in(JsonReader(*value, graph_.place() + ": the value " + name).field("dtype"));
+  return JsonReader(*value, graph_.place() + ": the value " + name);
+}
+
+std::optional<at::ScalarType> GraphNames::type_of(const std::string& name) const {
+  const auto value = described(name);
+  return value ? std::optional(scalar_type_in(value->field("dtype"))) : std::nullopt;
+}
+
+std::optional<JsonReader> GraphNames::sizes_of(const std::string& name) const {
+  const auto value = described(name);
+  return value ? std::optional(value->field("sizes")) : std::nullopt;
 }
 
 }  // namespace onebatch

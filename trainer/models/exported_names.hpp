@@ -28,9 +28,12 @@ class GraphNames {
   [[nodiscard]] at::Tensor fixed(const std::string& name) const;
   /// The type that a tensor had when it was exported; none: the program does not say.
   [[nodiscard]] std::optional<at::ScalarType> type_of(const std::string& name) const;
+  /// Its sizes as they were exported, [numbers or symbols]; none: the program does not say.
+  [[nodiscard]] std::optional<JsonReader> sizes_of(const std::string& name) const;
   [[nodiscard]] std::size_t num_slots() const { return static_cast<std::size_t>(next_); }
 
  private:
+  [[nodiscard]] std::optional<JsonReader> described(const std::string& name) const;
   void check_free(const std::string& name, const JsonReader& where) const;
 
   JsonReader graph_;

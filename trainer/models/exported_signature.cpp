@@ -121,6 +121,14 @@ ProgramInputs::ProgramInputs(const JsonReader& program, std::string file) : file
   }
 }
 
+std::vector<std::string> ProgramInputs::batch_symbols() const {
+  std::vector<std::string> symbols;
+  for (const ProgramInput& input : inputs_) {
+    if (!input.sizes.empty() && !input.sizes[0].symbol.empty()) symbols.push_back(input.sizes[0].symbol);
+  }
+  return symbols;
+}
+
 void ProgramInputs::check_batch() const {
   for (const ProgramInput& input : inputs_) {
     if (input.sizes.empty()) throw UserError(file_ + ": its input " + input.name + " is a number, and has no samples");

@@ -41,6 +41,8 @@ class ProgramInputs {
 
   [[nodiscard]] const std::vector<ProgramInput>& all() const { return inputs_; }
   [[nodiscard]] const std::map<std::string, ProgramRange>& ranges() const { return ranges_; }
+  /// Symbols that the inputs' first dimensions are multiples of.
+  [[nodiscard]] std::vector<std::string> batch_symbols() const;
   /// Before any data: that the batch is no fixed number. Throws UserError with the line of Python that mends it.
   void check_batch() const;
   /// And that the first input's sample is of this shape.

@@ -14,18 +14,29 @@
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <set>
+#include <utility>
 
 namespace onebatch {
 namespace {
 
 thread_local const ForwardContext* context = nullptr;
-thread_local std::int64_t next_layer = 0;
+thread_local RandomPlace next;
 thread_local std::exception_ptr refused;
 
 enum class Spread { elements, channels };
+
+at::Tensor noise_along(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept) {
+  const std::int64_t layer = next.layer++;
+  if (!next.samples_along) return shared_noise_like(like, sizes, probability, kept, layer, *context);
+  std::vector<std::int64_t> rows = sizes.vec();
+  const auto first = rows.begin();
+  std::rotate(first, first + *next.samples_along, first + *next.samples_along + 1);
+  return sample_noise_like(like, rows, probability, kept, layer, *context).movedim(0, *next.samples_along);
+}
 
 // 0 or `kept` for each element, or one for each of a sample's channels.
 at::Tensor noise_for(const at::Tensor& inputs, double probability, Spread spread, double kept) {
@@ -153,11 +164,17 @@ bool draws_keyed(double probability) {
 
 at::Tensor keyed_noise(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept) {
   try {
-    return sample_noise_like(like, sizes, probability, kept, next_layer++, *context);
+    return noise_along(like, sizes, probability, kept);
   } catch (const UserError&) {
     refused = std::current_exception();
     throw;
   }
+}
+
+DrawnAlong::DrawnAlong(std::optional<std::int64_t> dimension) : outer_(std::exchange(next.samples_along, dimension)) {}
+
+DrawnAlong::~DrawnAlong() {
+  next.samples_along = outer_;
 }
 
 void refuse_to_draw(const std::string& why) {
@@ -165,9 +182,9 @@ void refuse_to_draw(const std::string& why) {
   std::rethrow_exception(refused);
 }
 
-RandomnessScope::RandomnessScope(const ForwardContext& scope) : outer_(context), outer_layer_(next_layer) {
+RandomnessScope::RandomnessScope(const ForwardContext& scope) : outer_(context), outer_place_(next) {
   context = &scope;
-  next_layer = 0;
+  next = {};
   refused = nullptr;
 }
 
@@ -177,15 +194,15 @@ std::exception_ptr RandomnessScope::refusal() const {
 
 RandomnessScope::~RandomnessScope() {
   context = outer_;
-  next_layer = outer_layer_;
+  next = outer_place_;
 }
 
-std::int64_t random_layers_so_far() {
-  return next_layer;
+const RandomPlace& random_place() {
+  return next;
 }
 
-void set_random_layer(std::int64_t number) {
-  next_layer = number;
+void set_random_place(const RandomPlace& place) {
+  next = place;
 }
 
 }  // namespace onebatch

@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 
 namespace onebatch {
 
@@ -13,6 +14,12 @@ namespace onebatch {
 /// RandomnessScope lives, and else pass on to LibTorch's own. Registered as long as someone holds them; on the threads
 /// of the process, as operators are.
 std::shared_ptr<void> hold_keyed_operators();
+
+/// What the next random layer of a scope draws by.
+struct RandomPlace {
+  std::int64_t layer = 0;                         // how many have run before it
+  std::optional<std::int64_t> samples_along = 0;  // the dimension of its samples; none: all of them share what it draws
+};
 
 /// Whether an operator ("aten::dropout") is one of them.
 bool is_keyed_random(const std::string& operator_name);
@@ -31,7 +38,20 @@ class RandomnessScope {
 
  private:
   const ForwardContext* outer_;
-  std::int64_t outer_layer_;
+  RandomPlace outer_place_;
+};
+
+/// While it lives, random layers have their samples along this dimension; none: all samples share what is drawn.
+/// Recurrent layers know where their samples are.
+class DrawnAlong {
+ public:
+  explicit DrawnAlong(std::optional<std::int64_t> dimension);
+  ~DrawnAlong();
+  DrawnAlong(const DrawnAlong&) = delete;
+  DrawnAlong& operator=(const DrawnAlong&) = delete;
+
+ private:
+  std::optional<std::int64_t> outer_;
 };
 
 /// Whether a dropout that is in training draws by sample here and now.
@@ -41,9 +61,8 @@ at::Tensor keyed_noise(const at::Tensor& like, at::IntArrayRef sizes, double pro
 /// Throws UserError, which outlives TorchScript's interpreter as the scope's refusal().
 [[noreturn]] void refuse_to_draw(const std::string& why);
 
-/// How many random layers have run in the scope; what comes next has this number.
-std::int64_t random_layers_so_far();
-/// For a layer that runs again, out of order.
-void set_random_layer(std::int64_t number);
+/// Of what runs now; and for a layer that runs again, out of order.
+const RandomPlace& random_place();
+void set_random_place(const RandomPlace& place);
 
 }  // namespace onebatch

@@ -5,11 +5,14 @@
 #include "trainer/base/transfer.hpp"
 #include "trainer/device/device_noise.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -160,6 +163,19 @@ at::Tensor sample_noise_like(const at::Tensor& like, at::IntArrayRef sizes, doub
   at::Tensor noise = at::empty(sizes, like.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
   device->fill(noise, context.key, order, *bits);
   return noise;
+}
+
+at::Tensor shared_noise_like(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept,
+                             std::int64_t layer, const ForwardContext& context) {
+  static constexpr std::array<std::int64_t, 1> k_of_all = {-1};  // no sample has this number
+  std::vector<std::int64_t> rows = {1};
+  rows.insert(rows.end(), sizes.begin(), sizes.end());
+  const ForwardContext shared{context.seed, context.step, k_of_all};
+  if (like.is_cuda()) {  // on the device, so that a recorded graph draws anew in each step
+    if (!context.key.defined()) context.key = upload(noise_key(context), like.device());
+    shared.key = at::cat({context.key.narrow(0, 0, 1), at::full({1}, k_of_all[0], context.key.options())});
+  }
+  return sample_noise_like(like, rows, probability, kept, layer, shared).squeeze(0);
 }
 
 bool has_host_draws_to_tell() {

@@ -20,6 +20,10 @@ at::Tensor noise_key(const ForwardContext& context);
 at::Tensor sample_noise_like(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept,
                              std::int64_t layer, const ForwardContext& context);
 
+/// The same of what all samples of a step share, as positions: of any sizes, the same in every micro-batch.
+at::Tensor shared_noise_like(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept,
+                             std::int64_t layer, const ForwardContext& context);
+
 /// Whether the host has begun to draw for a GPU of this process, and that is not told yet; and why, once.
 bool has_host_draws_to_tell();
 std::string take_host_draws();
