@@ -10,7 +10,7 @@ function(onebatch_make_stand_ins folder names)
     return()
   endif()
   find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
-  set(script "${PROJECT_SOURCE_DIR}/cmake/stand_ins/make_stand_ins.py")
+  set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/stand_ins/make_stand_ins.py")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}")
   execute_process(COMMAND "${Python3_EXECUTABLE}" "${script}" "${folder}" "${ONEBATCH_STAND_INS}" --compiler "${CMAKE_CXX_COMPILER}"
                   OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_VARIABLE why RESULT_VARIABLE code)
