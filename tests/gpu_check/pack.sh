@@ -5,7 +5,7 @@ set -euo pipefail
 build=$1 out=$2
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly most_mebibytes=64
-if ldd "$build/onebatch" | grep -q /stand_ins/lib/; then
+if ldd "$build/onebatch" | grep /stand_ins/lib/ > /dev/null; then
   echo "pack.sh: $build has stand-ins for CUDA's libraries and is for the null GPU alone: build it with ./dev build --cuda" >&2
   exit 1
 fi
