@@ -1,4 +1,4 @@
-/* What the program and the null GPU use of NCCL, where its own header is missing. Names and values are NCCL's (2.28); tests/house/stand_ins_test.py compares them. */
+/* What the program and the null GPU use of NCCL, where its own header is missing. Names and values are NCCL's (2.28); tests/null_gpu/stand_ins_test.py compares them. */
 #ifndef ONEBATCH_STAND_IN_NCCL_H
 #define ONEBATCH_STAND_IN_NCCL_H
 
