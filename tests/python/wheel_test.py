@@ -33,6 +33,8 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def wheel(request, tmp_path_factory):
+    if "/stand_ins/lib/" in run("ldd", pathlib.Path(request.config.getoption("--build")) / "onebatch"):
+        pytest.skip("a build with stand-ins for CUDA's libraries is not packed")
     folder = tmp_path_factory.mktemp("wheel") / "dist"
     path = run(ROOT / "python/pack.sh", sys.executable, request.config.getoption("--build"), folder).strip()
     assert [str(file) for file in folder.iterdir()] == [path]
