@@ -2,13 +2,14 @@
 # (The wheel's own TorchConfig.cmake wants nvcc and a matching CMake.)
 #
 # Input:  LIBTORCH_ROOT (folder with include/ and lib/); without it ./.deps/python and the system are searched.
+#         ONEBATCH_CUDA_STAND_INS: what is missing of CUDA's libraries is made (StandIns.cmake).
 # Output: LibTorch::CPU, and where the root has CUDA: LibTorch::CUDA, LibTorch::cudart, LibTorch::nccl; LibTorch_VERSION, LibTorch_LIBRARY_DIRS,
 #         LibTorch_CUDA_FOUND and, if not, LibTorch_CUDA_REASON.
 
 # What was found under another root is not to be mixed with this one.
 if(NOT "${LIBTORCH_ROOT}" STREQUAL "${_LibTorch_found_for}")
   unset(LibTorch_INCLUDE_DIR CACHE)
-  foreach(_name cuda_include cudart nccl_include nccl)
+  foreach(_name cuda_include cuda_crt cudart nccl_include nccl)
     unset(_LibTorch_${_name} CACHE)
   endforeach()
 endif()
@@ -74,6 +75,21 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::CPU)
   find_path(_LibTorch_nccl_include nccl.h HINTS "${_pip_root}/nccl/include")
   find_file(_LibTorch_nccl NAMES libnccl.so.2 PATHS "${_pip_root}/nccl/lib" ${_lib_hints} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/local/cuda/lib64 NO_DEFAULT_PATH)
 
+  # Those that are missing: the linker finds them, and so does the program, which they are loaded with before LibTorch asks for them.
+  set(LibTorch_STAND_INS "")
+  if(ONEBATCH_CUDA AND ONEBATCH_CUDA_STAND_INS)
+    include(StandIns)
+    get_filename_component(_dir "${_LibTorch_c10}" DIRECTORY)
+    onebatch_make_stand_ins("${_dir}" LibTorch_STAND_INS)
+    list(TRANSFORM LibTorch_STAND_INS PREPEND "${ONEBATCH_STAND_INS}/lib/" OUTPUT_VARIABLE _stand_in_files)
+    if(LibTorch_STAND_INS)
+      list(APPEND LibTorch_LIBRARY_DIRS "${ONEBATCH_STAND_INS}/lib")
+    endif()
+    if("libnccl.so.2" IN_LIST LibTorch_STAND_INS)
+      set(_LibTorch_nccl "${ONEBATCH_STAND_INS}/lib/libnccl.so.2")
+      set(_LibTorch_nccl_include "${CMAKE_CURRENT_LIST_DIR}/stand_ins/include")
+    endif()
+  endif()
   set(LibTorch_CUDA_FOUND TRUE)
   foreach(_need torch_cuda c10_cuda cuda_include cudart nccl_include nccl)
     if(NOT _LibTorch_${_need})
@@ -81,6 +97,15 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::CPU)
       string(APPEND LibTorch_CUDA_REASON " no ${_need}")
     endif()
   endforeach()
+  # CUDA 13 has some headers of its runtime in a package of their own.
+  if(_LibTorch_cuda_include)
+    file(STRINGS "${_LibTorch_cuda_include}/cuda_runtime_api.h" _asked REGEX "#include \"crt/host_defines.h\"")
+    find_path(_LibTorch_cuda_crt crt/host_defines.h HINTS "${_LibTorch_cuda_include}")
+    if(_asked AND NOT _LibTorch_cuda_crt)
+      set(LibTorch_CUDA_FOUND FALSE)
+      string(APPEND LibTorch_CUDA_REASON " no crt/host_defines.h (pip install nvidia-cuda-crt)")
+    endif()
+  endif()
   # The zip's libtorch_cuda has an NCCL within itself. A second one beside it would be another library with the same names.
   if(_LibTorch_torch_cuda AND CMAKE_READELF)
     execute_process(COMMAND "${CMAKE_READELF}" -d "${_LibTorch_torch_cuda}" OUTPUT_VARIABLE _needed ERROR_QUIET)
@@ -100,7 +125,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::CPU)
     set_property(TARGET LibTorch::nccl APPEND PROPERTY INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_LibTorch_nccl_include}")
     set_property(TARGET LibTorch::nccl APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES "${_LibTorch_nccl_include}")
     add_library(LibTorch::CUDA INTERFACE IMPORTED)
-    set_target_properties(LibTorch::CUDA PROPERTIES INTERFACE_LINK_LIBRARIES "LibTorch::CPU;${_LibTorch_torch_cuda};${_LibTorch_c10_cuda};LibTorch::cudart")
+    set_target_properties(LibTorch::CUDA PROPERTIES INTERFACE_LINK_LIBRARIES "LibTorch::CPU;${_LibTorch_torch_cuda};${_LibTorch_c10_cuda};LibTorch::cudart;${_stand_in_files}")
   endif()
 endif()
 mark_as_advanced(LibTorch_INCLUDE_DIR)

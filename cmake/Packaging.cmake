@@ -4,6 +4,11 @@
 # set LD_LIBRARY_PATH to that LibTorch's lib/ folders.
 include(CMakePackageConfigHelpers)
 
+if(LibTorch_STAND_INS)
+  set(_refused "This build has stand-ins for CUDA's libraries and runs on the null GPU alone: it is not to be installed or packed. Build it with ./dev build --cuda.")
+  install(CODE "message(FATAL_ERROR \"${_refused}\")")
+  install(CODE "message(FATAL_ERROR \"${_refused}\")" COMPONENT wheel EXCLUDE_FROM_ALL)
+endif()
 include(Wheel)
 set(_private_libraries "${CMAKE_INSTALL_LIBDIR}/onebatch")
 set(_carried "^libfmt\\.so" "^libtomlplusplus\\.so" "^libzip\\.so" "^libjpeg\\.so" "^libpng16\\.so" "^libwebp\\.so" "^libsharpyuv\\.so")

@@ -281,7 +281,7 @@ bool built_with_nccl() {
 
 std::string nccl_version() {
   int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+  if (const ncclResult_t result = ncclGetVersion(&version); result != ncclSuccess) return ncclGetErrorString(result);
   const auto text = [](int code) { return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100); };
   if (version / 100 == NCCL_VERSION_CODE / 100) return text(version);
   return fmt::format("{} (built with {})", text(version), text(NCCL_VERSION_CODE));

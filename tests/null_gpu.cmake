@@ -1,4 +1,6 @@
 # A CUDA device that computes nothing, under the program as it is: where there is no GPU, what LibTorch's CUDA code does still shows.
+# Where CUDA's libraries are missing, stand-ins are enough for Python and for the null GPU.
+onebatch_add_pytest(stand_ins null_gpu/stand_ins_test.py LABELS ranks null_gpu TIMEOUT 200 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR} --compiler "${CMAKE_CXX_COMPILER}")
 if(NOT ONEBATCH_CUDA)
   return()
 endif()

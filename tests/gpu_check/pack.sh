@@ -5,6 +5,10 @@ set -euo pipefail
 build=$1 out=$2
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly most_mebibytes=64
+if ldd "$build/onebatch" | grep /stand_ins/lib/ > /dev/null; then
+  echo "pack.sh: $build has stand-ins for CUDA's libraries and is for the null GPU alone: build it with ./dev build --cuda" >&2
+  exit 1
+fi
 mkdir -p "$out/bin" "$out/lib" "$out/tests" "$out/data"
 for program in onebatch onebatch-stacks; do
   strip -o "$out/bin/$program" "$build/$program"

@@ -1,6 +1,5 @@
 // A CUDA program with one defect, by name: each must be seen on the stand-in. Without a name it has none.
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -49,13 +48,15 @@ void early_read() {
 // One stream writes what another reads: with nothing between them, with an event, with a host that waits.
 void two_streams(const std::string& between) {
   const at::Tensor there = at::zeros({1 << 10}, k_device);
-  at::cuda::CUDAEvent written;
-  written.record();
+  cudaEvent_t written = nullptr;
+  cudaEventCreateWithFlags(&written, cudaEventDisableTiming);
+  cudaEventRecord(written, c10::cuda::getCurrentCUDAStream());
   if (between == "host") c10::cuda::getCurrentCUDAStream().synchronize();
   const c10::cuda::CUDAStreamGuard other(c10::cuda::getStreamFromPool());
-  if (between != "nothing" && between != "host") written.block(other.current_stream());
+  if (between != "nothing" && between != "host") cudaStreamWaitEvent(other.current_stream(), written, 0);
   if (between != "freed") there.record_stream(other.current_stream());
   there.add(1.0);
+  cudaEventDestroy(written);
 }
 
 // The half that is written is not the one that is read.

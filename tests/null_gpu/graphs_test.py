@@ -59,7 +59,9 @@ def of_a_micro_step(null_gpu, folder, model, graphs):
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn", "resnet"])
-def test_a_micro_step_is_one_graph_of_the_kernels_that_it_has_without(null_gpu, tmp_path, model):
+def test_a_micro_step_is_one_graph_of_the_kernels_that_it_has_without(null_gpu, tmp_path, model, request):
+    if model == "mlp":
+        request.getfixturevalue("nvrtc")
     ordinary, words = of_a_micro_step(null_gpu, tmp_path, model, "false")
     assert ordinary["graph_launches"] == 0 and "CUDA graphs" not in words, words
     replayed, words = of_a_micro_step(null_gpu, tmp_path, model, "true")
@@ -70,6 +72,7 @@ def test_a_micro_step_is_one_graph_of_the_kernels_that_it_has_without(null_gpu, 
     assert words.count("run as CUDA graphs") == 1, words
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_masks_are_drawn_on_the_device(null_gpu, tmp_path):
     """The samples go there, and no masks; with graphs straight to where they read them."""
     counts = {}
@@ -87,6 +90,7 @@ def test_masks_are_drawn_on_the_device(null_gpu, tmp_path):
 
 
 @pytest.mark.parametrize("kernels, why", [("refused", "does not take what was compiled"), ("wrong", "not what the host draws")])
+@pytest.mark.usefixtures("nvrtc")
 def test_where_the_device_cannot_draw_the_host_does_and_that_is_a_fallback(null_gpu, tmp_path, kernels, why):
     config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6")
     done = null_gpu.run(1, "train", config, own_kernels=kernels)
@@ -96,6 +100,7 @@ def test_where_the_device_cannot_draw_the_host_does_and_that_is_a_fallback(null_
     assert null_gpu.run(1, "train", config, "--set", 'run.name="strict"', "--strict", own_kernels=kernels).code == 2
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_class_weights_stay_on_the_device(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6", more="[loss]\nclass_weights = [1, 2, 1, 1, 1, 1, 1, 1, 1, 0.5]")
     done = null_gpu.run(1, "train", config, *settings("run.cuda_graphs=true"), "--strict")
@@ -103,6 +108,7 @@ def test_class_weights_stay_on_the_device(null_gpu, tmp_path):
     assert done.total("graph_launches") > 0
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_where_buckets_are_sent_early_the_last_micro_step_is_none(null_gpu, tmp_path):
     for overlap, graphs in (("true", 8 - 2), ("false", 8)):
         folder = tmp_path / overlap
@@ -169,6 +175,7 @@ def test_where_the_run_has_no_use_for_graphs_that_is_a_fallback_alone(null_gpu, 
         assert (words in done.words) == (graphs == "true"), done.words
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_each_size_has_a_graph(null_gpu, tmp_path):
     """Epochs of 96 samples in batches of 40: the last has 16, in micro-batches of 6, 6 and 4; the others end with one of 4."""
     config = configuration(tmp_path, "mlp", steps=24, batch='micro_batch_size = 6\nreplan = "never"', more="[verify]\nat_start = false")
@@ -179,6 +186,7 @@ def test_each_size_has_a_graph(null_gpu, tmp_path):
     assert done.total("graph_launches") == micro_steps - 2 * 2
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_where_a_graph_finds_no_memory_the_run_goes_on_without(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", batch="micro_batch_size = 6", more="[verify]\nat_start = false")
     known = settings("run.cuda_graphs=true")
@@ -202,6 +210,7 @@ def test_graphs_are_given_up_where_not_as_much_memory_is_left_beside_them(null_g
         assert ("not as much is left beside them" in done.words) != graphs, done.words
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_times_without_graphs_are_not_held_against_the_probes_cache(null_gpu, tmp_path):
     config = configuration(tmp_path, "mlp", steps=1500, batch="micro_batch_size = 6", more="[verify]\nat_start = false\n[log]\nevery_steps = 1000")
     for name in ("first", "second"):

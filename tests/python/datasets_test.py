@@ -10,7 +10,7 @@ load_file = pytest.importorskip("safetensors.torch").load_file
 
 import onebatch as package  # noqa: E402
 from onebatch import datasets  # noqa: E402
-from program import ROOT  # noqa: E402
+from program import LOADER, ROOT  # noqa: E402
 
 MANY = 9001  # several pieces, and a rest
 
@@ -152,7 +152,7 @@ def test_a_data_set_need_not_fit_in_memory(file):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         onebatch.save_dataset({str(file)!r}, ({{"x": torch.full((1 << 18,), float(i))}} for i in range({megabytes})))
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"""
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env={**LOADER, "PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True, check=True)
     assert int(done.stdout) < megabytes * 1024 / 2
     assert load_file(file)["x"][:, 7].tolist() == list(range(megabytes))
 
@@ -214,7 +214,7 @@ def test_a_full_disk_leaves_nothing(file):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         onebatch.save_dataset({str(file)!r}, iter([{{"x": torch.zeros(1000)}}] * 99))"""
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], env={**LOADER, "PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True)
     assert "File too large" in done.stderr
     assert list(file.parent.iterdir()) == []
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch import __main__ as commands  # noqa: E402
-from program import ROOT, SGD_IN_FLOAT64, Scratch  # noqa: E402
+from program import LOADER, ROOT, SGD_IN_FLOAT64, Scratch  # noqa: E402
 
 CONFIG = """
 [run]
@@ -341,7 +341,7 @@ def wrong():
 def test_the_command_exports_what_a_file_builds(tmp_path):
     (tmp_path / "my_module.py").write_text(MODULE)
     done = subprocess.run([sys.executable, "-m", "onebatch", "export", "my_module.py:longer", "--out", "model.pt2"], cwd=tmp_path, capture_output=True, text=True,
-                          env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"})  # fmt: skip
+                          env={**LOADER, "PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert 'model.path = "model.pt2"' in done.stdout
     assert done.stderr == "onebatch: the exported file was not checked against the model: onebatch is not in PATH (name it by the variable ONEBATCH)\n"

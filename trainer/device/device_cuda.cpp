@@ -12,6 +12,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
@@ -161,6 +162,13 @@ class CudaDevice final : public ComputeDevice {
   std::string name_;
 };
 
+// What stands in for CUDA's libraries where they were missing when this program was linked says so; the null GPU, which
+// is loaded before them, says nothing under the same name.
+bool is_linked_with_stand_ins() {
+  const auto* const words = static_cast<const char*>(dlsym(RTLD_DEFAULT, "onebatch_cuda_stand_in"));
+  return words != nullptr && *words != '\0';
+}
+
 }  // namespace
 
 int cuda_device_count() {
@@ -200,6 +208,13 @@ std::vector<std::string> describe_cuda_devices(const Topology& topology) {
 }
 
 std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
+  if (is_linked_with_stand_ins())
+    throw UserError(
+        "run.device = \"cuda\", but this program was linked with stand-ins for CUDA's libraries, which compute "
+        "nothing: it "
+        "is for the null GPU of its tests. Build it where those libraries are (./dev build --cuda), or write "
+        "run.device = "
+        "\"cpu\"");
   const int visible = cuda_device_count();
   if (const std::string why = why_the_driver_does_not_do(); visible == 0 && !why.empty())
     throw UserError(why + ", or write run.device = \"cpu\"");
