@@ -12,7 +12,11 @@ import tempfile
 import warnings
 
 import torch
-from torch.export.experimental import _export_forward_backward
+from torch._inductor import cpu_vec_isa
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+from torch.export.experimental import _copy_graph_module_and_signature, _remove_detach_pass
+from torch.export.exported_program import _decompose_exported_program
 
 from . import keyed
 from .refusals import ExportError
@@ -30,6 +34,7 @@ OPTIONS = {
     "joint_graph_constant_folding": False,
 }
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
+VECTORS = {"avx2", "asimd"}  # the least that the compiler makes use of
 
 
 def sha1(file):
@@ -131,6 +136,14 @@ def inputs_of(program):
     return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
 
 
+def forward_and_backward(exported):
+    """One graph of both, of the operators that the compiler wants: LibTorch's attention stays whole."""
+    program = _decompose_exported_program(exported, cia_to_decomp={}, python_decomp_table=dict(select_decomp_table()), joint_loss_index=0, decompose_custom_triton_ops=False)
+    graph, signature = _copy_graph_module_and_signature(program)
+    _remove_detach_pass(graph, signature)
+    return program._update(graph, signature)
+
+
 def joint(file, after, loss):
     """Forward and backward as one graph of (samples, the step's key, the inputs and, with a loss, the targets); which outputs are what."""
     program = torch.export.load(str(file))
@@ -154,7 +167,7 @@ def joint(file, after, loss):
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
-    return _export_forward_backward(exported, joint_loss_index=0), constants
+    return forward_and_backward(exported), constants
 
 
 def first(outputs):
@@ -197,6 +210,13 @@ def named(graph):
     return names
 
 
+def find_vectors():
+    """The compiler links a trial with libtorch to find out which vectors this processor has, and keeps the answer in its cache. It is asked before OPTIONS
+    leave libtorch out, with which the trial fails and all code is scalar."""
+    if not cpu_vec_isa.pick_vec_isa() and set(instructions()) & VECTORS:
+        warnings.warn(f"the compiler takes this processor's vectors for unusable, so that the code is slow: remove its cache, {cache_dir()}, and compile again", stacklevel=3)
+
+
 @contextlib.contextmanager
 def quietly():
     before = logging.root.manager.disable
@@ -226,6 +246,7 @@ def compile_program(file, out=None, precision="float32", loss=None):
     """
     file, after = pathlib.Path(file), chosen_type(precision)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
+    find_vectors()
     with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch:
         folder = pathlib.Path(scratch) / "whole"
         folder.mkdir()

@@ -105,7 +105,7 @@ def attention(draws, query, key, value, mask=None, probability=0.0, is_causal=Fa
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype == torch.bool else scores + mask
     weights = torch.ops.aten._safe_softmax(scores, -1)
-    return plain(draws, weights, probability, False).matmul(value)
+    return (plain(draws, weights, probability, False) if probability > 0.0 else weights).matmul(value)
 
 
 class Keyed(torch.fx.Interpreter):
@@ -139,9 +139,10 @@ class Keyed(torch.fx.Interpreter):
     def attend(self, target, args, kwargs):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         given = dict(zip(names, args)) | kwargs
-        if given.get("dropout_p", 0.0) == 0.0:
+        # Of float64 the compiler takes the sums that LibTorch's attention keeps for its backward for float32.
+        if given.get("dropout_p", 0.0) == 0.0 and self.after is not torch.float64:
             return super().call_function(target, args, kwargs)
-        return attention(self.draws, given["query"], given["key"], given["value"], given.get("attn_mask"), given["dropout_p"], given.get("is_causal", False), given.get("scale"), given.get("enable_gqa", False))  # fmt: skip
+        return attention(self.draws, given["query"], given["key"], given["value"], given.get("attn_mask"), given.get("dropout_p", 0.0), given.get("is_causal", False), given.get("scale"), given.get("enable_gqa", False))  # fmt: skip
 
 
 def refuse_own_randomness(name, args):

@@ -1,8 +1,6 @@
 """compile: native code trains as the program does that it was made of, in float64, on other sizes than it was exported with; what is refused, before any of it runs."""
 import json
 import shutil
-import sys
-import warnings
 from unittest import mock
 
 import pytest
@@ -13,49 +11,11 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from onebatch.__main__ import main  # noqa: E402
+from compiled_cases import AS_SMOOTHED, CONFIG, OWN_LOSS, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
 from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program  # noqa: E402
 from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
-from program import SGD_IN_FLOAT64, Scratch, settings  # noqa: E402
-
-CONFIG = """
-[run]
-max_steps = 3
-output_dir = "{runs}"
-[batch]
-global_batch_size = 10
-micro_batch_size = 4
-[data]
-kind = "safetensors"
-path = "{folder}/train.safetensors"
-inputs = ["x"]
-target = "y"
-[model]
-kind = "exported"
-path = "{folder}/model.pt2"
-[probe]
-steps_per_trial = 1
-""" + SGD_IN_FLOAT64
-AS_SMOOTHED = ["--loss", "cross_entropy", "--label-smoothing", "0.1"]
-OWN_LOSS = '[loss]\nkind = "model"\n'
-SMOOTHED = "[loss]\nlabel_smoothing = 0.1\n"
-WORDS = 11
-
-
-class Mlp(nn.Module):
-    """Two matrices that are one, a parameter that is not trained, one of a single number, a constant, and dropout, also with the samples second."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c, self.d = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
-        self.c.weight = self.b.weight
-        self.a.bias.requires_grad_(False)
-        self.scale = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x):
-        h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)) * self.scale.exp())), 0.3, self.training)
-        return self.d(F.dropout(torch.tanh(self.c(h)).t(), 0.5, self.training).t()) * torch.tensor([1.0, 0.5, 2.0, 1.5])
+from program import Scratch, settings  # noqa: E402
 
 
 class Gpt(nn.Module):
@@ -104,47 +64,16 @@ CASES = {
 }
 
 
-class Compiled:
-    """A program, its native code, and data."""
-
-    def __init__(self, folder, name):
-        make, example, more, data, rest, loss = CASES[name]
-        torch.manual_seed(5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            package.export(make(), example(), folder / "model.pt2", check=False, **more)
-        x, y = data()
-        package.save_dataset(folder / "train.safetensors", x=x, y=y)
-        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", "float64", *loss]):
-            assert main() == 0
-        self.folder = folder / "model.compiled"
-        self.scratch = Scratch(folder, CONFIG.replace("{folder}", str(folder)) + rest)
-
-    def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):
-        run = f"r{len(list(self.scratch.runs.glob('*')))}"
-        pairs = [f'run.name="{run}"', *more]
-        if compiled is not None:
-            pairs.append(f'model.compiled="{compiled}"')
-        said = onebatch.run(ranks, "train", self.scratch.config, *settings(*pairs), code=code, environment=environment)
-        return said if code else package.load_checkpoint(self.scratch.runs / run)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     kept = {}
 
     def get(name):
         if name not in kept:
-            kept[name] = Compiled(tmp_path_factory.mktemp(name), name)
+            kept[name] = Compiled(tmp_path_factory.mktemp(name), CASES[name])
         return kept[name]
 
     return get
-
-
-def error_of(found, expected):
-    assert set(found) == set(expected)
-    off = sum(float((found[name].double() - expected[name].double()).square().sum()) for name in expected)
-    return (off / sum(float(tensor.double().square().sum()) for tensor in expected.values())) ** 0.5
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,56 @@
+"""compile: of what the native code is made, which its speed hangs on."""
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors.torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import onebatch as package  # noqa: E402
+from compiled_cases import AS_SMOOTHED, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
+from onebatch.compiling import VECTORS, instructions  # noqa: E402
+
+
+class Attention(nn.Module):
+    """Without dropout: LibTorch's own attention, of any length."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.qkv, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, 24), nn.Linear(8, WORDS)
+
+    def forward(self, x):
+        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(self.words(x)).chunk(3, 2))
+        return self.head(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+def tokens(rows, length):
+    return torch.randint(0, WORDS, (rows, length))
+
+
+def code_of(folder):
+    with zipfile.ZipFile(folder / "training.pt2") as archive:
+        return "".join(archive.read(name).decode() for name in archive.namelist() if name.endswith(".cpp"))
+
+
+@pytest.mark.parametrize("precision, most, whole", [("float32", 1e-6, True), ("float64", 1e-12, False)])
+def test_attention_of_any_length(precision, most, whole, onebatch, tmp_path):
+    case = Compiled(tmp_path, (Attention, lambda: tokens(3, 5), {"dynamic": {"x": {1: "length"}}}, lambda: (tokens(23, 9), tokens(23, 9)), SMOOTHED, AS_SMOOTHED), precision)
+    assert ("_scaled_dot_product_flash_attention_for_cpu_backward" in code_of(case.folder)) == whole
+    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
+
+
+def test_code_takes_the_processor_s_vectors(tmp_path):
+    """Also where the compiler has nothing in its cache, and finds out by trying."""
+    if not VECTORS & set(instructions()):
+        pytest.skip("a processor without vectors that the compiler knows")
+    package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
+    paths = os.pathsep.join([str(pathlib.Path(package.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=paths)
+    subprocess.run([sys.executable, "-m", "onebatch", "compile", tmp_path / "model.pt2", "--loss", "cross_entropy"], check=True, env=environment)
+    assert "at::vec::Vectorized<float>" in code_of(tmp_path / "model.compiled")
