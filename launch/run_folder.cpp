@@ -72,15 +72,28 @@ bool comes_before(const Candidate& a, const Candidate& b) {
   return rank(a) != rank(b) ? rank(a) < rank(b) : a.number > b.number;
 }
 
-}  // namespace
-
-FolderState state_of(const fs::path& folder) {
-  if (!fs::exists(fs::symlink_status(folder))) return FolderState::absent;
-  if (!fs::is_directory(folder)) return FolderState::foreign;
+// Throws where it is removed meanwhile.
+FolderState state_now(const fs::path& folder) {
+  const fs::file_type type = fs::status(folder).type();
+  if (type == fs::file_type::not_found && !fs::is_symlink(folder)) return FolderState::absent;
+  if (type != fs::file_type::directory) return FolderState::foreign;
   if (holds_nothing(folder)) return FolderState::unused;
   if (!fs::exists(folder / k_config)) return FolderState::foreign;
   if (fs::exists(folder / k_result)) return FolderState::complete;
   return has_checkpoint(folder) ? FolderState::has_checkpoints : FolderState::begun;
+}
+
+}  // namespace
+
+FolderState state_of(const fs::path& folder) {
+  for (;;) {
+    try {
+      return state_now(folder);
+    } catch (const fs::filesystem_error& error) {
+      if (error.code() != std::errc::no_such_file_or_directory) throw;
+      // A start that was refused has removed it under our eyes, and another may have made it anew.
+    }
+  }
 }
 
 class RunFolderSearch {
@@ -131,7 +144,10 @@ class RunFolderSearch {
   // None where it belongs to another run, also to one that starts at this moment.
   std::optional<RunLock> lock_unused(const fs::path& path) const {
     for (;;) {
-      fs::create_directory(path);
+      std::error_code code;
+      fs::create_directory(path, code);
+      // That a file is there is said of a folder, too, which goes at this moment.
+      if (code && code != std::errc::file_exists) fail(code);
       const FolderState state = state_of(path);
       if (state == FolderState::foreign && path == wanted_) {
         throw UserError(wanted_.string() +
