@@ -47,6 +47,9 @@ def plain_wheel(tmp_path_factory):
             (root / "torch" / there.name).symlink_to(there)
     for there in (PACKAGES / "torch/lib").iterdir():
         (root / "torch/lib" / there.name).symlink_to(there)
+    for there in PACKAGES.iterdir():  # what torch itself imports
+        if there.name not in ("torch", "nvidia"):
+            (root / there.name).symlink_to(there)
     for there in PACKAGES.glob("nvidia/*/lib/*"):
         if there.name.startswith(SMALL):
             (root / "nvidia/cu13/lib" / there.name).symlink_to(there)
@@ -67,7 +70,8 @@ def path_of(plain_wheel, stand_ins):
 
 def test_python_imports_the_plain_wheel(plain_wheel, stand_ins):
     environment = dict(os.environ, LD_LIBRARY_PATH=path_of(plain_wheel, stand_ins), PYTHONPATH=str(plain_wheel))
-    done = subprocess.run([sys.executable, "-c", LOADS], env=environment, capture_output=True, text=True, timeout=60)
+    # -S: torch looks for CUDA's libraries in all packages that Python knows.
+    done = subprocess.run([sys.executable, "-S", "-c", LOADS], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     said, *files = done.stdout.splitlines()
     assert said == "[2.0, 2.0]"
