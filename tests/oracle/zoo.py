@@ -3,10 +3,10 @@
 buffers after a forward.
 
 zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE] [--programs DIR]
-       [--device cuda | --null-gpu BUILD | --modes]
+       [--device cuda | --null-gpu BUILD | --modes | --compiled]
 
 With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count. With
---modes they are trained in the modes of zoo_modes.py. With --programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
+--modes they are trained in the modes of zoo_modes.py, with --compiled as native code (zoo_compiled.py). With --programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
 
 By hand: it needs torchvision, timm and transformers. Dropouts are switched off, for their masks are keyed by sample here and not in PyTorch.
 """
@@ -173,6 +173,9 @@ def one(program, family, name):
     model = without_dropout(made(make))
     with tempfile.TemporaryDirectory(prefix="onebatch-zoo-") as folder:
         try:
+            if "ONEBATCH_ZOO_COMPILED" in os.environ:
+                from zoo_compiled import compiled
+                return compiled(program, model, data, dynamic, folder)
             programs = pathlib.Path(os.environ.get("ONEBATCH_ZOO_PROGRAMS", folder))
             file = exported(f"{family}-{name}", model, data, dynamic, programs)
             if "ONEBATCH_ZOO_MODES" in os.environ:
@@ -212,7 +215,8 @@ def told(family, name, result, measured=True):
     if "modes" in result:
         return f"| {family} | {name} | {' | '.join(('' if good else 'NOT AS WANTED: ') + found for good, found in result['modes'].values())} |"
     found = f"{result['worst']:.1e}" if measured else "runs"
-    return f"| {family} | {name} | {result['parameters'] / 1e6:.1f} M | {found}{'' if result['worst'] <= LIMIT else ' in ' + result['where']} |"
+    seconds = f" | {result['seconds']:.0f}" if "seconds" in result else ""
+    return f"| {family} | {name} | {result['parameters'] / 1e6:.1f} M | {found}{'' if result['worst'] <= LIMIT else ' in ' + result['where']}{seconds} |"
 
 
 def good(result):
@@ -221,6 +225,8 @@ def good(result):
 
 def heading(given):
     columns = ["from", "model", "parameters", "on the null GPU" if given.null_gpu else "relative L2, float64"]
+    if given.compiled:
+        columns += ["seconds to compile"]
     if given.modes:
         from zoo_modes import MODES
         columns[2:] = MODES
@@ -238,6 +244,7 @@ def main():
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options.add_argument("--null-gpu", type=pathlib.Path, metavar="BUILD")
     options.add_argument("--modes", action="store_true")
+    options.add_argument("--compiled", action="store_true")
     options.add_argument("--programs", type=pathlib.Path, metavar="DIR")
     options.add_argument("--one", nargs=2)
     given = options.parse_args()
@@ -245,6 +252,8 @@ def main():
         os.environ["ONEBATCH_ZOO_DEVICE"] = "cuda" if given.null_gpu else given.device
     if given.modes:
         os.environ["ONEBATCH_ZOO_MODES"] = "1"
+    if given.compiled:
+        os.environ["ONEBATCH_ZOO_COMPILED"] = "1"
     if given.programs:
         given.programs.mkdir(parents=True, exist_ok=True)
         os.environ["ONEBATCH_ZOO_PROGRAMS"] = str(given.programs.resolve())

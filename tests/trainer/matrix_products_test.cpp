@@ -4,8 +4,11 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/inductor/aoti_torch/utils.h>
 
 namespace onebatch {
 namespace {
@@ -56,6 +59,53 @@ TEST_F(MatrixProductsTest, what_is_added_is_a_row_a_matrix_or_scaled) {
     EXPECT_TRUE(at::equal(at::addmm(in_float(added), in_float(left), in_float(right), 2, 3),
                           in_float(product * 3 + added * 2)));
   }
+}
+
+// As the compiler's native code calls them, of a library that is loaded later.
+struct Native {
+  static AtenTensorHandle handle(at::Tensor& tensor) {
+    return torch::aot_inductor::tensor_pointer_to_tensor_handle(&tensor);
+  }
+  static void mm(at::Tensor out, at::Tensor left, at::Tensor right) {
+    ASSERT_EQ(aoti_torch_cpu_mm_out(handle(out), handle(left), handle(right)), AOTI_TORCH_SUCCESS);
+  }
+  static void addmm(at::Tensor out, at::Tensor added, at::Tensor left, at::Tensor right, double beta, double alpha) {
+    ASSERT_EQ(aoti_torch_cpu_addmm_out(handle(out), handle(added), handle(left), handle(right), beta, alpha),
+              AOTI_TORCH_SUCCESS);
+  }
+};
+
+TEST_F(MatrixProductsTest, native_code_s_products_are_the_program_s) {
+  void* const found = dlsym(RTLD_DEFAULT, "aoti_torch_cpu_mm_out");
+  Dl_info place{};
+  ASSERT_NE(dladdr(found, &place), 0);
+  EXPECT_EQ(std::string(place.dli_fname).find("libtorch"), std::string::npos) << place.dli_fname;
+}
+
+TEST_F(MatrixProductsTest, native_code_s_products_are_exact) {
+  for (const std::int64_t rows : {k_rows, std::int64_t{3}}) {
+    const at::Tensor left = whole_numbers({rows, k_inner}), right = whole_numbers({k_inner, k_columns});
+    const at::Tensor product = at::mm(left, right);
+    for (const at::Tensor& out : {at::empty({rows, k_columns}), at::empty({k_columns, rows}).t()}) {
+      Native::mm(out, in_float(left), in_float(right.t().contiguous()).t());
+      EXPECT_TRUE(at::equal(out, in_float(product)));
+      for (const at::Tensor& added : {whole_numbers({k_columns}), whole_numbers({k_columns}).expand({rows, k_columns}),
+                                      whole_numbers({rows, k_columns}), whole_numbers({1})}) {
+        const at::Tensor row =
+            added.dim() == 2 && added.stride(0) == 0 ? in_float(added[0]).expand_as(product) : in_float(added);
+        for (const double times : {1.0, 3.0}) {
+          Native::addmm(out, row, in_float(left), in_float(right), times, times);
+          EXPECT_TRUE(at::equal(out, in_float((product + added) * static_cast<std::int64_t>(times))));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MatrixProductsTest, native_code_s_mistakes_are_errors) {
+  at::Tensor out = at::empty({1024, 1024}), left = at::ones({1024, 2048}), right = at::ones({2047, 1024});
+  EXPECT_NE(aoti_torch_cpu_mm_out(Native::handle(out), Native::handle(left), Native::handle(right)),
+            AOTI_TORCH_SUCCESS);
 }
 
 TEST_F(MatrixProductsTest, a_layer_s_gradients_are_exact) {

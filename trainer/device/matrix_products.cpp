@@ -5,8 +5,12 @@
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/inductor/aoti_torch/utils.h>
 #include <torch/library.h>
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -26,6 +30,8 @@ at::Tensor by_onednn(const at::Tensor& left, const at::Tensor& right, const std:
       c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<LinearPointwise>();
   return linear.call(left, right.t(), bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
+
+bool is_used = false;  // set once, at the start
 
 at::Tensor mm(const at::Tensor& left, const at::Tensor& right) {
   return is_large_product(left, right) ? by_onednn(left, right, std::nullopt) : at::cpu::mm(left, right);
@@ -55,6 +61,59 @@ std::unique_ptr<torch::Library> register_products() {
   return library;
 }
 
+bool is_quicker_into(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  return is_used && is_large_product(left, right) && out.scalar_type() == at::kFloat &&
+         out.sizes() == at::IntArrayRef{left.size(0), right.size(1)};
+}
+
+// What is added to every row of a product with so many columns; none where each row gets another.
+std::optional<at::Tensor> added_row(const at::Tensor& added, std::int64_t columns) {
+  if (added.scalar_type() != at::kFloat || added.dim() == 0 || added.size(-1) != columns) return std::nullopt;
+  if (added.dim() == 1) return added;
+  return added.dim() == 2 && added.stride(0) == 0 ? std::optional(added[0]) : std::nullopt;
+}
+
+using torch::aot_inductor::resolve_tensor_dispatch_flags;
+
+bool mm_of_compiled(AtenTensorHandle out, AtenTensorHandle left, AtenTensorHandle right) {
+  const at::Tensor to = resolve_tensor_dispatch_flags(out), a = resolve_tensor_dispatch_flags(left),
+                   b = resolve_tensor_dispatch_flags(right);
+  if (!is_quicker_into(to, a, b)) return false;
+  to.copy_(by_onednn(a, b, std::nullopt));
+  return true;
+}
+
+bool addmm_of_compiled(AtenTensorHandle out, AtenTensorHandle added, AtenTensorHandle left, AtenTensorHandle right) {
+  const at::Tensor to = resolve_tensor_dispatch_flags(out), a = resolve_tensor_dispatch_flags(left),
+                   b = resolve_tensor_dispatch_flags(right);
+  if (!is_quicker_into(to, a, b)) return false;
+  const auto row = added_row(resolve_tensor_dispatch_flags(added), b.size(1));
+  if (row) to.copy_(by_onednn(a, b, row));
+  return row.has_value();
+}
+
+// LibTorch's own function of a name that this file takes.
+template <typename Function>
+Function* of_libtorch(const char* name) {
+  auto* const found = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+  TORCH_CHECK(found != nullptr, "LibTorch has no ", name);
+  return found;
+}
+
+// As native code is answered, which knows no exceptions.
+template <typename Work>
+AOTITorchError answer_of(Work work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "a matrix product: " << error.what();
+    return AOTI_TORCH_FAILURE;
+  }
+}
+
+using Mm = AOTITorchError(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
+using Addmm = AOTITorchError(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle, AtenTensorHandle, double, double);
+
 }  // namespace
 
 bool mkl_leaves_vectors_idle() {
@@ -74,6 +133,26 @@ bool is_large_product(const at::Tensor& left, const at::Tensor& right) {
 void use_quickest_matrix_products() {
   if (!mkl_leaves_vectors_idle() || !at::globalContext().userEnabledMkldnn()) return;
   static const std::unique_ptr<torch::Library> library = register_products();
+  is_used = true;
 }
 
 }  // namespace onebatch
+
+// Native code of the compiler has its products under these names, which it finds in the program before LibTorch's.
+
+AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle self, AtenTensorHandle mat2) {
+  return onebatch::answer_of([&] {
+    static auto* const own = onebatch::of_libtorch<onebatch::Mm>("aoti_torch_cpu_mm_out");
+    return onebatch::mm_of_compiled(out, self, mat2) ? AOTI_TORCH_SUCCESS : own(out, self, mat2);
+  });
+}
+
+AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle out, AtenTensorHandle self, AtenTensorHandle mat1,
+                                        AtenTensorHandle mat2, double beta, double alpha) {
+  return onebatch::answer_of([&] {
+    static auto* const own = onebatch::of_libtorch<onebatch::Addmm>("aoti_torch_cpu_addmm_out");
+    const bool is_plain = beta == 1.0 && alpha == 1.0;
+    return is_plain && onebatch::addmm_of_compiled(out, self, mat1, mat2) ? AOTI_TORCH_SUCCESS
+                                                                          : own(out, self, mat1, mat2, beta, alpha);
+  });
+}

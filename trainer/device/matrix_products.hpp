@@ -13,7 +13,8 @@ namespace onebatch {
 [[nodiscard]] bool is_large_product(const at::Tensor& left, const at::Tensor& right);
 
 /// From here on aten::mm and aten::addmm have their large products from oneDNN, which LibTorch brings, where MKL is
-/// slow here; else nothing changes. For the process. Bits differ from MKL's as those of two processors do.
+/// slow here, and native code of the compiler, which asks for its products by other names, has, too; else nothing
+/// changes. For the process. Bits differ from MKL's as those of two processors do.
 void use_quickest_matrix_products();
 
 }  // namespace onebatch
