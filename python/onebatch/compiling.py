@@ -12,6 +12,7 @@ import tempfile
 import warnings
 
 import torch
+import torch._inductor.lowering  # some of the compiler's passes take it for granted
 from torch._inductor import cpu_vec_isa
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.runtime.cache_dir_utils import cache_dir
@@ -252,7 +253,7 @@ def compile_program(file, out=None, precision="float32", loss=None):
         folder.mkdir()
         try:
             graph, places = joint(file, after, loss)
-            constants = {name.removeprefix(PROGRAM): places[name.removeprefix(PROGRAM)] for name in graph.constants}
+            constants = {name: places[name] for name in (name.removeprefix(PROGRAM) for name in graph.constants) if name in places}
             torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
         except ExportError:
             raise

@@ -108,6 +108,12 @@ def attention(draws, query, key, value, mask=None, probability=0.0, is_causal=Fa
     return (plain(draws, weights, probability, False) if probability > 0.0 else weights).matmul(value)
 
 
+def bilinear(first, second, weight, bias=None):
+    """LibTorch's own has a backward that is not traced."""
+    made = torch.einsum("...i,oij,...j->...o", first, weight, second)
+    return made if bias is None else made + bias
+
+
 class Keyed(torch.fx.Interpreter):
     """Runs a program's graph with these draws, and with its own element type's literals in `after`."""
 
@@ -133,6 +139,10 @@ class Keyed(torch.fx.Interpreter):
             return args[0].copy_(self.draws.noise(args[0], args[0].shape, 1.0 - args[1], 1.0))
         if name == "scaled_dot_product_attention":
             return self.attend(target, args, kwargs)
+        if name == "bilinear":
+            return bilinear(*args)
+        if name == "view":  # attention's results have other strides here than where the program was exported: a view may be none
+            return args[0].reshape(args[1])
         refuse_own_randomness(name, args)
         return super().call_function(target, args, kwargs)
 

@@ -18,15 +18,19 @@ from onebatch.compiling import VECTORS, instructions  # noqa: E402
 
 
 class Attention(nn.Module):
-    """Without dropout: LibTorch's own attention, of any length."""
+    """Without dropout: LibTorch's own attention, of any length; PyTorch's layer of it, which views what comes out; a buffer that is not saved; nn.Bilinear."""
 
     def __init__(self):
         super().__init__()
-        self.words, self.qkv, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, 24), nn.Linear(8, WORDS)
+        self.words, self.places, self.qkv, self.head = nn.Embedding(WORDS, 8), nn.Embedding(16, 8), nn.Linear(8, 24), nn.Linear(8, WORDS)
+        self.layer, self.mix = nn.MultiheadAttention(8, 2, batch_first=True), nn.Bilinear(8, 8, 8)
+        self.register_buffer("order", torch.arange(16), persistent=False)
 
     def forward(self, x):
-        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(self.words(x)).chunk(3, 2))
-        return self.head(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        h = self.words(x) + self.places(self.order[: x.shape[1]])
+        q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(h).chunk(3, 2))
+        h = h + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return self.head(self.mix(h, self.layer(h, h, h, need_weights=False)[0]))
 
 
 def tokens(rows, length):

@@ -211,10 +211,8 @@ std::unique_ptr<ComputeDevice> bind_cuda_device(const DeviceRequest& request) {
   if (is_linked_with_stand_ins())
     throw UserError(
         "run.device = \"cuda\", but this program was linked with stand-ins for CUDA's libraries, which compute "
-        "nothing: it "
-        "is for the null GPU of its tests. Build it where those libraries are (./dev build --cuda), or write "
-        "run.device = "
-        "\"cpu\"");
+        "nothing: it is for the null GPU of its tests. Build it where those libraries are (./dev build --cuda), or "
+        "write run.device = \"cpu\"");
   const int visible = cuda_device_count();
   if (const std::string why = why_the_driver_does_not_do(); visible == 0 && !why.empty())
     throw UserError(why + ", or write run.device = \"cpu\"");
