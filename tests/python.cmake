@@ -5,5 +5,6 @@ endforeach()
 set_tests_properties(python_converting PROPERTIES TIMEOUT 400)  # processes that start PyTorch
 set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code PROPERTIES TIMEOUT 900)  # a compiler, several times
 set_tests_properties(python_example_configs PROPERTIES TIMEOUT 400 PROCESSORS 2)
+set_tests_properties(python_compiled_by_run PROPERTIES PROCESSORS 2)
 # In a bare environment: python/pack.sh packs this build.
 onebatch_add_pytest(python_wheel python/wheel_test.py LABELS python package TIMEOUT 180 PROCESSORS 2 ARGUMENTS --build "${PROJECT_BINARY_DIR}")

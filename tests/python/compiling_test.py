@@ -175,7 +175,7 @@ REFUSED = {
 def test_what_does_not_fit_is_refused_by_name(make, words, made, onebatch, tmp_path):
     case = made("mlp")
     said = case.train(onebatch, compiled=make(case, tmp_path / "other"), code=2)
-    assert words in said and "python -m onebatch compile" in said
+    assert words in said and "make it anew by onebatch compile" in said
 
 
 WRONG_MODES = {

@@ -42,7 +42,7 @@ std::string precision_name(Precision precision) {
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration) {
   const LossConfiguration& loss = configuration.loss;
-  std::string command = "python -m onebatch compile " + configuration.model.path;
+  std::string command = "onebatch compile " + configuration.model.path;
   if (configuration.precision.compute == Precision::float64) command += " --precision float64";
   if (loss.kind != "cross_entropy") return command;
   command += " --loss cross_entropy";
