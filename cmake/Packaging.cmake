@@ -76,6 +76,8 @@ install(FILES "${PROJECT_BINARY_DIR}/onebatch.fish" DESTINATION "${CMAKE_INSTALL
 
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY configs data DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch")
+# What a Python with PyTorch is given to compile programs with.
+install(DIRECTORY python/onebatch DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch/python" FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 
 set(CPACK_GENERATOR TGZ)
 set(CPACK_PACKAGE_VENDOR "The onebatch authors")

@@ -34,9 +34,9 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, con
 
 namespace {
 
-const std::vector<std::string> k_commands = {"train",  "probe",  "plan",    "verify",     "eval",  "data",
-                                             "check",  "export", "predict", "report",     "bench", "info",
-                                             "launch", "doctor", "init",    "completion", "manual"};
+const std::vector<std::string> k_commands = {"train",  "probe",  "plan",    "verify",  "eval",       "data",
+                                             "check",  "export", "predict", "report",  "bench",      "info",
+                                             "launch", "doctor", "init",    "compile", "completion", "manual"};
 const std::vector<std::string> k_benchmarks = {"all-reduce"};
 
 void add_plan(CLI::App& app, Arguments& arguments) {

@@ -10,7 +10,7 @@ namespace onebatch::launch {
 
 struct Arguments {
   // "train", "probe", "plan", "verify", "eval", "data", "check", "export", "report", "bench", "info", "launch",
-  // "doctor", "init"
+  // "doctor", "init", "compile"
   std::string command;
   std::string config_file;
   std::vector<std::string> assignments;  // --set
@@ -38,31 +38,35 @@ struct Arguments {
   std::string weights;            // eval, export, predict: "raw", "ema"; empty: the averaged ones where there are any
   std::string sheet_file;         // data
   std::int64_t most_samples = 0;  // data; 0 = all
-  std::string program_file;       // check: an exported program, and what follows
+  std::string program_file;       // check, compile: an exported program, and what follows
   std::string inputs_file;        // to run it on; empty: it is looked at
   std::string phase = "training";
   std::string check_device = "cpu";
   std::string save_file;
   bool own_loss = false;
   std::string source;             // export: a folder of a run or of a checkpoint, or a configuration
-  std::string target_file;        // export, predict, report
+  std::string target_file;        // export, predict, report, compile
   std::vector<std::string> runs;  // report: folders of runs
   bool overwrite = false;         // likewise
   std::string split;              // predict: "train" or "validation"
   std::string benchmark;          // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
-  std::optional<int> ranks;            // launch: none: as many as there are devices
-  std::string hosts;                   // launch
-  bool only_show = false;              // launch
-  std::vector<std::string> launched;   // launch: the command and what follows it
-  bool keys = false;                   // info: print the configuration's keys
-  std::string output_folder = "runs";  // doctor: where runs are to be kept
-  double deadline_seconds = 30.0;      // doctor: of the ranks' trial
-  std::string data_path;               // init; empty: what comes with the program
-  std::string model_file;              // init: an exported program
-  std::string written_file;            // init; empty: named after the data
-  std::string shell;                   // completion: "bash", "zsh", "fish"
-  std::string as_typed;                // all words, quoted for a shell
+  std::optional<int> ranks;             // launch: none: as many as there are devices
+  std::string hosts;                    // launch
+  bool only_show = false;               // launch
+  std::vector<std::string> launched;    // launch: the command and what follows it
+  bool keys = false;                    // info: print the configuration's keys
+  std::string output_folder = "runs";   // doctor: where runs are to be kept
+  double deadline_seconds = 30.0;       // doctor: of the ranks' trial
+  std::string data_path;                // init; empty: what comes with the program
+  std::string model_file;               // init: an exported program
+  std::string written_file;             // init; empty: named after the data
+  std::string compiled_loss = "model";  // compile: and what follows
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0.0;
+  std::string compiled_precision = "float32";
+  std::string shell;     // completion: "bash", "zsh", "fish"
+  std::string as_typed;  // all words, quoted for a shell
 };
 
 struct ParsedArguments {

@@ -12,7 +12,7 @@ enum class Takes { a_configuration, options_alone };
 /// A command with the options that all have.
 CLI::App* add_command(CLI::App& app, Arguments& arguments, const char* name, const char* description, Takes takes);
 
-/// `doctor`, `init`, `completion` and `manual`.
+/// `doctor`, `init`, `compile`, `completion` and `manual`.
 void add_setup_commands(CLI::App& app, Arguments& arguments);
 
 }  // namespace onebatch::launch

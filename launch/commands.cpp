@@ -146,7 +146,9 @@ class Program {
   }
 
   // Of a command that measures, without a folder.
-  Session make_session() const { return {loaded_.configuration, world_, listeners(), {.strict = arguments_.strict}}; }
+  Session make_session(SessionFor purpose = SessionFor::training) const {
+    return {loaded_.configuration, world_, listeners(), {.strict = arguments_.strict, .purpose = purpose}};
+  }
 
   // What is said beside a session.
   EventStream make_events() const {
@@ -260,7 +262,7 @@ class Program {
   }
 
   int evaluate() {
-    Session session = make_session();
+    Session session = make_session(SessionFor::evaluation);
     const EvaluationResult result = session.evaluate(arguments_.checkpoint, weights_choice(arguments_.weights));
     write_json(to_json(result));
     if (!first()) return code(ExitCode::done);

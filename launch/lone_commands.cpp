@@ -2,6 +2,7 @@
 
 #include "comm/launcher.hpp"
 #include "launch/check_command.hpp"
+#include "launch/compile_command.hpp"
 #include "launch/data_command.hpp"
 #include "launch/doctor/doctor_command.hpp"
 #include "launch/export_command.hpp"
@@ -28,6 +29,7 @@ using Work = std::function<std::string(const Arguments&)>;
 
 Work work_of(const Arguments& arguments) {
   if (arguments.command == "check") return check_program;
+  if (arguments.command == "compile") return compile_program;
   if (arguments.command == "data") return describe_data;
   if (arguments.command == "export") return export_model;
   if (arguments.command == "init") return init;
@@ -72,6 +74,8 @@ std::optional<int> run_alone(const Arguments& arguments) {
   try {
     work_and_write(work, arguments);
     return static_cast<int>(ExitCode::done);
+  } catch (const HasSaidWhy& failure) {
+    return static_cast<int>(failure.code);
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", words_of(error)));
     return static_cast<int>(exit_code_of(error));

@@ -7,8 +7,8 @@
 
 namespace onebatch::launch {
 
-/// Runs `data`, `check`, `export`, `report`, `init`, `launch`, `info --keys` and `doctor`, which starts MPI itself
-/// where there are ranks, and returns the exit code; none: it is another command. Never throws.
+/// Runs `data`, `check`, `compile`, `export`, `report`, `init`, `launch`, `info --keys` and `doctor`, which starts MPI
+/// itself where there are ranks, and returns the exit code; none: it is another command. Never throws.
 std::optional<int> run_alone(const Arguments& arguments);
 
 }  // namespace onebatch::launch

@@ -30,7 +30,10 @@ constexpr Meant k_variables[] = {
     {"CUDA_VISIBLE_DEVICES", "which GPUs ranks may take"},
     {"OMP_NUM_THREADS", "threads of a rank; else its part of the processors"},
     {"NCCL_SOCKET_IFNAME", "the network interfaces that NCCL takes"},
-    {"XDG_CACHE_HOME", "where the probe keeps its answers and shards' indices are kept, in onebatch; else ~/.cache"},
+    {"ONEBATCH_PYTHON", "the Python that compiles programs; else LibTorch's own, that of VIRTUAL_ENV, python3 of PATH"},
+    {"XDG_CACHE_HOME",
+     "where the probe keeps its answers, and shards' indices and compiled programs are kept, in onebatch; else "
+     "~/.cache"},
     {"TMPDIR", "where launch and mpirun keep what they need while they run"}};
 
 constexpr Meant k_files[] = {

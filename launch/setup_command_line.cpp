@@ -1,4 +1,4 @@
-// The options of what comes before training: is this machine well, and what to write into a configuration.
+// The options of what comes before training: is this machine well, what to write into a configuration, native code.
 #include "launch/command_options.hpp"
 
 namespace onebatch::launch {
@@ -24,6 +24,25 @@ void add_init(CLI::App& app, Arguments& arguments) {
   command->add_flag("--force", arguments.overwrite, "replace that file where it is there");
 }
 
+void add_compile(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = add_command(app, arguments, "compile",
+                                  "write an exported program as native code of this machine, for model.compiled; needs "
+                                  "a Python with PyTorch",
+                                  Takes::options_alone);
+  command->add_option("MODEL", arguments.program_file, "a file of onebatch.export")->required();
+  command->add_option("--loss", arguments.compiled_loss, "as loss.kind of the run; model: the program returns its loss")
+      ->check(CLI::IsMember({"model", "cross_entropy"}))
+      ->capture_default_str();
+  command->add_option("--ignore-index", arguments.ignore_index, "as loss.ignore_index")->capture_default_str();
+  command->add_option("--label-smoothing", arguments.label_smoothing, "as loss.label_smoothing")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--precision", arguments.compiled_precision, "as precision.compute of the run")
+      ->check(CLI::IsMember({"float32", "float64"}))
+      ->capture_default_str();
+  command->add_option("--out", arguments.target_file, "the folder; else the program's name with .compiled");
+}
+
 void add_texts(CLI::App& app, Arguments& arguments) {
   CLI::App* completion =
       app.add_subcommand("completion", "print what makes a shell complete commands, options and keys");
@@ -41,6 +60,7 @@ void add_texts(CLI::App& app, Arguments& arguments) {
 void add_setup_commands(CLI::App& app, Arguments& arguments) {
   add_doctor(app, arguments);
   add_init(app, arguments);
+  add_compile(app, arguments);
   add_texts(app, arguments);
 }
 

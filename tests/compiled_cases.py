@@ -1,5 +1,8 @@
 """A small program, its native code and data, and how far two trainings of it are apart."""
+import os
+import pathlib
 import sys
+import time
 import warnings
 from unittest import mock
 
@@ -49,31 +52,67 @@ class Mlp(nn.Module):
         h = F.dropout(torch.tanh(self.b(torch.tanh(self.a(x)) * self.scale.exp())), 0.3, self.training)
         return self.d(F.dropout(torch.tanh(self.c(h)).t(), 0.5, self.training).t()) * torch.tensor([1.0, 0.5, 2.0, 1.5])
 
-class Compiled:
-    """A program, its native code, and data."""
+
+MLP = (Mlp, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED)
+
+
+class Exported:
+    """A program, and data."""
 
     def __init__(self, folder, case, precision="float64"):
-        make, example, more, data, rest, loss = case
+        make, example, more, data, rest, _ = case
         torch.manual_seed(5)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             package.export(make(), example(), folder / "model.pt2", check=False, **more)
         x, y = data()
         package.save_dataset(folder / "train.safetensors", x=x, y=y)
-        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", precision, *loss]):
-            assert main() == 0
-        self.folder = folder / "model.compiled"
         self.scratch = Scratch(folder, CONFIG.replace("{folder}", str(folder)).replace("float64", precision) + rest)
 
     def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):
+        """The weights, or where it is to fail what it says."""
+        said, weights = self.train_and_say(onebatch, ranks, compiled, code, more, environment)
+        return said if code else weights
+
+    def train_and_say(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):
         run = f"r{len(list(self.scratch.runs.glob('*')))}"
         pairs = [f'run.name="{run}"', *more]
         if compiled is not None:
             pairs.append(f'model.compiled="{compiled}"')
         said = onebatch.run(ranks, "train", self.scratch.config, *settings(*pairs), code=code, environment=environment)
-        return said if code else package.load_checkpoint(self.scratch.runs / run)
+        return said, None if code else package.load_checkpoint(self.scratch.runs / run)
+
+
+class Compiled(Exported):
+    """And its native code."""
+
+    def __init__(self, folder, case, precision="float64"):
+        super().__init__(folder, case, precision)
+        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", precision, *case[-1]]):
+            assert main() == 0
+        self.folder = folder / "model.compiled"
+
 
 def error_of(found, expected):
     assert set(found) == set(expected)
     off = sum(float((found[name].double() - expected[name].double()).square().sum()) for name in expected)
     return (off / sum(float(tensor.double().square().sum()) for tensor in expected.values())) ** 0.5
+
+
+def wait_until(holds, seconds=90):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "too late"
+        time.sleep(0.05)
+
+
+def running(folder):
+    """Processes that were told of a folder."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and str(folder) in pathlib.Path(f"/proc/{name}/cmdline").read_text():
+                found.append(name)
+        except OSError:
+            pass  # it has ended
+    return found

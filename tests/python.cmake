@@ -1,9 +1,10 @@
 # The package for Python, against PyTorch and the program.
-foreach(part datasets checkpoints exporting checking compiling compiled_code converting example_configs)
+foreach(part datasets checkpoints exporting checking compiling compile_command compiled_by_run compiled_code converting example_configs)
   onebatch_add_pytest(python_${part} python/${part}_test.py LABELS python TIMEOUT 200 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
 set_tests_properties(python_converting PROPERTIES TIMEOUT 400)  # processes that start PyTorch
-set_tests_properties(python_compiling python_compiled_code PROPERTIES TIMEOUT 900)  # a compiler, several times
+set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code PROPERTIES TIMEOUT 900)  # a compiler, several times
 set_tests_properties(python_example_configs PROPERTIES TIMEOUT 400 PROCESSORS 2)
+set_tests_properties(python_compiled_by_run PROPERTIES PROCESSORS 2)
 # In a bare environment: python/pack.sh packs this build.
 onebatch_add_pytest(python_wheel python/wheel_test.py LABELS python package TIMEOUT 180 PROCESSORS 2 ARGUMENTS --build "${PROJECT_BINARY_DIR}")

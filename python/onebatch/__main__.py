@@ -1,6 +1,10 @@
 """python -m onebatch export SOURCE --out model.pt2, and python -m onebatch convert SOURCE FOLDER --to tensors"""
 import argparse
+import os
+import signal
 import sys
+import threading
+import time
 import warnings
 
 from .checking import CheckFailed
@@ -8,6 +12,7 @@ from .exporting import export
 from .refusals import ConversionError, ExportError
 from .sources import TASKS, from_source
 
+SECONDS_TO_CLEAR_UP = 4
 
 def numbers(text):
     return [int(part) for part in text.split(",")]
@@ -41,6 +46,7 @@ def add_compile(commands):
     command.add_argument("--loss", choices=("model", "cross_entropy"), default="model", help="as loss.kind of the run; model: the program returns its loss")
     command.add_argument("--ignore-index", type=int, default=-100, help="as loss.ignore_index")
     command.add_argument("--label-smoothing", type=float, default=0.0, help="as loss.label_smoothing")
+    command.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)  # of the program, which has started this
 
 
 def add_convert(commands):
@@ -88,7 +94,24 @@ def converted(given):
     return 0
 
 
+def end_with_input():
+    """Whoever holds the other end of standard input may end at any moment: then this is to clear up, and to leave nothing running."""
+
+    def watch():
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(SECONDS_TO_CLEAR_UP)
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def compiled(given):
+    if given.until_input_ends:
+        end_with_input()
     from .compiling import compile_program
 
     loss = {"kind": given.loss, "ignore_index": given.ignore_index, "label_smoothing": given.label_smoothing} if given.loss != "model" else None
@@ -104,7 +127,10 @@ def compiled(given):
 def main():
     given = arguments()
     if given.command == "compile":
-        return compiled(given)
+        try:
+            return compiled(given)
+        except KeyboardInterrupt:
+            return 130
     if given.command == "convert":
         return converted(given)
     try:

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from compiled_cases import AS_SMOOTHED, CONFIG, OWN_LOSS, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
+from compiled_cases import AS_SMOOTHED, CONFIG, MLP, OWN_LOSS, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
 from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program  # noqa: E402
 from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
@@ -51,7 +51,7 @@ def by_tokens(output, target):
 
 # model, what is exported, with what, data of other sizes, the rest of the configuration, what it is compiled with
 CASES = {
-    "mlp": (Mlp, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED),
+    "mlp": MLP,
     "gpt": (
         Gpt,
         lambda: torch.randint(0, WORDS, (3, 5)),
@@ -175,7 +175,7 @@ REFUSED = {
 def test_what_does_not_fit_is_refused_by_name(make, words, made, onebatch, tmp_path):
     case = made("mlp")
     said = case.train(onebatch, compiled=make(case, tmp_path / "other"), code=2)
-    assert words in said and "python -m onebatch compile" in said
+    assert words in said and "make it anew by onebatch compile" in said
 
 
 WRONG_MODES = {

@@ -11,6 +11,9 @@ namespace onebatch {
 /// Whether a process only asks for a folder, or takes it: then nobody else may write there until the process ends.
 enum class FolderUse { look, take };
 
+/// Whether it trains, or says how it would; else native code for training is not made for it.
+enum class SessionFor { training, evaluation };
+
 struct SessionOptions {
   bool strict = false;  // where something else than asked would be done, all ranks throw AgreedError instead
   std::filesystem::path run_dir = {};  // where checkpoints, metrics and samples go; made by the caller on rank 0
@@ -21,6 +24,7 @@ struct SessionOptions {
   // where it may; and what came of saving.
   std::function<std::string(FolderUse use)> why_not_write = [](FolderUse) { return std::string(); };
   std::function<void(const std::string& line)> tell_of_loss = [](const std::string&) {};
+  SessionFor purpose = SessionFor::training;
   const std::atomic<int>* stop_requested = nullptr;  // set to a signal's number by the program's handler; 0 = go on
 };
 

@@ -1,10 +1,13 @@
 #include "trainer/models/compiled_package.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/base/version.hpp"
 #include "trainer/io/json_reader.hpp"
+#include "trainer/models/compiling_python.hpp"
 
 #include <c10/util/hash.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/utsname.h>
 
 #include <fstream>
@@ -16,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t k_format = 1;
 constexpr std::int64_t k_most_outputs = std::int64_t{1} << 20;
 constexpr std::int64_t k_most_size = std::int64_t{1} << 31;
 constexpr const char* k_leave_it = ", or leave model.compiled out";
@@ -40,7 +42,7 @@ std::string precision_name(Precision precision) {
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration) {
   const LossConfiguration& loss = configuration.loss;
-  std::string command = "python -m onebatch compile " + configuration.model.path;
+  std::string command = "onebatch compile " + configuration.model.path;
   if (configuration.precision.compute == Precision::float64) command += " --precision float64";
   if (loss.kind != "cross_entropy") return command;
   command += " --loss cross_entropy";
@@ -71,7 +73,8 @@ class Checking {
   CompiledPackage run() const {
     check_run();
     const JsonReader document(json_, called_ + ": compiled.json");
-    if (document.field("format").integer(0, INT32_MAX) != k_format) refuse("is of another version of onebatch");
+    if (document.field("format").integer(0, INT32_MAX) != k_compiled_format)
+      refuse("is of another version of onebatch");
     check_torch(document.field("torch").text());
     check_machine(document.field("machine"));
     check_precision(document.field("precision").text());
@@ -92,18 +95,8 @@ class Checking {
 
   // What no package is made for.
   void check_run() const {
-    const PrecisionConfiguration& precision = request_.configuration.precision;
-    const LossConfiguration& loss = request_.configuration.loss;
-    const auto refuse_run = [&](const std::string& why) { throw UserError(called_ + " " + why + k_leave_it); };
-    const bool plain = precision.compute == precision.parameters;
-    if (!plain || (precision.compute != Precision::float32 && precision.compute != Precision::float64))
-      refuse_run(
-          "computes in float32 and float64 alone so far: write precision.compute = \"float32\" and "
-          "precision.parameters = \"float32\"");
-    if (loss.kind != "cross_entropy" && loss.kind != "model")
-      refuse_run("has no loss.kind = \"" + loss.kind +
-                 "\" so far: export the program with its loss, and write loss.kind = \"model\"");
-    if (!loss.class_weights.empty()) refuse_run("takes no loss.class_weights so far: export the program with its loss");
+    if (const std::string why = why_not_compiled(request_.configuration); !why.empty())
+      throw UserError(called_ + " " + why + k_leave_it);
   }
 
   std::string text_of(const fs::path& file) const {
@@ -193,6 +186,33 @@ class Checking {
 };
 
 }  // namespace
+
+std::string why_not_compiled(const Configuration& configuration) {
+  const PrecisionConfiguration& precision = configuration.precision;
+  const LossConfiguration& loss = configuration.loss;
+  const bool plain = precision.compute == precision.parameters;
+  if (!plain || (precision.compute != Precision::float32 && precision.compute != Precision::float64))
+    return "computes in float32 and float64 alone so far: write precision.compute = \"float32\" and "
+           "precision.parameters = \"float32\"";
+  if (loss.kind != "cross_entropy" && loss.kind != "model")
+    return "has no loss.kind = \"" + loss.kind +
+           "\" so far: export the program with its loss, and write loss.kind = \"model\"";
+  if (!loss.class_weights.empty()) return "takes no loss.class_weights so far: export the program with its loss";
+  return "";
+}
+
+std::string compiled_key(const Configuration& configuration, const std::string& torch_version) {
+  utsname here{};
+  uname(&here);
+  const LossConfiguration& loss = configuration.loss;
+  const bool smoothed = loss.kind == "cross_entropy";
+  const std::string text =
+      fmt::format("format {}, onebatch {}, torch {}, program {}, {}, loss {} {} {}, cpu {} {}", k_compiled_format,
+                  k_version, torch_version, sha1_of(configuration.model.path),
+                  precision_name(configuration.precision.compute), loss.kind, smoothed ? loss.ignore_index : 0,
+                  smoothed ? loss.label_smoothing : 0.0, here.machine, fmt::join(instructions_here(), " "));
+  return c10::sha1(text).str();
+}
 
 CompiledPackage check_compiled(const CompiledRequest& request) {
   return Checking(request).run();

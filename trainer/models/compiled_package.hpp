@@ -21,7 +21,7 @@ struct CompiledInput {
   std::vector<Size> sizes;
 };
 
-/// A folder that `python -m onebatch compile` has written.
+/// A folder that `onebatch compile` has written.
 struct CompiledPackage {
   std::filesystem::path training;     // AOTInductor's file: forward and backward
   std::vector<std::string> outputs;   // "loss", "weight" where the program returns it, "gradient:fc.weight"
@@ -36,6 +36,13 @@ struct CompiledRequest {
   const Configuration& configuration;
   std::string torch_version;
 };
+
+/// Why no package is made for such a run, and what to write for one; empty: one is.
+std::string why_not_compiled(const Configuration& configuration);
+
+/// What a package for the run is called among others: a digest of its program's bytes, precision and loss, of the
+/// versions and of this machine's processor. Throws UserError where the program cannot be read.
+std::string compiled_key(const Configuration& configuration, const std::string& torch_version);
 
 /// Throws UserError that names what does not fit: another version of PyTorch, another machine, another precision, loss
 /// or program than the run's, files that are damaged. Reads all of the program's file and of the package's.

@@ -26,8 +26,10 @@ constexpr const char* k_how_to_save =
 
 // The output that is the model's.
 const Option<ModelConfiguration, std::string> k_output{"output", ""};
-// The folder of its native code.
-const Option<ModelConfiguration, std::string> k_compiled{"compiled", "never"};
+// The folder of its native code, or one of two words.
+constexpr const char* k_never = "never";
+constexpr const char* k_auto = "auto";
+const Option<ModelConfiguration, std::string> k_compiled{"compiled", k_never};
 
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
@@ -201,7 +203,20 @@ std::unique_ptr<Model> load_exported(const ExportedRequest& request) {
 }
 
 std::string compiled_folder(const ModelConfiguration& model) {
-  return model.kind == "exported" && k_compiled(model) != "never" ? k_compiled(model) : "";
+  const bool names_one = model.kind == "exported" && k_compiled(model) != k_never && k_compiled(model) != k_auto;
+  return names_one ? k_compiled(model) : "";
+}
+
+bool compiles_by_itself(const ModelConfiguration& model) {
+  return model.kind == "exported" && k_compiled(model) == k_auto;
+}
+
+void set_compiled_folder(ModelConfiguration& model, const std::string& folder) {
+  k_compiled(model) = folder.empty() ? k_never : folder;
+}
+
+bool names_output(const ModelConfiguration& model) {
+  return !k_output(model).empty();
 }
 
 ModelKind exported_kind() {
@@ -214,16 +229,17 @@ ModelKind exported_kind() {
                 "`\"\"`: `logits` where there is one, else the first"},
                k_output),
       text_key({"compiled", Changes::probe,
-                "exported: a folder that `python -m onebatch compile` has written, native code that then computes loss "
-                "and gradients; `\"never\"`: none. See [compiled programs](compiled.md)"},
+                "exported: a folder that `onebatch compile` has written, native code that then computes loss and "
+                "gradients; `\"auto\"`: the run makes one where it can, and takes it where it is faster; `\"never\"`: "
+                "none. See [compiled programs](compiled.md)"},
                k_compiled)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {
     if (model.path.empty())
       request.complain(
           "path", std::string("is needed for model.kind = \"exported\": a file saved in Python by ") + k_how_to_save);
     if (k_compiled(model).empty())
-      request.complain("compiled", "is the folder that `python -m onebatch compile` has written, or \"never\"");
-    if (!compiled_folder(model).empty() && !k_output(model).empty())
+      request.complain("compiled", "is the folder that `onebatch compile` has written, \"auto\" or \"never\"");
+    if (!compiled_folder(model).empty() && names_output(model))
       request.complain("output", "does not go with model.compiled so far: leave one of them out");
   };
   kind.make = [](const ModelRequest& request) {

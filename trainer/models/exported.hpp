@@ -23,7 +23,13 @@ struct ExportedRequest {
 /// data.
 std::unique_ptr<Model> load_exported(const ExportedRequest& request);
 
-/// The folder of the program's native code, where the run is to use it; empty: none.
+/// The folder of the program's native code, where the run is to use it; empty: none that model.compiled names.
 std::string compiled_folder(const ModelConfiguration& model);
+/// model.compiled = "auto": the run is to make it by itself, where it can and where that is of use.
+bool compiles_by_itself(const ModelConfiguration& model);
+/// What has become of "auto"; an empty folder: none.
+void set_compiled_folder(ModelConfiguration& model, const std::string& folder);
+/// Whether model.output names one of the program's.
+bool names_output(const ModelConfiguration& model);
 
 }  // namespace onebatch

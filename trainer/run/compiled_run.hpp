@@ -2,17 +2,33 @@
 #pragma once
 
 #include "comm/communicator.hpp"
+#include "trainer/base/session_options.hpp"
 #include "trainer/events/event_stream.hpp"
 #include "trainer/replica/replica.hpp"
 #include "trainer/step/step_runner.hpp"
 
 namespace onebatch {
 
+/// Of a run before its first step.
+struct RunToCompile {
+  Configuration& configuration;  // in the place of model.compiled = "auto" it says what has become of it
+  const Dataset& data;
+  const MicroBatchRunner& runner;
+  comm::Communicator& control;
+  EventStream& events;
+  const SessionOptions& options;
+};
+
+/// Why no native code goes with the run on this rank, after the key's name: empty where it does.
+std::string why_not_here(const Configuration& configuration, const MicroBatchRunner& runner);
+
 /// Where model.compiled names a package, the replica trains by it from now on. It is compared before with the program
 /// as it is, on a micro-batch of the run's data in its precision. Throws AgreedError where the run needs what a
 /// compiled program cannot do yet, where the package does not fit, or where its gradient is further off than twice the
 /// program's own rounding. Collective.
-void use_compiled(const Configuration& configuration, const Dataset& data, const MicroBatchRunner& runner,
-                  comm::Communicator& control, EventStream& events);
+///
+/// "auto": a package is taken from the cache, or made. In all these cases, and where it is no faster, a line says so
+/// and the run goes on uncompiled, on all ranks alike. Throws AgreedError where others may write to the cache.
+void use_compiled(const RunToCompile& run);
 
 }  // namespace onebatch

@@ -61,7 +61,7 @@ struct Session::State {
     if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(communication->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
-    use_compiled(configuration, *opened->data, *runner, communication->control(), events);
+    use_compiled({configuration, *opened->data, *runner, communication->control(), events, options});
     graphs = graphs_of_run(configuration, *runner, examination, communication->control(), events);
     plans.emplace(PlanningParts{configuration, *replica, *runner, *opened->data, *reducer, communication->control(),
                                 events, graphs.get()});

@@ -1,0 +1,51 @@
+// A Python that can compile programs for this build: one with LibTorch's own PyTorch and the package `onebatch`. Free
+// of LibTorch.
+#pragma once
+
+#include "trainer/base/configuration.hpp"
+#include "trainer/io/child_process.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onebatch {
+
+/// The version of what a package says of itself, which the Python package and this program have to agree upon: FORMAT
+/// in python/onebatch/compiling.py.
+inline constexpr int k_compiled_format = 1;
+
+struct CompilingPython {
+  std::string program;
+  std::string package_folder;  // where the package lies; empty: in that Python
+};
+
+/// One that was looked at and does not fit.
+struct TriedPython {
+  std::string called;
+  std::string why_not;
+};
+
+struct PythonSearch {
+  std::optional<CompilingPython> found;
+  std::vector<TriedPython> tried;
+};
+
+/// Looks at ONEBATCH_PYTHON, where that is set at nothing else; then at the Python that LibTorch is a part of, at that
+/// of VIRTUAL_ENV and at python3 of PATH. The package may lie beside this program: in a source tree or an installation.
+PythonSearch find_compiling_python();
+
+/// Each one that was tried, why it does not fit, and what to write: for people, in one line.
+std::string why_no_python(const PythonSearch& search);
+
+/// What is to be compiled, and how.
+struct CompileWish {
+  std::string program;  // its file
+  Precision precision = Precision::float32;
+  LossConfiguration loss;  // of kind "model" or "cross_entropy"
+};
+
+/// `python -m onebatch compile`, which writes the folder `out`; empty: it is named after the program.
+ChildRequest compile_request(const CompilingPython& python, const CompileWish& wish, const std::string& out);
+
+}  // namespace onebatch

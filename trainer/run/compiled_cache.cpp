@@ -1,0 +1,182 @@
+#include "trainer/run/compiled_cache.hpp"
+
+#include "trainer/base/error.hpp"
+#include "trainer/io/cache_folder.hpp"
+#include "trainer/io/descriptor.hpp"
+#include "trainer/io/durable_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+namespace onebatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds k_between_looks{100};
+constexpr mode_t k_others_write = 022;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+void check_own(const fs::path& file) {
+  struct stat found {};
+  if (::lstat(file.c_str(), &found) != 0) fail("cannot read " + file.string());
+  const bool plain = S_ISDIR(found.st_mode) || S_ISREG(found.st_mode);
+  if (!plain || found.st_uid != ::geteuid() || (found.st_mode & k_others_write) != 0)
+    throw UserError(
+        fmt::format("model.compiled = \"auto\": {} is not this user's alone to write, and code in it would run: remove "
+                    "it, or set XDG_CACHE_HOME to another place",
+                    file.string()));
+}
+
+// Only one process at a time compiles for a place.
+class Turn {
+ public:
+  explicit Turn(const fs::path& file) : descriptor_(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (descriptor_.get() < 0) fail("cannot write " + file.string());
+  }
+
+  // False: it is to stop.
+  bool wait(const std::function<bool()>& stop) const {
+    while (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) fail("flock");
+      if (stop()) return false;
+      std::this_thread::sleep_for(k_between_looks);
+    }
+    return true;
+  }
+
+ private:
+  Descriptor descriptor_;
+};
+
+// Where one is made; nothing of it is left.
+class Workshop {
+ public:
+  explicit Workshop(fs::path folder) : folder_(std::move(folder)) {
+    fs::remove_all(folder_);  // of a process that was killed
+    if (::mkdir(folder_.c_str(), 0700) != 0) fail("cannot make " + folder_.string());
+  }
+  ~Workshop() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  Workshop(const Workshop&) = delete;
+  Workshop& operator=(const Workshop&) = delete;
+
+  [[nodiscard]] fs::path product() const { return folder_ / "package"; }
+
+ private:
+  fs::path folder_;
+};
+
+void keep_to_oneself(const fs::path& folder) {
+  fs::permissions(folder, fs::perms::owner_all);
+  for (const auto& entry : fs::directory_iterator(folder))
+    fs::permissions(entry.path(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+// Of all that Python has said: what the package has, else the last line.
+std::string reason_of(const std::string& text) {
+  constexpr std::string_view k_before = "onebatch: ";
+  std::string own;
+  std::string last = "nothing was said";
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(k_before)) own = line.substr(k_before.size());
+    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
+  }
+  return own.empty() ? last : own;
+}
+
+}  // namespace
+
+CompiledCache::CompiledCache(const Configuration& configuration, std::string torch_version)
+    : configuration_(configuration), torch_version_(std::move(torch_version)) {
+  const fs::path folder = cache_folder("compiled");
+  if (folder.empty()) return;
+  place_ = folder / compiled_key(configuration, torch_version_);
+  if (fs::exists(fs::symlink_status(folder))) check_own(folder);
+}
+
+fs::path CompiledCache::beside(const char* ending) const {
+  return place_.string() + ending;
+}
+
+CompiledCache::Answer CompiledCache::look() const {
+  if (place_.empty()) return {.why_not = "there is no home folder to keep it in: set XDG_CACHE_HOME"};
+  if (fs::exists(beside(".failed"))) {
+    check_own(beside(".failed"));
+    return {.why_not = fmt::format("{} (as an earlier run has found; remove {} for another try)",
+                                   reason_of(read_text(beside(".failed"))), beside(".failed").string())};
+  }
+  if (!fs::exists(fs::symlink_status(place_))) return {};
+  check_own(place_);
+  for (const auto& entry : fs::directory_iterator(place_)) check_own(entry.path());
+  try {
+    return {.package = check_compiled({place_, configuration_, torch_version_})};
+  } catch (const UserError&) {
+    return {};
+  }
+}
+
+CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const std::function<bool()>& stop) const {
+  const fs::path folder = place_.parent_path();
+  fs::create_directories(folder.parent_path());
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail("cannot make " + folder.string());
+  check_own(folder);
+  const Turn turn(beside(".lock"));
+  if (!turn.wait(stop)) return {.why_not = "it was to stop before the program was compiled"};
+  const Answer meanwhile = look();
+  return meanwhile.known() ? meanwhile : compile(python, stop);
+}
+
+CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {
+  const Workshop workshop(beside(".making"));
+  const CompileWish wish{configuration_.model.path, configuration_.precision.compute, configuration_.loss};
+  ChildRequest request = compile_request(python, wish, workshop.product().string());
+  std::string said;
+  request.error = [&](std::string_view text) { said += text; };
+  request.stop = stop;
+  request.patience = k_longest_compilation;
+  const ChildResult result = run_child(request);
+  if (result.end == ChildEnd::stopped) return {.why_not = "it was to stop while the program was compiled"};
+  if (result.end == ChildEnd::too_late)
+    return keep_failure(fmt::format("compiling took more than {} minutes",
+                                    std::chrono::duration_cast<std::chrono::minutes>(k_longest_compilation).count()));
+  if (result.signal != 0) return {.why_not = fmt::format("the compiler was ended by signal {}", result.signal)};
+  if (result.code != 0) return keep_failure(reason_of(said));
+  return keep(workshop.product());
+}
+
+CompiledCache::Answer CompiledCache::keep(const fs::path& made) const {
+  keep_to_oneself(made);
+  try {
+    CompiledPackage package = check_compiled({made, configuration_, torch_version_});
+    fs::remove_all(place_);  // a damaged one
+    fs::rename(made, place_);
+    package.training = place_ / package.training.filename();
+    return {.package = std::move(package)};
+  } catch (const UserError& error) {
+    return keep_failure(error.what());
+  }
+}
+
+CompiledCache::Answer CompiledCache::keep_failure(const std::string& why) const {
+  write_text_atomically(beside(".failed"), why + "\n");
+  fs::permissions(beside(".failed"), fs::perms::owner_read | fs::perms::owner_write);
+  return {.why_not = fmt::format("{} (which is kept: remove {} for another try)", why, beside(".failed").string())};
+}
+
+}  // namespace onebatch

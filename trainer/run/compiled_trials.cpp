@@ -1,0 +1,236 @@
+#include "trainer/run/compiled_trials.hpp"
+
+#include "comm/stopwatch.hpp"
+#include "trainer/base/error.hpp"
+#include "trainer/device/host.hpp"
+#include "trainer/device/memory_budget.hpp"
+#include "trainer/replica/training_forward.hpp"
+#include "trainer/verify/difference.hpp"
+#include "trainer/verify/reference.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+namespace onebatch {
+namespace {
+
+constexpr std::int64_t k_samples = 3;     // of the comparison
+constexpr double k_nudge = 0x1p-8;        // of a parameter in it
+constexpr double k_times_the_own = 2.0;   // what a compiled gradient may be off, of what the program's own is
+constexpr double k_roundings = 16.0;      // that are no difference, whatever the own error
+constexpr std::size_t k_least_pairs = 3;  // of micro-batches that are timed
+constexpr std::size_t k_pairs = 9;
+constexpr std::size_t k_most_pairs = 201;
+constexpr double k_short_seconds = 0.5;  // of which quick ones fill at least so many
+constexpr double k_long_seconds = 15.0;  // then fewer pairs are enough
+
+Gradient numbers_of(const std::vector<NamedTensor>& tensors) {
+  Gradient numbers;
+  for (const auto& [name, tensor] : tensors) numbers.push_back({name, as_numbers(tensor).clone()});
+  return numbers;
+}
+
+Gradient gradient_of(Replica& replica) {
+  Gradient gradient;
+  for (std::size_t i = 0; i < replica.gradients.views().size(); ++i)
+    gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i]).clone()});
+  return gradient;
+}
+
+// Weights and buffers, which are afterwards as they were.
+class Kept {
+ public:
+  explicit Kept(Replica& replica) : replica_(replica), tensors_(state_of(*replica.model)) {
+    for (const NamedTensor& one : tensors_) before_.push_back(one.tensor.detach().clone());
+  }
+  ~Kept() {
+    restore();
+    replica_.gradients.begin_step();
+  }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  void restore() const {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) at::Tensor(tensors_[i].tensor).copy_(before_[i]);
+  }
+
+ private:
+  Replica& replica_;
+  std::vector<NamedTensor> tensors_;
+  std::vector<at::Tensor> before_;
+};
+
+// To other numbers than those that the program was compiled with, of which code may hold a copy.
+void nudge(Replica& replica) {
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& one : replica.model->parameters()) {
+    const at::Tensor steps =
+        at::arange(one.tensor.numel(), one.tensor.options()).remainder(3).add_(1).view_as(one.tensor);
+    at::Tensor(one.tensor).add_(steps, k_nudge);
+  }
+}
+
+struct Trained {
+  Gradient gradient;
+  Gradient buffers;
+};
+
+using Forward = Replica::Forward (*)(Replica&, const Batch&, const ForwardContext&);
+
+Replica::Forward uncompiled(Replica& replica, const Batch& batch, const ForwardContext& context) {
+  return replica.forward(batch, context);
+}
+
+std::vector<std::int64_t> first_samples(std::int64_t count, const Dataset& data) {
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(count, data.size())));
+  std::iota(samples.begin(), samples.end(), std::int64_t{0});
+  return samples;
+}
+
+// What two micro-batches leave.
+Trained trained_by(Replica& replica, const Dataset& data, Forward forward) {
+  const std::vector<std::int64_t> samples = first_samples(k_samples, data);
+  const Kept kept(replica);
+  replica.gradients.begin_step();
+  const auto [batch, weight] = replica.load(data, samples);
+  for (const std::int64_t step : {1, 2}) forward(replica, batch, {replica.seed, step, samples}).loss.backward();
+  return {gradient_of(replica), numbers_of(replica.model->buffers())};
+}
+
+// Of the same program with the same numbers.
+Trained trained_exactly(const Configuration& configuration, const Dataset& data, Replica& replica) {
+  Configuration wide = in_precision(Precision::float64, configuration);
+  wide.run.deterministic = Determinism::off;
+  const UnlimitedMemory on_the_host(MemoryBudget::install());
+  Host host;
+  Replica exact(wide, data, host);
+  set_weights(state_of(*exact.model), state_of(*replica.model), weights_of(*replica.model));
+  return trained_by(exact, data, &uncompiled);
+}
+
+class Truth {
+ public:
+  Truth(std::string called, Replica& replica, const Dataset& data, Trained exact)
+      : called_(std::move(called)),
+        most_roundings_(k_roundings * unit_roundoff(replica.type)),
+        before_(numbers_of(replica.model->buffers())),
+        exact_(std::move(exact)),
+        own_(trained_by(replica, data, &uncompiled)),
+        compiled_(trained_by(replica, data, &training_forward)) {}
+
+  void check() const {
+    check_within("its gradient", difference_of(compiled_.gradient, exact_.gradient).relative_l2,
+                 difference_of(own_.gradient, exact_.gradient).relative_l2);
+    for (std::size_t i = 0; i < before_.size(); ++i) check_buffer(i);
+  }
+
+ private:
+  void check_buffer(std::size_t i) const {
+    const std::string which = "the buffer \"" + before_[i].name + "\"";
+    if (at::equal(own_.buffers[i].tensor, before_[i].tensor)) {
+      if (!at::equal(compiled_.buffers[i].tensor, before_[i].tensor))
+        refuse(which + ", which stays as it is,", 1.0, 0.0);
+      return;
+    }
+    const at::Tensor& exact = exact_.buffers[i].tensor;
+    check_within(which, difference_of(compiled_.buffers[i].tensor, exact).relative_l2,
+                 difference_of(own_.buffers[i].tensor, exact).relative_l2);
+  }
+
+  void check_within(const std::string& which, double compiled, double own) const {
+    if (!is_within(compiled, std::max(k_times_the_own * own, most_roundings_))) refuse(which, compiled, own);
+  }
+
+  [[noreturn]] void refuse(const std::string& which, double compiled, double own) const {
+    throw UserError(
+        fmt::format("{}: {} of a micro-batch is {:.2g} off, and the program's own {:.2g}: it "
+                    "is not used; compile the program anew, or leave it out",
+                    called_, which, compiled, own));
+  }
+
+  std::string called_;
+  double most_roundings_;
+  Gradient before_;
+  Trained exact_;
+  Trained own_;
+  Trained compiled_;
+};
+
+double median(std::vector<double> numbers) {
+  std::ranges::sort(numbers);
+  return numbers[numbers.size() / 2];
+}
+
+bool is_enough(std::size_t pairs, double seconds) {
+  if (pairs < k_pairs) return pairs >= k_least_pairs && seconds >= k_long_seconds;
+  return pairs >= k_most_pairs || seconds >= k_short_seconds;
+}
+
+class Timing {
+ public:
+  Timing(Replica& replica, const Dataset& data, std::int64_t size)
+      : replica_(replica), samples_(first_samples(size, data)), batch_(replica.load(data, samples_).batch) {}
+
+  CompiledTimes run() const {
+    const Kept kept(replica_);
+    replica_.gradients.begin_step();
+    seconds(&uncompiled);
+    seconds(&training_forward);
+    std::vector<double> plain;
+    std::vector<double> ratios;
+    const comm::Stopwatch watch;
+    while (!is_enough(plain.size(), watch.seconds())) {
+      const bool compiled_first = plain.size() % 2 == 1;
+      const double before = compiled_first ? seconds(&training_forward) : 0.0;
+      plain.push_back(seconds(&uncompiled));
+      ratios.push_back((compiled_first ? before : seconds(&training_forward)) / plain.back());
+    }
+    return {static_cast<double>(samples_.size()) / median(plain), median(ratios)};
+  }
+
+ private:
+  double seconds(Forward forward) const {
+    const comm::Stopwatch watch;
+    forward(replica_, batch_, {replica_.seed, 1, samples_}).loss.backward();
+    return watch.seconds();
+  }
+
+  Replica& replica_;
+  std::vector<std::int64_t> samples_;
+  Batch batch_;
+};
+
+}  // namespace
+
+void check_truth(const std::string& called, const Configuration& configuration, const Dataset& data, Replica& replica) {
+  const Kept kept(replica);
+  nudge(replica);
+  Trained exact = trained_exactly(configuration, data, replica);
+  if (!std::isfinite(norm_of(exact.gradient))) {
+    kept.restore();
+    exact = trained_exactly(configuration, data, replica);
+  }
+  Truth(called, replica, data, std::move(exact)).check();
+}
+
+CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size) {
+  for (std::int64_t size = std::min(micro_batch_size, data.size());; size = size / 2) {
+    try {
+      return Timing(replica, data, size).run();
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error) || size <= 1) throw;
+    }
+    replica.device.empty_cache();
+  }
+}
+
+}  // namespace onebatch

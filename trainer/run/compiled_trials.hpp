@@ -1,0 +1,25 @@
+// Micro-batches of native code beside those of the program that it was made of: are they the same, are they faster.
+#pragma once
+
+#include "trainer/replica/replica.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace onebatch {
+
+/// Compares what the replica's native code makes of two micro-batches of the run's data with the program as it is.
+/// Throws UserError, which begins with `called`, where its gradient or a buffer is further off than twice the program's
+/// own rounding. Leaves the replica as it was. Not collective.
+void check_truth(const std::string& called, const Configuration& configuration, const Dataset& data, Replica& replica);
+
+struct CompiledTimes {
+  double samples_per_second = 0.0;  // uncompiled
+  double ratio = 1.0;               // of a micro-batch's time compiled to uncompiled: the median of pairs
+};
+
+/// Micro-batches of so many samples (fewer where memory is short), compiled and uncompiled in turn. Leaves the replica
+/// as it was. Not collective.
+CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size);
+
+}  // namespace onebatch
