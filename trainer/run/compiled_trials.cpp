@@ -26,6 +26,7 @@ constexpr std::int64_t k_samples = 3;     // of the comparison
 constexpr double k_nudge = 0x1p-8;        // of a parameter in it
 constexpr double k_times_the_own = 2.0;   // what a compiled gradient may be off, of what the program's own is
 constexpr double k_roundings = 16.0;      // that are no difference, whatever the own error
+constexpr double k_in_float64 = 1e-12;    // likewise, where the program's own gradient is what is compared with
 constexpr std::size_t k_least_pairs = 3;  // of micro-batches that are timed
 constexpr std::size_t k_pairs = 9;
 constexpr std::size_t k_most_pairs = 201;
@@ -121,7 +122,7 @@ class Truth {
  public:
   Truth(std::string called, Replica& replica, const Dataset& data, Trained exact)
       : called_(std::move(called)),
-        most_roundings_(k_roundings * unit_roundoff(replica.type)),
+        no_difference_(replica.type == at::kDouble ? k_in_float64 : k_roundings * unit_roundoff(replica.type)),
         before_(numbers_of(replica.model->buffers())),
         exact_(std::move(exact)),
         own_(trained_by(replica, data, &uncompiled)),
@@ -147,7 +148,7 @@ class Truth {
   }
 
   void check_within(const std::string& which, double compiled, double own) const {
-    if (!is_within(compiled, std::max(k_times_the_own * own, most_roundings_))) refuse(which, compiled, own);
+    if (!is_within(compiled, std::max(k_times_the_own * own, no_difference_))) refuse(which, compiled, own);
   }
 
   [[noreturn]] void refuse(const std::string& which, double compiled, double own) const {
@@ -158,7 +159,7 @@ class Truth {
   }
 
   std::string called_;
-  double most_roundings_;
+  double no_difference_;
   Gradient before_;
   Trained exact_;
   Trained own_;
