@@ -189,8 +189,10 @@ def described(graph):
     for node in graph.graph.nodes:
         if node.op == "placeholder" and node.name in wanted:
             value = node.meta["val"]
-            sizes = [str(size.node.expr) if isinstance(size, torch.SymInt) else int(size) for size in value.shape]
+            sizes = [str(size.node.expr) if isinstance(size, torch.SymInt) and not size.node.expr.is_number else int(size) for size in value.shape]
             inputs.append({"type": str(value.dtype).removeprefix("torch."), "sizes": sizes})
+    if isinstance(inputs[0]["sizes"][0], int):
+        raise ExportError(f"the compiler takes the number of samples for {inputs[0]['sizes'][0]}, that of the export, and would make code for no other: train it with model.compiled = \"never\"")
     ranges = {str(symbol): [int(bounds.lower), int(bounds.upper) if str(bounds.upper).isdigit() else 2**31] for symbol, bounds in graph.range_constraints.items()}
     return {"inputs": inputs, "ranges": ranges}
 
@@ -253,6 +255,7 @@ def compile_program(file, out=None, precision="float32", loss=None):
         folder.mkdir()
         try:
             graph, places = joint(file, after, loss)
+            description = described(graph)
             constants = {name: places[name] for name in (name.removeprefix(PROGRAM) for name in graph.constants) if name in places}
             torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
         except ExportError:
@@ -268,7 +271,7 @@ def compile_program(file, out=None, precision="float32", loss=None):
             "precision": precision,
             "loss": loss or {"kind": "model"},
             "program": {"file": file.name, "sha1": sha1(file)},
-            "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **described(graph), "constants": constants},
+            "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **description, "constants": constants},
         }
         (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")
         if out.exists():

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from compiled_cases import AS_SMOOTHED, CONFIG, MLP, OWN_LOSS, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
-from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program, described  # noqa: E402
 from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
 from program import Scratch, settings  # noqa: E402
@@ -269,6 +269,12 @@ def test_draws_of_any_number_of_rows_are_those_of_this_one():
     for samples, rows in ((2, 1), (3, 4), (1, 2)):
         given = torch.arange(7, 7 + samples), torch.zeros(samples, rows, 6)
         assert torch.equal(made(*given), Kept()(*given))
+
+
+def test_a_program_whose_batch_is_fixed_is_refused():
+    """As the compiler makes of transformers' Swin."""
+    with pytest.raises(ExportError, match="takes the number of samples for 3"):
+        described(torch.export.export(Mlp(), (torch.randn(3, 6),)))
 
 
 def test_what_cannot_be_compiled_yet_is_named(tmp_path):
