@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -29,7 +30,8 @@ namespace nn = torch::nn;
 constexpr std::int64_t k_channels = 6;
 constexpr std::int64_t k_step = 4;
 
-// One convolution used twice, a BatchNorm used twice, in-place operations, all kinds of BatchNorm and of dropout.
+// One convolution used twice, a BatchNorm used twice, in-place operations, all kinds of BatchNorm and of dropout, and a
+// head that the loss does not take.
 class OddModule final : public TrainableModule {
  public:
   OddModule() {
@@ -43,6 +45,7 @@ class OddModule final : public TrainableModule {
     counting_ = register_module("counting", nn::BatchNorm2d(nn::BatchNorm2dOptions(k_channels).momentum(std::nullopt)));
     frozen_ = register_module("frozen", nn::BatchNorm2d(k_channels));
     volume_ = register_module("volume", nn::BatchNorm3d(2));
+    aside_ = register_module("aside", nn::Sequential(nn::Conv2d(k_channels, 2, 3), nn::BatchNorm2d(2), nn::ReLU()));
     flat_ = register_module("flat", nn::BatchNorm1d(nn::BatchNorm1dOptions(k_channels).eps(1e-3)));
     head_ = register_module("head", nn::Linear(k_channels, 10));
   }
@@ -51,6 +54,7 @@ class OddModule final : public TrainableModule {
     frozen_->eval();
     at::Tensor x = first_->forward(stem_->forward(inputs)).relu_();
     at::Tensor y = twice_->forward(conv_->forward(x));
+    aside_->forward(y);
     y = at::dropout(y, 0.2, is_training());
     y = twice_->forward(conv_->forward(y));
     y += x;
@@ -75,6 +79,7 @@ class OddModule final : public TrainableModule {
       frozen_{nullptr};
   nn::BatchNorm3d volume_{nullptr};
   nn::BatchNorm1d flat_{nullptr};
+  nn::Sequential aside_{nullptr};
   nn::Linear head_{nullptr};
   at::Tensor scale_;
 };

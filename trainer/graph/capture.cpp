@@ -265,7 +265,8 @@ class Recorder {
     for (const auto& values : call.results) from_data_.insert(values.begin(), values.end());
   }
 
-  // Walking back from the loss: what nobody reads goes, but for what counts batches in a buffer.
+  // Walking back from the loss: what nobody reads goes, but for what counts batches in a buffer and for a BatchNorm
+  // that keeps its statistics, as in a head that the loss does not take.
   void leave_out_what_the_loss_does_not_need() {
     std::set<Value> needed;
     std::set<const void*> needed_memory;  // a write through a view is needed where any tensor on that memory is
@@ -280,7 +281,7 @@ class Recorder {
                               [&](Value value) { return needed_memory.contains(numbering_.memory_of(value)); });
       for (const auto& values : call->results)
         used |= std::any_of(values.begin(), values.end(), [&](Value value) { return needed.contains(value); });
-      if (used) {
+      if (used || keeps_statistics_alone(*call, tape_.values)) {
         refuse_changed_buffer(*call);
         for_each_read(*call, need);
         kept.push_back(std::move(*call));

@@ -66,6 +66,12 @@ bool is_batch_norm(const TapeCall& call) {
   return call.op.operator_name().name == "aten::batch_norm" && call.arguments[k_training].constant.toBool();
 }
 
+bool keeps_statistics_alone(const TapeCall& call, std::vector<TapeValue>& values) {
+  if (!is_batch_norm(call) || call.arguments[k_running_mean].kind != TapeArgument::Kind::tensor) return false;
+  for_each_made(call, [&](Value value) { values[static_cast<std::size_t>(value)].requires_grad = false; });
+  return true;
+}
+
 void note_gradients(const TapeCall& call, std::vector<TapeValue>& values) {
   const bool differentiable = call.with_gradients && !call.op.operator_name().name.starts_with("aten::detach");
   bool from_one = false;

@@ -46,6 +46,8 @@ struct TapeCall {
 
 /// aten::batch_norm with the statistics of its batch.
 [[nodiscard]] bool is_batch_norm(const TapeCall& call);
+/// And whether it adds them to running ones.
+[[nodiscard]] bool keeps_statistics(const TapeCall& call);
 /// Of an aten::batch_norm.
 [[nodiscard]] double momentum_of(const TapeCall& call);
 /// Of one with momentum None, where its buffer has the count before this forward.
@@ -84,6 +86,9 @@ struct TapeValue {
 
 /// Notes in `values` what autograd would say of the call's results.
 void note_gradients(const TapeCall& call, std::vector<TapeValue>& values);
+/// Of a call whose results nobody reads: whether it is a BatchNorm that keeps running statistics, as in a head that the
+/// loss does not take. It then has no backward.
+[[nodiscard]] bool keeps_statistics_alone(const TapeCall& call, std::vector<TapeValue>& values);
 
 struct Tape {
   std::vector<TapeCall> calls;
