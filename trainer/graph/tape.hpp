@@ -46,8 +46,6 @@ struct TapeCall {
 
 /// aten::batch_norm with the statistics of its batch.
 [[nodiscard]] bool is_batch_norm(const TapeCall& call);
-/// And whether it adds them to running ones.
-[[nodiscard]] bool keeps_statistics(const TapeCall& call);
 /// Of an aten::batch_norm.
 [[nodiscard]] double momentum_of(const TapeCall& call);
 /// Of one with momentum None, where its buffer has the count before this forward.

@@ -1,5 +1,6 @@
 #include "trainer/run/compiled_trials.hpp"
 
+#include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/host.hpp"
@@ -166,11 +167,6 @@ class Truth {
   Trained compiled_;
 };
 
-double median(std::vector<double> numbers) {
-  std::ranges::sort(numbers);
-  return numbers[numbers.size() / 2];
-}
-
 bool is_enough(std::size_t pairs, double seconds) {
   if (pairs < k_pairs) return pairs >= k_least_pairs && seconds >= k_long_seconds;
   return pairs >= k_most_pairs || seconds >= k_short_seconds;
@@ -195,7 +191,7 @@ class Timing {
       plain.push_back(seconds(&uncompiled));
       ratios.push_back((compiled_first ? before : seconds(&training_forward)) / plain.back());
     }
-    return {static_cast<double>(samples_.size()) / median(plain), median(ratios)};
+    return {static_cast<double>(samples_.size()) / comm::median(plain), comm::median(ratios)};
   }
 
  private:
