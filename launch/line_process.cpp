@@ -26,19 +26,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds k_between_looks{200};
 constexpr milliseconds k_after_sigterm{1000};
 
-// Of this process's environment, without what would make the program believe that it is a rank.
-std::vector<char*> environment_of_one() {
-  std::vector<char*> kept;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view variable = *entry;
-    bool of_a_rank = false;
-    for (const char* prefix : {"OMPI_", "PMIX_", "PMI_"}) of_a_rank = of_a_rank || variable.starts_with(prefix);
-    if (!of_a_rank) kept.push_back(*entry);
-  }
-  kept.push_back(nullptr);
-  return kept;
-}
-
 std::string end_text(int status) {
   if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
   return fmt::format("has ended with code {}", WEXITSTATUS(status));
@@ -65,6 +52,7 @@ void LineProcess::start() {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
   ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
   auto environment = environment_of_one();
+  environment.push_back(nullptr);
   SpawnSettings settings;
   settings.pass(ends[0], STDIN_FILENO);
   settings.pass(output, STDOUT_FILENO);

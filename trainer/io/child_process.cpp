@@ -44,19 +44,6 @@ void shut(Descriptor& descriptor) {
   if (const int value = descriptor.release(); value >= 0) ::close(value);
 }
 
-// Of this process's environment, without what would make the program believe that it is a rank.
-std::vector<std::string> environment_with(const std::map<std::string, std::string>& changes) {
-  std::vector<std::string> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view variable = *entry;
-    bool left_out = changes.contains(std::string(variable.substr(0, variable.find('='))));
-    for (const char* prefix : {"OMPI_", "PMIX_", "PMI_"}) left_out = left_out || variable.starts_with(prefix);
-    if (!left_out) entries.emplace_back(variable);
-  }
-  for (const auto& [name, value] : changes) entries.push_back(fmt::format("{}={}", name, value));
-  return entries;
-}
-
 class Running {
  public:
   explicit Running(const ChildRequest& request) : request_(request) {
@@ -65,9 +52,13 @@ class Running {
     settings.pass(output_.writes.get(), STDOUT_FILENO);
     settings.pass(errors_.writes.get(), STDERR_FILENO);
     settings.lead_group();
-    std::vector<std::string> entries = environment_with(request.environment);
-    std::vector<char*> environment;
-    for (std::string& entry : entries) environment.push_back(entry.data());
+    std::vector<char*> environment = environment_of_one();
+    std::erase_if(environment, [&](const std::string_view entry) {
+      return request.environment.contains(std::string(entry.substr(0, entry.find('='))));
+    });
+    std::vector<std::string> changes;
+    for (const auto& [name, value] : request.environment) changes.push_back(fmt::format("{}={}", name, value));
+    for (std::string& change : changes) environment.push_back(change.data());
     environment.push_back(nullptr);
     const int error = settings.spawn(process_, request.words, environment.data());
     if (error != 0) fail("cannot start " + request.words.front(), error);

@@ -3,13 +3,27 @@
 
 #include <spawn.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace onebatch {
+
+/// Entries of this process's environment, without what would make a program believe that it is a rank.
+inline std::vector<char*> environment_of_one() {
+  std::vector<char*> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    bool of_a_rank = false;
+    for (const char* prefix : {"OMPI_", "PMIX_", "PMI_"}) of_a_rank = of_a_rank || variable.starts_with(prefix);
+    if (!of_a_rank) kept.push_back(*entry);
+  }
+  return kept;
+}
 
 class SpawnSettings {
  public:
