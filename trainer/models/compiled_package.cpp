@@ -62,6 +62,10 @@ std::set<std::string> instructions_here() {
   return {};
 }
 
+std::string digest_for(const CompiledRequest& request) {
+  return request.program_digest.empty() ? program_digest(request.configuration) : request.program_digest;
+}
+
 class Checking {
  public:
   explicit Checking(const CompiledRequest& request)
@@ -83,7 +87,7 @@ class Checking {
     const fs::path package = request_.folder / "training.pt2";
     if (!fs::is_regular_file(package)) refuse("has no training.pt2");
     if (sha1_of(package) != training.field("sha1").text()) refuse("is damaged: training.pt2 is not what was compiled");
-    if (sha1_of(request_.configuration.model.path) != document.field("program").field("sha1").text())
+    if (digest_for(request_) != document.field("program").field("sha1").text())
       refuse("was made of another program than model.path = \"" + request_.configuration.model.path + "\"");
     return read(training, package);
   }
@@ -201,14 +205,19 @@ std::string why_not_compiled(const Configuration& configuration) {
   return "";
 }
 
-std::string compiled_key(const Configuration& configuration, const std::string& torch_version) {
+std::string program_digest(const Configuration& configuration) {
+  return sha1_of(configuration.model.path);
+}
+
+std::string compiled_key(const CompiledRequest& request) {
   utsname here{};
   uname(&here);
+  const Configuration& configuration = request.configuration;
   const LossConfiguration& loss = configuration.loss;
   const bool smoothed = loss.kind == "cross_entropy";
   const std::string text =
       fmt::format("format {}, onebatch {}, torch {}, program {}, {}, loss {} {} {}, cpu {} {}", k_compiled_format,
-                  k_version, torch_version, sha1_of(configuration.model.path),
+                  k_version, request.torch_version, digest_for(request),
                   precision_name(configuration.precision.compute), loss.kind, smoothed ? loss.ignore_index : 0,
                   smoothed ? loss.label_smoothing : 0.0, here.machine, fmt::join(instructions_here(), " "));
   return c10::sha1(text).str();

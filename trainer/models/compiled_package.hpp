@@ -35,14 +35,18 @@ struct CompiledRequest {
   std::filesystem::path folder;
   const Configuration& configuration;
   std::string torch_version;
+  std::string program_digest = {};  // of program_digest(); empty: it is read here
 };
 
 /// Why no package is made for such a run, and what to write for one; empty: one is.
 std::string why_not_compiled(const Configuration& configuration);
 
-/// What a package for the run is called among others: a digest of its program's bytes, precision and loss, of the
-/// versions and of this machine's processor. Throws UserError where the program cannot be read.
-std::string compiled_key(const Configuration& configuration, const std::string& torch_version);
+/// SHA-1 of the run's program, all of which it reads. Throws UserError where it cannot.
+std::string program_digest(const Configuration& configuration);
+
+/// What a package for the run is called among others: a digest of the request's program, precision, loss and version
+/// of PyTorch, of onebatch's version and of this machine's processor.
+std::string compiled_key(const CompiledRequest& request);
 
 /// Throws UserError that names what does not fit: another version of PyTorch, another machine, another precision, loss
 /// or program than the run's, files that are damaged. Reads all of the program's file and of the package's.

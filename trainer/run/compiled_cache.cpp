@@ -103,11 +103,17 @@ std::string reason_of(const std::string& text) {
 }  // namespace
 
 CompiledCache::CompiledCache(const Configuration& configuration, std::string torch_version)
-    : configuration_(configuration), torch_version_(std::move(torch_version)) {
+    : configuration_(configuration),
+      torch_version_(std::move(torch_version)),
+      program_digest_(program_digest(configuration)) {
   const fs::path folder = cache_folder("compiled");
   if (folder.empty()) return;
-  place_ = folder / compiled_key(configuration, torch_version_);
+  place_ = folder / compiled_key(request({}));
   if (fs::exists(fs::symlink_status(folder))) check_own(folder);
+}
+
+CompiledRequest CompiledCache::request(const fs::path& folder) const {
+  return {folder, configuration_, torch_version_, program_digest_};
 }
 
 fs::path CompiledCache::beside(const char* ending) const {
@@ -125,7 +131,7 @@ CompiledCache::Answer CompiledCache::look() const {
   check_own(place_);
   for (const auto& entry : fs::directory_iterator(place_)) check_own(entry.path());
   try {
-    return {.package = check_compiled({place_, configuration_, torch_version_})};
+    return {.package = check_compiled(request(place_))};
   } catch (const UserError&) {
     return {};
   }
@@ -163,7 +169,7 @@ CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, cons
 CompiledCache::Answer CompiledCache::keep(const fs::path& made) const {
   keep_to_oneself(made);
   try {
-    CompiledPackage package = check_compiled({made, configuration_, torch_version_});
+    CompiledPackage package = check_compiled(request(made));
     fs::remove_all(place_);  // a damaged one
     fs::rename(made, place_);
     package.training = place_ / package.training.filename();

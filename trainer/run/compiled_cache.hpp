@@ -41,12 +41,14 @@ class CompiledCache {
 
  private:
   [[nodiscard]] std::filesystem::path beside(const char* ending) const;
+  [[nodiscard]] CompiledRequest request(const std::filesystem::path& folder) const;
   Answer compile(const CompilingPython& python, const std::function<bool()>& stop) const;
   Answer keep(const std::filesystem::path& made) const;
   Answer keep_failure(const std::string& why) const;
 
   const Configuration& configuration_;
   std::string torch_version_;
+  std::string program_digest_;
   std::filesystem::path place_;
 };
 
