@@ -169,6 +169,28 @@ class Masked(nn.Module):
         return self.out((scores.softmax(-1) @ v)[:, -1])
 
 
+class Attending(nn.Module):
+    """Masks that its length alone gives: one that masks nothing, what comes later, a window, what is written to afterwards; and one of the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.qkv, self.out = nn.Embedding(11, 16), nn.ModuleList([nn.Linear(16, 48) for _ in range(5)]), nn.Linear(16, 5)
+
+    def forward(self, x):
+        batch, length = x.shape
+        at = torch.arange(length)
+        later = at[:, None] >= at
+        window = later & (at > at[:, None] - 4)
+        written = torch.ones(length, length, dtype=torch.bool)
+        masks = [(at >= 0).expand(batch, 1, length, length), later.expand(batch, 1, length, length), window, written, (x != 0)[:, None, None]]
+        y = self.embed(x)
+        for layer, mask in zip(self.qkv, masks):
+            q, k, v = (part.view(batch, length, 2, 8).transpose(1, 2) for part in layer(y).chunk(3, -1))
+            y = y + F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(batch, length, 16)
+            written[:, 0] = False
+        return self.out(y[:, -1])
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -225,6 +247,7 @@ MODELS = {
     "gru": (lambda: Recurrent(nn.GRU), tokens, labels),
     "encoder": (Encoder, padded, labels),
     "masked": (Masked, padded, labels),
+    "attending": (Attending, padded, labels),
     "gpt": (Gpt, tokens, lambda n: torch.randint(0, 11, (n,))),
     "u_net": (UNet, images, lambda n: torch.randint(0, 5, (n, 8, 8))),
     "two_inputs": (TwoInputs, lambda n: (*tokens(n), *vectors(n)), labels),

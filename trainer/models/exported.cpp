@@ -4,6 +4,7 @@
 #include "trainer/device/compute_device.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/models/exported_compiler.hpp"
+#include "trainer/models/exported_masks.hpp"
 #include "trainer/models/exported_signature.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/model_kind.hpp"
@@ -50,6 +51,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
     const JsonReader graph = JsonReader(archive.program, file_ + ": its program").field("graph_module").field("graph");
     GraphCompiler compiler(state_, literals, ProgramDraws(inputs_.batch_symbols(), mode_), mode_);
     block_ = compiler.compile(graph);
+    masks_.emplace(block_, mode_);
     layer_calls_ = compiler.layer_calls();
     batch_norms_ = literals.batch_norms();
     note_batch_norm_tensors();
@@ -62,7 +64,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
     inputs_.check(inputs, inputs_called_);
     const RandomnessScope scope(context);
-    const std::vector<c10::IValue> returned = block_.run({inputs.begin(), inputs.end()});
+    const std::vector<c10::IValue> returned = masks_->block_for(inputs).run({inputs.begin(), inputs.end()});
     for (const BufferUpdate& update : outputs_.updates) {
       const at::NoGradGuard no_grad;
       state_.buffer(update.buffer).copy_(returned[update.index].toTensor());
@@ -81,7 +83,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
 
   void set_phase(Phase phase) override {
     mode_.phase = phase;
-    follow(block_, mode_);
+    follow_mode();
   }
 
   void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
@@ -98,7 +100,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
     for (const at::Tensor& constant : state_.constants()) move(constant);
     mode_.device = device;
     mode_.type = type;
-    follow(block_, mode_);
+    follow_mode();
   }
 
   std::vector<std::string> batch_norm_layers() const override {
@@ -118,6 +120,11 @@ class ExportedModel final : public Model, public MayBeCompiled {
   }
 
  private:
+  void follow_mode() {
+    follow(block_, mode_);
+    masks_->follow_mode();
+  }
+
   void note_batch_norm_tensors() {
     std::set<std::string> affine;
     std::set<std::string> statistics;
@@ -177,6 +184,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
   ProgramOutputs outputs_;
   RunMode mode_;  // that what is compiled looks at
   Block block_;
+  std::optional<AttentionMasks> masks_;  // of the block
   std::vector<BatchNormCall> batch_norms_;
   std::vector<LayerCall> layer_calls_;
   std::vector<std::size_t> returned_;  // of the graph's outputs

@@ -58,6 +58,7 @@ struct Call {
   std::vector<Result> results;
   std::string name;               // "torch.ops.aten.view.default (view_3)"
   std::shared_ptr<Block> region;  // of a call with a graph of its own
+  bool is_pure = false;           // it changes nothing, draws nothing, and no call changes what it returns
 };
 
 struct Block {

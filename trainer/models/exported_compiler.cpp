@@ -102,6 +102,10 @@ Block GraphCompiler::compile(const JsonReader& graph) {
   add_nodes(scope);
   close(scope);
   for (const View& view : views_) *view.may_copy = !memory_.is_written(view.of);
+  for (Call& call : scope.block.calls) {
+    for (const Result& result : call.results)
+      call.is_pure = call.is_pure && !memory_.is_written(memory_.of(result.slot, scope.number));
+  }
   return std::move(scope.block);
 }
 
@@ -139,6 +143,7 @@ void GraphCompiler::add_operator(Scope& scope, const JsonReader& node, const std
   Call call;
   call.name = name_of(node, target);
   call.make = [op](torch::jit::Stack& stack) { op.callBoxed(stack); };
+  call.is_pure = !schema.is_mutable() && !op.hasTag(at::Tag::nondeterministic_seeded);
   take_arguments(scope, node, schema, call);
   literals_.look_at(call, schema, node);
   draws_.look_at(call, schema, node, scope.names);
@@ -257,6 +262,7 @@ void GraphCompiler::add_symbol(Scope& scope, const JsonReader& node, const std::
   Call call;
   call.name = name_of(node, target);
   call.make = std::move(known.make);
+  call.is_pure = true;
   for (std::size_t i = 0; i < known.arguments; ++i)
     call.operands.push_back(operand_of(inputs.item(i).field("arg"), scope.names));
   take_results(scope, node, call);
