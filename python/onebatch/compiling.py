@@ -22,6 +22,8 @@ from torch.export.exported_program import _decompose_exported_program
 from . import keyed
 from .refusals import ExportError
 
+logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
+
 FORMAT = 1
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0}

@@ -216,8 +216,8 @@ std::string compiled_key(const CompiledRequest& request) {
   const LossConfiguration& loss = configuration.loss;
   const bool smoothed = loss.kind == "cross_entropy";
   const std::string text =
-      fmt::format("format {}, onebatch {}, torch {}, program {}, {}, loss {} {} {}, cpu {} {}", k_compiled_format,
-                  k_version, request.torch_version, digest_for(request),
+      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, loss {} {} {}, cpu {} {}", k_compiled_format,
+                  k_version, ONEBATCH_COMPILERS, request.torch_version, digest_for(request),
                   precision_name(configuration.precision.compute), loss.kind, smoothed ? loss.ignore_index : 0,
                   smoothed ? loss.label_smoothing : 0.0, here.machine, fmt::join(instructions_here(), " "));
   return c10::sha1(text).str();
