@@ -129,13 +129,13 @@ def configuration(own):
     return "\n".join(line for name, lines in tables.items() for line in (name, *lines.values())) + "\n"
 
 
-def onebatch(program, ranks, arguments, expect=(0,)):
+def onebatch(program, ranks, arguments, expect=(0,), seconds=240):
     """Runs the program on so many ranks from the project's root; returns its output."""
     command = [program, *map(str, arguments)]
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
     if done.returncode not in expect:
         sys.exit(f"{' '.join(command)}\nreturned {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr

@@ -23,7 +23,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 LIMIT = 1e-12
-SECONDS = 900
+SECONDS = 3600  # of a model in every mode
 EXPORTED, TRIED = 4, (3, 6)  # samples
 OFF = ("drop_prob", "dropout", "attn_dropout", "attention_dropout", "activation_dropout", "layerdrop", "drop_path_rate", "drop_rate", "embed_dropout", "resid_dropout", "hidden_dropout_prob")
 

@@ -24,6 +24,7 @@ SAMPLES = 7
 SPLITS = {1: str(SAMPLES), 2: "[2, 3]", 3: "[1, 3, 2]"}
 LIMIT, TIMES, SHOWS = 1e-13, 2.0, 1e-3
 RATE = 1e-3
+SECONDS = 1800  # of a command, with the largest models on a busy machine
 DROPOUTS = ("dropout", "attn_dropout", "attention_dropout", "activation_dropout")  # attributes with a probability
 CONFIG = configuration("""
 [run]
@@ -122,13 +123,13 @@ class Modes:
 
     def gradient(self, file, ranks=1, **settings):
         saved = self.folder / "gradient.safetensors"
-        onebatch(self.program, ranks, ["verify", self.config(file, ranks, **settings), "--save-gradient", saved, "--quiet"], expect=(0, 5))  # 5: it does not pass by its own measure
+        onebatch(self.program, ranks, ["verify", self.config(file, ranks, **settings), "--save-gradient", saved, "--quiet"], expect=(0, 5), seconds=SECONDS)  # 5: it does not pass by its own measure
         return loaded(saved)
 
     def trained(self, file, **settings):
         """Weights and buffers after two steps."""
         said = self.folder / "train.json"
-        onebatch(self.program, 1, ["train", self.config(file, batch_norm="local", **settings), "--quiet", "--json", said])
+        onebatch(self.program, 1, ["train", self.config(file, batch_norm="local", **settings), "--quiet", "--json", said], seconds=SECONDS)
         return loaded(pathlib.Path(json.loads(said.read_text())["run_dir"]) / "checkpoints" / "step-2" / "model.safetensors")
 
 
