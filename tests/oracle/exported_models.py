@@ -170,11 +170,11 @@ class Masked(nn.Module):
 
 
 class Attending(nn.Module):
-    """Masks that its length alone gives: one that masks nothing, what comes later, a window, what is written to afterwards; and one of the data."""
+    """Masks that its length alone gives: one that masks nothing, what comes later, a window, what is written to afterwards, ones like the data, the first token alone; and one of the data."""
 
     def __init__(self):
         super().__init__()
-        self.embed, self.qkv, self.out = nn.Embedding(11, 16), nn.ModuleList([nn.Linear(16, 48) for _ in range(5)]), nn.Linear(16, 5)
+        self.embed, self.qkv, self.out = nn.Embedding(11, 16), nn.ModuleList([nn.Linear(16, 48) for _ in range(7)]), nn.Linear(16, 5)
 
     def forward(self, x):
         batch, length = x.shape
@@ -182,7 +182,8 @@ class Attending(nn.Module):
         later = at[:, None] >= at
         window = later & (at > at[:, None] - 4)
         written = torch.ones(length, length, dtype=torch.bool)
-        masks = [(at >= 0).expand(batch, 1, length, length), later.expand(batch, 1, length, length), window, written, (x != 0)[:, None, None]]
+        masks = [(at >= 0).expand(batch, 1, length, length), later.expand(batch, 1, length, length), window, written, (x != 0)[:, None, None], torch.ones_like(x, dtype=torch.bool)[:, None, None],
+                 (at < 1)[None]]
         y = self.embed(x)
         for layer, mask in zip(self.qkv, masks):
             q, k, v = (part.view(batch, length, 2, 8).transpose(1, 2) for part in layer(y).chunk(3, -1))

@@ -19,8 +19,7 @@ Operand value(Slot slot) {
   return operand;
 }
 
-Call call(std::string name, std::vector<Operand> operands, Slot result,
-          std::function<void(torch::jit::Stack&)> make) {
+Call call(std::string name, std::vector<Operand> operands, Slot result, std::function<void(torch::jit::Stack&)> make) {
   Call made;
   made.name = std::move(name);
   made.operands = std::move(operands);
@@ -39,18 +38,18 @@ class MasksTest : public ::testing::Test {
     block_.outputs = {value(k_y)};
     block_.calls.push_back(call("torch.ops.aten.sym_size.int (size)", {value(k_x), {}}, k_length,
                                 [](torch::jit::Stack& stack) { stack = {stack[0].toTensor().size(1)}; }));
-    block_.calls.push_back(call("torch.ops.aten.made_up.default", {value(k_length)}, k_mask,
-                                [this, mask_for](torch::jit::Stack& stack) {
-                                  ++masks_made_;
-                                  stack = {mask_for(stack[0].toInt())};
-                                }));
-    Call attention = call("torch.ops.aten.scaled_dot_product_attention.default (y)",
-                          {value(k_x), value(k_x), value(k_x), value(k_mask), {}, {}}, k_y,
-                          [this](torch::jit::Stack& stack) {
-                            mask_ = stack[3].isTensor() ? stack[3].toTensor() : at::Tensor();
-                            is_causal_ = stack[5].toBool();
-                            stack.resize(1);
-                          });
+    block_.calls.push_back(
+        call("torch.ops.aten.made_up.default", {value(k_length)}, k_mask, [this, mask_for](torch::jit::Stack& stack) {
+          ++masks_made_;
+          stack = {mask_for(stack[0].toInt())};
+        }));
+    Call attention =
+        call("torch.ops.aten.scaled_dot_product_attention.default (y)",
+             {value(k_x), value(k_x), value(k_x), value(k_mask), {}, {}}, k_y, [this](torch::jit::Stack& stack) {
+               mask_ = stack[3].isTensor() ? stack[3].toTensor() : at::Tensor();
+               is_causal_ = stack[5].toBool();
+               stack.resize(1);
+             });
     attention.operands[4].constant = 0.0;
     attention.operands[5].constant = false;
     block_.calls.push_back(std::move(attention));
@@ -122,6 +121,13 @@ TEST_F(MasksTest, AMaskOfNumbersStays) {
   EXPECT_TRUE(mask_.defined());
 }
 
+TEST_F(MasksTest, AMaskOfEveryQueryAlikeIsNotOfWhatComesLater) {
+  build([](std::int64_t length) { return at::ones({1, length}, at::kBool).tril(); });
+  AttentionMasks masks(block_, mode_);
+  run(masks, 3, 5);
+  EXPECT_TRUE(mask_.defined());
+}
+
 TEST_F(MasksTest, WhatSomeCallWritesToStays) {
   build(all_true);
   block_.calls[1].is_pure = false;
@@ -137,6 +143,34 @@ TEST_F(MasksTest, WhatReadsTheDataStays) {
   AttentionMasks masks(block_, mode_);
   run(masks, 3, 5);
   EXPECT_TRUE(mask_.defined());
+}
+
+// It would take the calls that make it along.
+TEST_F(MasksTest, TheSizeOfWhatTheModelComputesIsNotKnownBefore) {
+  build(all_true);
+  block_.num_slots = 5;
+  block_.calls.insert(block_.calls.begin(), call("torch.ops.aten.linear.default (linear)", {value(k_x), {}}, 4,
+                                                 [](torch::jit::Stack& stack) { stack = {stack[0]}; }));
+  block_.calls[0].is_pure = false;
+  block_.calls[1].operands[0] = value(4);
+  note_last_readers(block_);
+  AttentionMasks masks(block_, mode_);
+  run(masks, 3, 5);
+  EXPECT_TRUE(mask_.defined());
+}
+
+TEST_F(MasksTest, OnesAsManyAsAnInputHasAreOfItsSize) {
+  build(all_true);
+  block_.calls[1] = call("torch.ops.aten.ones_like.default (ones)", {value(k_x)}, k_mask, [](torch::jit::Stack& stack) {
+    const at::Tensor& x = stack[0].toTensor();
+    EXPECT_TRUE(x.eq(0).all().item<bool>());
+    stack = {at::ones(x.sizes(), at::kBool)};
+  });
+  note_last_readers(block_);
+  AttentionMasks masks(block_, mode_);
+  const std::vector<at::Tensor> inputs = {at::ones({3, 5, 2})};
+  const auto returned = masks.block_for(inputs).run({inputs.begin(), inputs.end()});
+  EXPECT_FALSE(mask_.defined());
 }
 
 TEST_F(MasksTest, WhatIsReadElsewhereIsStillMade) {

@@ -6,8 +6,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
+#include <span>
 
 namespace onebatch {
 namespace {
@@ -16,7 +18,9 @@ namespace {
 constexpr const char* k_attention = "torch.ops.aten.scaled_dot_product_attention.default";
 constexpr std::size_t k_mask = 3;
 constexpr std::size_t k_is_causal = 5;
-constexpr const char* k_size = "torch.ops.aten.sym_size.int";
+// Of these operators' first argument only the size, the type and the device are read.
+constexpr std::array k_read_no_number = {"sym_size.int", "ones_like.", "zeros_like.", "full_like.",
+                                         "new_ones.",    "new_zeros.", "new_full."};
 // Sizes that are remembered: those of samples of unlike lengths are many.
 constexpr std::size_t k_most_sizes = 4096;
 
@@ -29,11 +33,23 @@ bool reads_only(const Operand& operand, const std::set<Slot>& slots) {
   return std::ranges::all_of(operand.items, [&](const Operand& item) { return reads_only(item, slots); });
 }
 
+bool reads_no_number(const Call& call) {
+  return std::ranges::any_of(
+      k_read_no_number, [&](const char* name) { return call.name.starts_with(std::string("torch.ops.aten.") + name); });
+}
+
 // A call that computes with the inputs' sizes and numbers alone; `slots`: what such calls have returned.
-bool is_of_sizes(const Call& call, const std::set<Slot>& slots) {
+bool is_of_sizes(const Call& call, const std::vector<Slot>& inputs, const std::set<Slot>& slots) {
   if (!call.is_pure || call.region || call.results.size() != 1 || call.results[0].slot == k_no_slot) return false;
-  return call.name.starts_with(k_size) ||
-         std::ranges::all_of(call.operands, [&](const Operand& operand) { return reads_only(operand, slots); });
+  const bool of_an_input = reads_no_number(call) && call.operands[0].form == Operand::Form::value &&
+                           std::ranges::find(inputs, call.operands[0].slot) != inputs.end();
+  const auto rest = std::span(call.operands).subspan(of_an_input ? 1 : 0);
+  return std::ranges::all_of(rest, [&](const Operand& operand) { return reads_only(operand, slots); });
+}
+
+// As an input is, and without its numbers.
+c10::IValue size_of(const at::Tensor& input) {
+  return at::zeros({1}, input.options().device(c10::kCPU)).expand(input.sizes());
 }
 
 void note_slots(const Operand& operand, std::set<Slot>& slots) {
@@ -82,7 +98,7 @@ AttentionMasks::AttentionMasks(const Block& program, const RunMode& mode) : prog
   masks_.inputs = program.inputs;
   for (std::size_t i = 0; i < program.calls.size(); ++i) {
     const Call& call = program.calls[i];
-    if (is_of_sizes(call, of_sizes_)) of_sizes_.insert(call.results[0].slot);
+    if (is_of_sizes(call, program.inputs, of_sizes_)) of_sizes_.insert(call.results[0].slot);
     if (!call.name.starts_with(k_attention)) continue;
     const Operand& mask = call.operands[k_mask];
     if (mask.form != Operand::Form::value || !of_sizes_.contains(mask.slot)) continue;
@@ -126,14 +142,17 @@ AttentionMasks::Forms AttentionMasks::forms_for(const std::vector<at::Tensor>& i
   const at::NoGradGuard no_grad;
   // Nothing of the model's step: those who watch that do not see it.
   const c10::impl::ExcludeDispatchKeyGuard unwatched(c10::DispatchKey::TESTING_ONLY_GenericMode);
+  std::vector<c10::IValue> sizes;
+  std::ranges::transform(inputs, std::back_inserter(sizes), size_of);
   Forms forms;
-  for (const c10::IValue& mask : masks_.run({inputs.begin(), inputs.end()})) forms.push_back(form_of(mask.toTensor()));
+  for (const c10::IValue& mask : masks_.run(std::move(sizes))) forms.push_back(form_of(mask.toTensor()));
   return forms;
 }
 
 AttentionMasks::Form AttentionMasks::form_of(const at::Tensor& mask) {
   if (mask.scalar_type() != at::kBool || mask.dim() < 2) return Form::as_written;
   if (mask.all().item<bool>()) return Form::all_true;
+  if (mask.size(-2) == 1) return Form::as_written;  // of every query alike
   const at::Tensor causal = at::ones({mask.size(-2), mask.size(-1)}, mask.options()).tril();
   return mask.eq(causal).all().item<bool>() ? Form::causal : Form::as_written;
 }
