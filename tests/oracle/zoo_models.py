@@ -182,7 +182,7 @@ MODELS = {
     "timm": {name: of_timm(name, side, **options) for name, side, options in (
         ("resnet10t", 32, {}), ("resnetv2_50", 32, {}), ("efficientnet_lite0", 32, {}), ("mobilenetv3_small_050", 32, {}), ("vit_tiny_patch16_224", 32, {"img_size": 32}),
         ("deit3_small_patch16_224", 32, {"img_size": 32}), ("swin_tiny_patch4_window7_224", 56, {"img_size": 56}), ("convnext_atto", 32, {}), ("convnextv2_atto", 32, {}), ("regnetx_002", 32, {}),
-        ("levit_128s", 224, {}), ("mixer_s32_224", 224, {}), ("resmlp_12_224", 224, {}), ("poolformer_s12", 32, {}), ("edgenext_xx_small", 64, {}), ("mobilevit_xxs", 64, {}),
+        ("levit_128s", 224, {}), ("mixer_s32_224", 64, {"img_size": 64}), ("resmlp_12_224", 32, {"img_size": 32}), ("poolformer_s12", 32, {}), ("edgenext_xx_small", 64, {}), ("mobilevit_xxs", 64, {}),
         ("ghostnet_050", 32, {}), ("hrnet_w18_small", 64, {}), ("repvgg_a0", 32, {}), ("fastvit_t8", 64, {}), ("xcit_nano_12_p16_224", 32, {}), ("pvt_v2_b0", 64, {}))},
     "PyTorch": {
         "LSTM": (functools.partial(Recurrent, nn.LSTM), text, {}), "GRU": (functools.partial(Recurrent, nn.GRU), text, {}),
