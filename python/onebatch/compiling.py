@@ -57,9 +57,30 @@ def owner_of(program, name):
     return program.get_submodule(path), last
 
 
+def memory_of(node):
+    """The value whose memory this one may be: operators in place and views give back their first argument's."""
+    schema = getattr(node.target, "_schema", None)
+    aliases = schema is not None and schema.arguments and schema.arguments[0].alias_info is not None
+    return memory_of(node.args[0]) if aliases and isinstance(node.args[0], torch.fx.Node) else node
+
+
+def makers_of_first_output(program):
+    """The nodes that the first output comes from; those that write into its makers' memory too."""
+    nodes = list(program.graph.nodes)
+    returned = [node for node in nodes[-1].all_input_nodes]
+    found = set(returned[:1])
+    written = {memory_of(node) for node in found}
+    for node in reversed(nodes[:-1]):
+        writes = getattr(getattr(node.target, "_schema", None), "is_mutable", False) and memory_of(node) in written
+        if node in found or writes:
+            found.update((node, *node.all_input_nodes))
+            written.update(memory_of(given) for given in node.all_input_nodes)
+    return found
+
+
 def hold_still(program):
-    """Parameters that are not trained, or that the program does not read, become buffers: every other one gets a gradient."""
-    read = {node.target for node in program.graph.nodes if node.op == "get_attr" and node.users}
+    """Parameters that are not trained, or that do not reach the program's first output, become buffers: every other one gets a gradient."""
+    read = {node.target for node in makers_of_first_output(program) if node.op == "get_attr"}
     for name, parameter in list(program.named_parameters(remove_duplicate=False)):
         if parameter.requires_grad and name in read:
             continue
