@@ -67,8 +67,7 @@ def memory_of(node):
 def makers_of_first_output(program):
     """The nodes that the first output comes from; those that write into its makers' memory too."""
     nodes = list(program.graph.nodes)
-    returned = [node for node in nodes[-1].all_input_nodes]
-    found = set(returned[:1])
+    found = set(nodes[-1].all_input_nodes[:1])
     written = {memory_of(node) for node in found}
     for node in reversed(nodes[:-1]):
         writes = getattr(getattr(node.target, "_schema", None), "is_mutable", False) and memory_of(node) in written

@@ -64,30 +64,17 @@ bool makes_one_of(const Call& call, const std::set<Slot>& slots) {
   });
 }
 
-// The calls that these values come from.
-std::vector<Call> makers_of(const std::vector<Call>& calls, std::set<Slot> wanted) {
-  std::vector<Call> makers;
+// Without those that may go and make none of these values, nor what the others read.
+template <typename MayGo>
+std::vector<Call> needed_for(std::set<Slot> read, const std::vector<Call>& calls, const MayGo& may_go) {
+  std::vector<Call> needed;
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
-    if (!makes_one_of(*call, wanted)) continue;
-    for (const Operand& operand : call->operands) note_slots(operand, wanted);
-    makers.push_back(*call);
-  }
-  std::ranges::reverse(makers);
-  return makers;
-}
-
-// Of the calls that compute with sizes.
-void drop_what_nobody_reads(Block& block, const std::set<Slot>& of_sizes) {
-  std::set<Slot> read;
-  for (const Operand& output : block.outputs) note_slots(output, read);
-  std::vector<Call> kept;
-  for (auto call = block.calls.rbegin(); call != block.calls.rend(); ++call) {
-    if (makes_one_of(*call, of_sizes) && !makes_one_of(*call, read)) continue;
+    if (may_go(*call) && !makes_one_of(*call, read)) continue;
     for (const Operand& operand : call->operands) note_slots(operand, read);
-    kept.push_back(std::move(*call));
+    needed.push_back(*call);
   }
-  std::ranges::reverse(kept);
-  block.calls = std::move(kept);
+  std::ranges::reverse(needed);
+  return needed;
 }
 
 }  // namespace
@@ -106,7 +93,7 @@ AttentionMasks::AttentionMasks(const Block& program, const RunMode& mode) : prog
     masks_.outputs.push_back(mask);
     wanted.insert(mask.slot);
   }
-  masks_.calls = makers_of(program.calls, std::move(wanted));
+  masks_.calls = needed_for(std::move(wanted), program.calls, [](const Call&) { return true; });
   note_last_readers(masks_);
   follow_mode();
 }
@@ -165,7 +152,10 @@ Block AttentionMasks::without_masks(const Forms& forms) const {
     attention.operands[k_mask] = {};
     if (forms[i] == Form::causal) attention.operands[k_is_causal].constant = true;
   }
-  drop_what_nobody_reads(block, of_sizes_);
+  std::set<Slot> returned;
+  for (const Operand& output : block.outputs) note_slots(output, returned);
+  block.calls =
+      needed_for(std::move(returned), block.calls, [&](const Call& call) { return makes_one_of(call, of_sizes_); });
   note_last_readers(block);
   return block;
 }
