@@ -49,13 +49,14 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
       shape_(shape),
       twice_(computes == Computes::twice),
       exchange_(
-          ranks, [this] { stop_clock(); }, [this] { start_clock(); }),
+          ranks, [this] { time_.stop(); }, [this] { time_.start(); }),
+      time_(replica.device),
       loss_sum_(at::zeros({replica.loss.is_the_models() ? 2 : 1},
                           at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
   for (const Segment& segment : shape.segments) {
     norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
   }
-  start_clock();
+  time_.start();
 }
 
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
@@ -71,7 +72,7 @@ void Rounds::run(std::vector<MicroBatch>& micro_batches) {
   }
   for (MicroBatch& micro_batch : micro_batches) {
     add_shared_gradients(micro_batch);
-    completed_.push_back({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
+    time_.count({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
   }
   commit();
 }
@@ -136,37 +137,6 @@ std::vector<std::size_t> Rounds::exchanges_of_a_round() const {
     if (*norm && (*norm)->has_gradient) counts.push_back(slots_ * 2 * static_cast<std::size_t>((*norm)->channels));
   }
   return counts;
-}
-
-void Rounds::finish(LocalSums& sums) {
-  pace();
-  sums.compute_seconds = compute_seconds_;
-  sums.unread = {loss_sum_, begun_there_, replica_.device.mark(), left_out_};
-}
-
-void Rounds::start_clock() {
-  begun_ = Clock::now();
-  begun_there_ = replica_.device.mark();
-  left_out_.clear();
-}
-
-void Rounds::leave_out(const DataWait& wait) {
-  begun_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait.seconds));
-  left_out_.push_back(wait);
-}
-
-// When the device has done all of it: what is exchanged was read.
-void Rounds::stop_clock() {
-  pace();
-  compute_seconds_ += seconds();
-}
-
-double Rounds::seconds() const {
-  return std::chrono::duration<double>(Clock::now() - begun_).count();
-}
-
-void Rounds::pace() {
-  replica_.device.pace(seconds(), std::exchange(completed_, {}));
 }
 
 void Rounds::forward(std::vector<MicroBatch>& micro_batches) {

@@ -5,9 +5,9 @@
 #include "trainer/graph/saved_values.hpp"
 #include "trainer/graph/segments.hpp"
 #include "trainer/step/accumulation.hpp"
+#include "trainer/step/own_time.hpp"
 #include "trainer/step/step_exchange.hpp"
 
-#include <chrono>
 #include <memory>
 
 namespace onebatch {
@@ -77,19 +77,13 @@ class Rounds {
   [[nodiscard]] StepExchange& exchange() { return exchange_; }
 
   /// Of the time since the last exchange this was none of the rank's own.
-  void leave_out(const DataWait& wait);
+  void leave_out(const DataWait& wait) { time_.leave_out(wait); }
   /// The loss and this rank's own time, of which the last part is unread.
-  void finish(LocalSums& sums);
+  void finish(LocalSums& sums) { time_.finish(sums, loss_sum_); }
   /// The most that has been kept of the first micro-batch at any time, of each sample.
   [[nodiscard]] double kept_bytes_per_sample() const { return kept_bytes_per_sample_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  void start_clock();
-  void stop_clock();
-  [[nodiscard]] double seconds() const;  // since it was started
-  void pace();
   void settle_segments(const std::vector<MicroBatch>& micro_batches);
   void forward(std::vector<MicroBatch>& micro_batches);
   void share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index);
@@ -119,16 +113,12 @@ class Rounds {
   std::size_t slots_ = 1;
   bool refuses_single_values_ = false;
   StepExchange exchange_;
+  OwnTime time_;
   at::Tensor loss_sum_;                       // and the weight, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
   FinalParameters told_;
   std::vector<std::optional<std::size_t>> only_readers_;  // by parameter, in the last run()
   double kept_bytes_per_sample_ = 0.0;
-  Clock::time_point begun_ = Clock::now();
-  std::shared_ptr<const DeviceMoment> begun_there_;  // where the device was then
-  std::vector<DataWait> left_out_;                   // since then
-  double compute_seconds_ = 0.0;
-  std::vector<MicroBatchRun> completed_;  // since the clock was stopped
 };
 
 }  // namespace onebatch

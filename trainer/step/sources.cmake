@@ -1,2 +1,2 @@
 target_sources(onebatch_pure PRIVATE step/class_metrics.cpp step/number_metrics.cpp step/step_sums.cpp)
-target_sources(onebatch_trainer PRIVATE step/accumulation.cpp step/capture_check.cpp step/chosen_metrics.cpp step/evaluation.cpp step/graph_step.cpp step/late_figures.cpp step/micro_step_graphs.cpp step/model_outputs.cpp step/padding_check.cpp step/rounds.cpp step/step.cpp step/step_exchange.cpp step/validation_metrics.cpp)
+target_sources(onebatch_trainer PRIVATE step/accumulation.cpp step/capture_check.cpp step/chosen_metrics.cpp step/evaluation.cpp step/graph_step.cpp step/late_figures.cpp step/micro_step_graphs.cpp step/model_outputs.cpp step/own_time.cpp step/padding_check.cpp step/rounds.cpp step/step.cpp step/step_exchange.cpp step/validation_metrics.cpp)
