@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from null_gpu.stand_in import NullGpu
 from program import ROOT, Program, settings
 
 DEADLINE_SECONDS = 400
@@ -174,6 +175,15 @@ def test_a_plugins_gradient_is_the_large_batchs_in_every_mode(installed, gated, 
     frozen = ("batch_norm.frozen=true", "batch_norm.mode=local")
     for mode in ((), frozen, (*frozen, "memory.recompute=2")):
         assert "PASS" in installed.run(2, "verify", of_plugin(gated), *settings(*mode))
+
+
+@pytest.mark.parametrize("more", [(), ("batch_norm.mode=local", "precision.compute=bfloat16"), ("batch_norm.mode=local", "memory.recompute=2")])
+def test_a_plugin_runs_on_a_gpu(prefix, build, gated, of_plugin, tmp_path, more):
+    """On the one that computes nothing, where the build has it."""
+    if not (build / "tests/libnull_gpu.so").exists():
+        pytest.skip("a build without CUDA has no null GPU")
+    done = NullGpu(build, tmp_path).run(2, "train", of_plugin(gated), *settings("run.device=cuda", "run.epochs=1", *more), program=prefix / "bin/onebatch")
+    assert done.code == 0 and not done.defects and done.total("kernels") > 0, done.words
 
 
 def test_a_plugin_may_compute_the_loss_itself(installed, faulty, of_plugin):

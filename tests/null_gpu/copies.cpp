@@ -8,6 +8,8 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <vector>
 
 using namespace null_gpu;
@@ -16,11 +18,50 @@ namespace {
 
 constexpr int k_not_there_yet = 0xFF;  // as a number of any floating type: no number
 
+// Host memory that copies from a device are still to write.
+class Coming {
+ public:
+  struct Range {
+    const char* begin;
+    std::size_t bytes;
+  };
+  using Place = std::list<Range>::iterator;
+
+  Place add(const void* to, std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    return ranges_.insert(ranges_.end(), {static_cast<const char*>(to), bytes});
+  }
+  void remove(Place range) {
+    const std::scoped_lock lock(mutex_);
+    ranges_.erase(range);
+  }
+  bool has(const void* from, std::size_t bytes) {
+    const auto* const begin = static_cast<const char*>(from);
+    const std::scoped_lock lock(mutex_);
+    for (const Range& range : ranges_) {
+      if (range.begin < begin + bytes && begin < range.begin + range.bytes) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<Range> ranges_;
+};
+
+Coming& coming() {
+  static auto* const ranges = new Coming;  // streams run until the process has ended
+  return *ranges;
+}
+
 // The source is looked at when the copy runs, which on a real device is when it is read.
 void from_pinned(Stream& stream, void* to, const void* from, std::size_t bytes) {
   const XXH64_hash_t before = XXH3_64bits(from, bytes);
+  const bool is_coming = coming().has(from, bytes);  // what is there now is not what will be copied
   enqueue(stream, WorkKind::other, [=] {
-    if (XXH3_64bits(from, bytes) != before) {
+    if (is_coming && coming().has(from, bytes)) {
+      report("a copy to the device reads pinned memory before another stream's copy to the host has written it");
+    } else if (!is_coming && XXH3_64bits(from, bytes) != before) {
       ++counts().overwritten_sources;
       report("pinned memory changed before its copy to the device had run: who reuses it must wait for an event");
     }
@@ -40,7 +81,9 @@ void from_pageable(Stream& stream, void* to, const void* from, std::size_t bytes
 
 void to_host(Stream& stream, void* to, const void* from, std::size_t bytes) {
   std::memset(to, k_not_there_yet, bytes);
+  const Coming::Place range = coming().add(to, bytes);
   enqueue(stream, WorkKind::other, [=] {
+    coming().remove(range);
     if (const char* kept = remembered(from, bytes)) {
       std::memcpy(to, kept, bytes);
     } else {

@@ -45,6 +45,19 @@ void early_read() {
   if (pinned.sum().item<float>() != 0.0F) std::cerr << "defect: not a number was read\n";
 }
 
+// What has gone to pinned memory comes back: on the same stream, or on one that does not wait for it.
+void there_and_back(bool on_one) {
+  const at::Tensor there = at::ones({1 << 10}, k_device);
+  const at::Tensor pinned = at::empty({1 << 10}, at::TensorOptions().pinned_memory(true));
+  pinned.copy_(there, true);
+  const at::Tensor again = at::empty_like(there);
+  const auto stream = on_one ? c10::cuda::getCurrentCUDAStream() : c10::cuda::getStreamFromPool();
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  again.record_stream(stream);
+  again.copy_(pinned, true);
+  stream.synchronize();
+}
+
 // One stream writes what another reads: with nothing between them, with an event, with a host that waits.
 void two_streams(const std::string& between) {
   const at::Tensor there = at::zeros({1 << 10}, k_device);
@@ -131,6 +144,7 @@ int main(int count, char** words) {
     if (defect == "stale_error") stale_error();
     if (defect == "missing_wait") missing_wait();
     if (defect == "early_read") early_read();
+    if (defect.starts_with("there_and_back")) there_and_back(defect.ends_with("one"));
     if (defect == "other_device") other_device();
     if (defect.starts_with("two_streams")) two_streams(defect.substr(defect.find(' ') + 1));
     if (defect == "two_halves") two_halves();

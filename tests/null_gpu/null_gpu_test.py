@@ -1,4 +1,5 @@
 """The program's CUDA path on the stand-in: everything runs but arithmetic, so what is looked at is what LibTorch, the allocator, streams and NCCL are asked for."""
+import json
 import os
 import re
 import signal
@@ -63,7 +64,8 @@ def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
 
 
 @pytest.mark.parametrize("defect, seen", [("", None), ("host_read", "SIGSEGV"), ("stale_error", "device not ready"), ("missing_wait", "null GPU: pinned memory changed"),
-                                          ("early_read", "defect: not a number"), ("two_streams event", None), ("two_streams host", None), ("two_halves", None),
+                                          ("early_read", "defect: not a number"), ("there_and_back one", None),
+                                          ("there_and_back two", "null GPU: a copy to the device reads pinned memory before"), ("two_streams event", None), ("two_streams host", None), ("two_halves", None),
                                           ("two_streams nothing", "aten::add reads what aten::zeros writes on another stream"),
                                           ("two_streams freed", "aten::fill_ writes what aten::add reads on another stream"),
                                           ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1"),
@@ -92,6 +94,28 @@ def test_what_is_read_ahead_is_copied_beside_the_kernels_and_waited_for(null_gpu
     expect_trained(null_gpu.run(1, "train", config, "--set", "data.workers=2", lag_milliseconds=200), 5, tmp_path)
     done = null_gpu.run(1, "train", config, "--set", "data.workers=2", "--set", 'run.name="forgets"', lag_milliseconds=200, drop_waits=True)
     assert "reads what aten::_to_copy writes on another stream" in done.words, done.words
+
+
+@pytest.mark.parametrize("size", [6, 24])
+def test_what_exact_batch_norm_keeps_in_the_host_goes_and_comes_beside_the_kernels(null_gpu, tmp_path, size):
+    """Of four micro-batches, and of one that is alone."""
+    config = configuration(tmp_path, "resnet", batch=f"micro_batch_size = {size}", more=mode("exact"))
+    planned = null_gpu.run(1, "train", config)
+    assert planned.code == 0, planned.words
+    plan = read_json(tmp_path / "runs/run/plan.json")
+    plan["ranks"][0]["kept_in_host"] = True
+    (tmp_path / "in-host.json").write_text(json.dumps(plan))
+
+    def train(name, path, **more):
+        done = null_gpu.run(1, "train", config, "--plan", path, "--set", f'run.name="{name}"', "--set", "verify.at_start=false", lag_milliseconds=200, **more)
+        assert done.code == 0, done.words
+        return done
+
+    on_device, in_host = train("on-device", tmp_path / "runs/run/plan.json"), train("in-host", tmp_path / "in-host.json")
+    assert not in_host.defects, in_host.words
+    layers, steps = 9, 5
+    assert in_host.total("to_host") >= on_device.total("to_host") + layers * steps * 24 / size
+    assert re.search("aten::copy_ (reads|writes) .* on another stream|(reads|writes) what aten::copy_", train("forgets", tmp_path / "in-host.json", drop_waits=True).words)
 
 
 def test_deterministic_runs_fill_nothing(null_gpu, tmp_path):

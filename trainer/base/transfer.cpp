@@ -4,8 +4,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -15,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -29,6 +28,10 @@ at::Tensor pinned_copy_of(const at::Tensor& host) {
     throw std::runtime_error("a copy from host memory in what is being recorded");
   }
   return pinned_like(host).copy_(host);
+}
+
+c10::Stream stream_of(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 // One of LibTorch's pool, which gives another each time that it is asked.
@@ -67,7 +70,7 @@ at::Tensor upload(const at::Tensor& host, c10::Device device) {
 // What is copied there is allocated there: memory that the computing stream has just given back would have to be waited
 // for. The allocator has it back when both streams have done with it.
 at::Tensor upload_pinned(const at::Tensor& pinned, c10::Device device) {
-  const c10::Stream computes = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const c10::Stream computes = stream_of(device);
   const c10::Stream copies = copying_stream(device);
   at::Tensor there;
   {
@@ -79,6 +82,41 @@ at::Tensor upload_pinned(const at::Tensor& pinned, c10::Device device) {
   arrived.block(computes);
   there.record_stream(computes);
   return there;
+}
+
+CopyBeside::CopyBeside(at::Tensor to, at::Tensor from) : to_(std::move(to)), from_(std::move(from)) {
+  const c10::Device device = to_.is_cpu() ? from_.device() : to_.device();
+  if (device.is_cpu()) {
+    to_.copy_(from_);
+    return;
+  }
+  const c10::Stream computes = stream_of(device);
+  const c10::Stream copies = copying_stream(device);
+  c10::Event asked(device.type());
+  asked.record(computes);
+  asked.block(copies);
+  const c10::StreamGuard on_it(copies);
+  to_.copy_(from_, /*non_blocking=*/true);
+  done_.emplace(device.type()).record(copies);
+  asked_by_ = computes;
+}
+
+void CopyBeside::wait() {
+  if (asked_by_) done_->block(*asked_by_);
+  asked_by_.reset();
+}
+
+// A wait that is refused means that the device is lost, which whoever computes on it is told.
+CopyBeside::~CopyBeside() {
+  try {
+    wait();
+  } catch (const std::exception&) {
+  }
+}
+
+at::Tensor CopyBeside::take() {
+  wait();
+  return to_;
 }
 
 void upload_into(const at::Tensor& place, const at::Tensor& host) {
@@ -102,7 +140,7 @@ at::Tensor pinned_like(const at::Tensor& tensor) {
 std::vector<double> read_numbers(const at::Tensor& numbers) {
   if (numbers.scalar_type() != at::kDouble) throw std::invalid_argument("numbers are read in float64");
   const at::Tensor host = numbers.detach().to(at::kCPU, /*non_blocking=*/true).contiguous();
-  if (!numbers.is_cpu()) c10::impl::VirtualGuardImpl(numbers.device().type()).getStream(numbers.device()).synchronize();
+  if (!numbers.is_cpu()) stream_of(numbers.device()).synchronize();
   const double* const first = host.const_data_ptr<double>();
   return {first, first + host.numel()};
 }

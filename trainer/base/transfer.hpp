@@ -2,7 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
+#include <optional>
 #include <vector>
 
 namespace onebatch {
@@ -17,6 +20,27 @@ at::Tensor upload_pinned(const at::Tensor& pinned, c10::Device device);
 
 /// upload() into a tensor that is there.
 void upload_into(const at::Tensor& place, const at::Tensor& host);
+
+/// A copy between a GPU and pinned_like() memory beside the kernels: on a stream of its own, once the current stream
+/// has come to where it was asked for. All such copies of a device run in the order in which they were asked for.
+class CopyBeside {
+ public:
+  CopyBeside(at::Tensor to, at::Tensor from);
+  CopyBeside(const CopyBeside&) = delete;
+  CopyBeside& operator=(const CopyBeside&) = delete;
+  /// Both tensors' memory goes back in the order of the stream that asked, which waits for the copy.
+  ~CopyBeside();
+
+  /// What was copied to; the stream that asked waits for it.
+  at::Tensor take();
+
+ private:
+  void wait();
+
+  at::Tensor to_, from_;
+  std::optional<c10::Stream> asked_by_;  // until it has waited
+  std::optional<c10::Event> done_;
+};
 
 /// While one lives upload() to a GPU is refused, on all threads: a graph that records a copy from host memory would
 /// repeat it when other numbers lie there.

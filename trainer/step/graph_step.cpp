@@ -72,10 +72,12 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
   const Span span(replica.timeline, "load", "data");
   const auto [batch, weight] = replica.load(data, samples);
   sums.weight += weight;
-  const SavedValues empty{place_, replica.device.device()};
-  MicroBatch micro_batch{{replica.seed, step, samples}, &graph_of(replica, batch, samples, step), empty, empty, {}};
+  const c10::Device device = replica.device.device();
+  MicroBatch micro_batch{
+      {replica.seed, step, samples}, &graph_of(replica, batch, samples, step), {place_, device}, {place_, device}, {}};
   const std::vector<at::Tensor> tensors = batch.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) micro_batch.kept.put(micro_batch.graph->tape.data[i], tensors[i]);
+  micro_batch.kept.let_go();
   return micro_batch;
 }
 

@@ -33,6 +33,20 @@ void keep(MicroBatch& micro_batch, const Segment& segment, const Environment& ma
   }
 }
 
+// While one is computed, what the next one takes comes from where it is kept, and what the one before has kept goes
+// there.
+template <typename Fetch, typename Compute>
+void one_by_one(std::vector<MicroBatch>& micro_batches, const Fetch& fetch, const Compute& compute) {
+  const std::size_t number = micro_batches.size();
+  for (std::size_t k = 0; k < number; ++k) {
+    if (k + 1 < number) fetch(micro_batches[k + 1]);
+    compute(micro_batches[k], k);
+    for (SavedValues* of : {&micro_batches[k].kept, &micro_batches[k].gradients}) of->forget_fetched();
+    MicroBatch& before = micro_batches[(k + number - 1) % number];
+    for (SavedValues* of : {&before.kept, &before.gradients}) of->let_go();
+  }
+}
+
 }  // namespace
 
 Norm::Norm(const Tape& tape, const Segment& segment)
@@ -144,12 +158,13 @@ void Rounds::forward(std::vector<MicroBatch>& micro_batches) {
   for (std::size_t i = 0; i < norms_.size(); ++i) {
     if (norms_[i]) share_moments(micro_batches, i);
     if (twice_ && i + 1 == norms_.size()) break;  // its backward follows at once
-    for (MicroBatch& micro_batch : micro_batches) {
+    const auto fetch = [&](MicroBatch& next) { fetch_for_forward(next, i); };
+    one_by_one(micro_batches, fetch, [&](MicroBatch& micro_batch, std::size_t) {
       if (twice_)
         run_once(micro_batch, i);
       else
         micro_batch.runs.push_back(run_with_gradients(micro_batch, i));
-    }
+    });
   }
 }
 
@@ -164,11 +179,14 @@ std::vector<OutputSums> Rounds::of_all_ranks(const std::vector<OutputSums>& mine
   return unpacked_output_sums(exchange_.gather(packed(mine, norm.channels)), norm.channels, replica_.device.device());
 }
 
-void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index) {
+void Rounds::share_moments(std::vector<MicroBatch>& micro_batches, std::size_t index) {
   Norm& norm = *norms_[index];
   std::vector<Moments> mine(slots_);
-  for (std::size_t k = 0; k < micro_batches.size(); ++k)
-    mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batches[k], index)));
+  const auto next_input = [&](MicroBatch& next) { fetch(next, next.segment(index).input); };
+  one_by_one(micro_batches, next_input, [&](MicroBatch& micro_batch, std::size_t k) {
+    mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batch, index)));
+  });
+  if (!micro_batches.empty()) fetch_for_forward(micro_batches.front(), index);
   norm.moments = Moments();
   for (const Moments& moments : of_all_ranks(mine, norm)) norm.moments.add(moments);
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
@@ -180,23 +198,6 @@ void Rounds::share_moments(const std::vector<MicroBatch>& micro_batches, std::si
   const auto like = norm.weight.defined() ? norm.weight.options().requires_grad(false)
                                           : at::TensorOptions().dtype(replica_.type).device(replica_.device.device());
   norm.by = make_normaliser(norm.moments, eps_of(norm.call), like);
-}
-
-at::Tensor Rounds::normalised_input(const MicroBatch& micro_batch, std::size_t index) const {
-  const Norm& norm = *norms_[index];
-  const at::NoGradGuard no_grad;
-  return normalised(norm_input(micro_batch, index), norm.weight, norm.bias, norm.by);
-}
-
-at::Tensor Rounds::taken(const MicroBatch& micro_batch, Value value) const {
-  for (std::size_t i = 0; i < norms_.size(); ++i) {
-    if (norms_[i] && micro_batch.segment(i).output == value) return normalised_input(micro_batch, i);
-  }
-  return micro_batch.kept.get(value);
-}
-
-at::Tensor Rounds::norm_input(const MicroBatch& micro_batch, std::size_t index) const {
-  return taken(micro_batch, micro_batch.segment(index).input);
 }
 
 void Rounds::run_once(MicroBatch& micro_batch, std::size_t index) {
@@ -236,16 +237,16 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
 
 void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index) {
   std::vector<OutputSums> sums(slots_);
-  for (std::size_t k = 0; k < micro_batches.size(); ++k) {
-    MicroBatch& micro_batch = micro_batches[k];
+  const auto fetch = [&](MicroBatch& next) { fetch_for_backward(next, index); };
+  one_by_one(micro_batches, fetch, [&](MicroBatch& micro_batch, std::size_t k) {
     Run run = twice_ ? run_with_gradients(micro_batch, index) : std::move(micro_batch.runs[index]);
     backward_of(micro_batch, index, run);
-    if (!norms_[index] || !norms_[index]->has_gradient) continue;
+    if (!norms_[index] || !norms_[index]->has_gradient) return;
     const at::Tensor gradient =
         run.norm_output.grad().defined() ? run.norm_output.grad() : at::zeros_like(run.norm_output);
     sums[std::min(k, slots_ - 1)].add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
     micro_batch.gradients.put(micro_batch.segment(index).output, gradient);
-  }
+  });
   count_kept(micro_batches);
   if (norms_[index] && norms_[index]->has_gradient) backward_of_norm(micro_batches, index, sums);
   for (MicroBatch& micro_batch : micro_batches) {
@@ -289,15 +290,17 @@ void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_
     if (norm.weight.defined()) replica_.gradients.add(norm.weight, own.gradient_times_normalised);
     if (norm.bias.defined()) replica_.gradients.add(norm.bias, own.gradient);
   }
+  if (!micro_batches.empty()) fetch_for_norm(micro_batches.front(), index);
   OutputSums total;
   for (const OutputSums& sums : of_all_ranks(mine, norm)) total.add(sums);
-  for (MicroBatch& micro_batch : micro_batches) {
+  const auto fetch = [&](MicroBatch& next) { fetch_for_norm(next, index); };
+  one_by_one(micro_batches, fetch, [&](MicroBatch& micro_batch, std::size_t) {
     const Segment& segment = micro_batch.segment(index);
     const at::Tensor gradient = micro_batch.gradients.take(segment.output);
     if (micro_batch.has_gradient(segment.input))
       micro_batch.gradients.add(segment.input,
                                 input_gradient(gradient, norm_input(micro_batch, index), norm.weight, norm.by, total));
-  }
+  });
 }
 
 void Rounds::commit() {

@@ -86,11 +86,16 @@ class Rounds {
  private:
   void settle_segments(const std::vector<MicroBatch>& micro_batches);
   void forward(std::vector<MicroBatch>& micro_batches);
-  void share_moments(const std::vector<MicroBatch>& micro_batches, std::size_t index);
+  void share_moments(std::vector<MicroBatch>& micro_batches, std::size_t index);
   // A value from another segment.
-  at::Tensor taken(const MicroBatch& micro_batch, Value value) const;
-  at::Tensor norm_input(const MicroBatch& micro_batch, std::size_t index) const;
-  at::Tensor normalised_input(const MicroBatch& micro_batch, std::size_t index) const;
+  at::Tensor taken(MicroBatch& micro_batch, Value value) const;
+  at::Tensor norm_input(MicroBatch& micro_batch, std::size_t index) const;
+  at::Tensor normalised_input(MicroBatch& micro_batch, std::size_t index) const;
+  // What taken() and others are about to ask for of what is kept.
+  void fetch(MicroBatch& micro_batch, Value value) const;
+  void fetch_for_forward(MicroBatch& micro_batch, std::size_t index) const;
+  void fetch_for_backward(MicroBatch& micro_batch, std::size_t index) const;
+  void fetch_for_norm(MicroBatch& micro_batch, std::size_t index) const;
   // What leaves the segment is kept, everything else goes.
   void run_once(MicroBatch& micro_batch, std::size_t index);
   Run run_with_gradients(MicroBatch& micro_batch, std::size_t index);
