@@ -227,8 +227,8 @@ def test_nccls_own_memory_is_counted(null_gpu, tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
-@pytest.mark.parametrize("settings, words", [({"driver": 12040}, ["CUDA up to 12.4", "update the driver"]),
-                                             ({"devices": [{"name": "Tesla P100", "compute_capability": "6.0"}]}, ["Tesla P100", "6.0", "LIBTORCH_ROOT"])])
+@pytest.mark.parametrize("settings, words", [({"driver": 12040}, ["CUDA up to 12.4", "update the driver", "--libtorch 2.7.1"]),
+                                             ({"devices": [{"name": "Tesla P100", "compute_capability": "6.0"}]}, ["Tesla P100", "6.0", "`./dev build --cuda --libtorch 2.7.1`"])])
 def test_a_driver_or_card_that_is_too_old_is_named(null_gpu, tmp_path, device, settings, words):
     done = null_gpu.run(1, "train", configuration(tmp_path), "--set", f'run.device="{device}"', **settings)
     assert done.code == 2, done.words

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
+#include <torch/version.h>
 
 namespace onebatch {
 namespace {
@@ -56,14 +57,16 @@ class CudaGraphs final : public DeviceGraphs {
     try {
       c10::cuda::CUDACachingAllocator::endAllocateToPool(device_, pool_);
       c10::cuda::CUDACachingAllocator::releasePool(device_, pool_);
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207  // before, pinned memory has no pools
       at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_);
       at::getHostAllocator(at::kCUDA)->release_pool(pool_);
+#endif
     } catch (const std::exception&) {  // it has ended: what failed came afterwards
     }
   }
 
   c10::DeviceIndex device_;
-  c10::MempoolId_t pool_;
+  decltype(at::cuda::graph_pool_handle()) pool_;
   c10::cuda::CUDAStream stream_;
 };
 

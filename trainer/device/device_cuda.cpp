@@ -26,6 +26,11 @@ namespace {
 // Kept free for CUDA's context, libraries' workspaces that bypass the allocator, and the display.
 constexpr double k_usable_fraction = 0.95;
 
+constexpr int k_older_cuda = 12;  // of the older LibTorch that ./dev builds with, whose kernels serve Maxwell to Hopper
+constexpr std::string_view k_older_build = "./dev build --cuda --libtorch 2.7.1";
+constexpr std::string_view k_build = "./dev build --cuda";
+constexpr int k_first_of_both = 8;  // major compute capability: a card without kernels is older or newer
+
 std::string bus_id(int index) {
   std::array<char, 32> text{};
   return cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index) == cudaSuccess ? text.data() : "";
@@ -46,8 +51,9 @@ std::string why_the_driver_does_not_do() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0 || driver / 1000 >= CUDART_VERSION / 1000) return "";
   return fmt::format(
       "the NVIDIA driver serves CUDA up to {}, and this program is built with {}: update the driver, or build with "
-      "LIBTORCH_ROOT set to a LibTorch for CUDA {}",
-      cuda_text(driver), libtorch_text(), driver / 1000);
+      "LIBTORCH_ROOT set to a LibTorch for CUDA {}{}",
+      cuda_text(driver), libtorch_text(), driver / 1000,
+      driver / 1000 == k_older_cuda ? fmt::format(" (`{}` does)", k_older_build) : "");
 }
 
 // A card may be too old for LibTorch's kernels: the first one that is launched shows it.
@@ -59,10 +65,11 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
     c10::cuda::CUDACachingAllocator::emptyCache();
   } catch (const c10::Error& error) {
     if (std::string_view(error.what_without_backtrace()).find(k_cudas_words) == std::string_view::npos) throw;
-    throw UserError(fmt::format(
-        "{} has compute capability {}.{}, for which {} has no kernels: build with LIBTORCH_ROOT set to one that has "
-        "them (torch 2.7.1's for CUDA 12.6 serves cards from Maxwell to Hopper), or write run.device = \"cpu\"",
-        std::string_view(properties.name), properties.major, properties.minor, libtorch_text()));
+    throw UserError(
+        fmt::format("{} has compute capability {}.{}, for which {} has no kernels: build with one that has them (`{}`; "
+                    "docs/building.md says which serves which card), or write run.device = \"cpu\"",
+                    std::string_view(properties.name), properties.major, properties.minor, libtorch_text(),
+                    properties.major < k_first_of_both ? k_older_build : k_build));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <map>
@@ -116,7 +117,13 @@ struct CompiledProgram::Parts {
       live.emplace(name, tensor.detach());
       places.push_back(tensor.const_data_ptr());
     }
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
     loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/false, /*user_managed=*/true);
+#else
+    throw UserError(described.training.string() +
+                    " reads the model's tensors where they lie, for which LibTorch " TORCH_VERSION
+                    " has no call: leave model.compiled out, or build with a newer one");
+#endif
   }
 
   // A tensor may have been given other memory since.
