@@ -167,9 +167,12 @@ def one(program, family, name):
     import torch
 
     import onebatch
-    from zoo_models import MODELS
+    from zoo_models import IN_MODES, MODELS
     torch.set_num_threads(1)
+    of = f"{family}-{name}"
     make, data, dynamic = MODELS[family][name]
+    if "ONEBATCH_ZOO_MODES" in os.environ and name in IN_MODES:
+        of, (make, data, dynamic) = f"{of}-in-modes", IN_MODES[name]
     model = without_dropout(made(make))
     with tempfile.TemporaryDirectory(prefix="onebatch-zoo-") as folder:
         try:
@@ -177,11 +180,11 @@ def one(program, family, name):
                 from zoo_compiled import compiled
                 return compiled(program, model, data, dynamic, folder)
             programs = pathlib.Path(os.environ.get("ONEBATCH_ZOO_PROGRAMS", folder))
-            file = exported(f"{family}-{name}", model, data, dynamic, programs)
+            file = exported(of, model, data, dynamic, programs)
             if "ONEBATCH_ZOO_MODES" in os.environ:
                 from zoo_modes import SAMPLES, modes_of, with_dropout
                 dropping = with_dropout(made(make))
-                drops = dropping and exported(f"{family}-{name}-dropout", dropping, data, dynamic, programs)
+                drops = dropping and exported(f"{of}-dropout", dropping, data, dynamic, programs)
                 return {"modes": modes_of(program, model, data(SAMPLES), file, drops, folder)}
         except onebatch.ExportError as error:
             return {"why": str(error)}

@@ -204,3 +204,13 @@ def whisper():
         def forward(self, input_features):
             return self.encoder(input_features).last_hidden_state
     return Encoder()
+
+
+def small_maxvit():
+    """maxvit_t's layers, with windows of 2 by 2 instead of 7 by 7."""
+    from torchvision import models
+    return models.MaxVit(input_size=(64, 64), stem_channels=64, partition_size=2, block_channels=[64, 128, 256, 512], block_layers=[2, 2, 5, 2], head_dim=32, stochastic_depth_prob=0.2, num_classes=CLASSES)
+
+
+# In a run's modes: in bfloat16 a CPU without AVX-512 takes an hour and more for the 299 pixels that the side head of the one needs, and for the other's 224.
+IN_MODES = {"inception_v3": of_torchvision("inception_v3", 75, init_weights=False, aux_logits=False), "maxvit_t": (small_maxvit, images(64), {})}
