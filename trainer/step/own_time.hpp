@@ -10,10 +10,10 @@
 
 namespace onebatch {
 
-/// Runs from its making on.
+/// Runs from start() on.
 class OwnTime {
  public:
-  explicit OwnTime(ComputeDevice& device) : device_(device) { start(); }
+  explicit OwnTime(ComputeDevice& device) : device_(device) {}
 
   void start();
   /// When the device has done all of it: what is exchanged was read.
@@ -31,7 +31,7 @@ class OwnTime {
   void pace();
 
   ComputeDevice& device_;
-  Clock::time_point begun_;
+  Clock::time_point begun_ = Clock::now();
   std::shared_ptr<const DeviceMoment> begun_there_;  // where the device was then
   std::vector<DataWait> left_out_;                   // since then
   double stopped_seconds_ = 0.0;

@@ -9,6 +9,7 @@
 #include "trainer/step/step_exchange.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace onebatch {
 
@@ -87,6 +88,8 @@ class Rounds {
   void settle_segments(const std::vector<MicroBatch>& micro_batches);
   void forward(std::vector<MicroBatch>& micro_batches);
   void share_moments(std::vector<MicroBatch>& micro_batches, std::size_t index);
+  // The segment whose BatchNorm makes it, where one does.
+  [[nodiscard]] std::optional<std::size_t> norm_that_makes(const MicroBatch& micro_batch, Value value) const;
   // A value from another segment.
   at::Tensor taken(MicroBatch& micro_batch, Value value) const;
   at::Tensor norm_input(MicroBatch& micro_batch, std::size_t index) const;

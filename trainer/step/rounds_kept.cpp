@@ -11,11 +11,16 @@ at::Tensor Rounds::normalised_input(MicroBatch& micro_batch, std::size_t index) 
   return normalised(norm_input(micro_batch, index), norm.weight, norm.bias, norm.by);
 }
 
-at::Tensor Rounds::taken(MicroBatch& micro_batch, Value value) const {
+std::optional<std::size_t> Rounds::norm_that_makes(const MicroBatch& micro_batch, Value value) const {
   for (std::size_t i = 0; i < norms_.size(); ++i) {
-    if (norms_[i] && micro_batch.segment(i).output == value) return normalised_input(micro_batch, i);
+    if (norms_[i] && micro_batch.segment(i).output == value) return i;
   }
-  return micro_batch.kept.get(value);
+  return std::nullopt;
+}
+
+at::Tensor Rounds::taken(MicroBatch& micro_batch, Value value) const {
+  const auto norm = norm_that_makes(micro_batch, value);
+  return norm ? normalised_input(micro_batch, *norm) : micro_batch.kept.get(value);
 }
 
 at::Tensor Rounds::norm_input(MicroBatch& micro_batch, std::size_t index) const {
@@ -23,9 +28,8 @@ at::Tensor Rounds::norm_input(MicroBatch& micro_batch, std::size_t index) const 
 }
 
 void Rounds::fetch(MicroBatch& micro_batch, Value value) const {
-  for (std::size_t i = 0; i < norms_.size(); ++i) {
-    if (norms_[i] && micro_batch.segment(i).output == value) return fetch(micro_batch, micro_batch.segment(i).input);
-  }
+  if (const auto norm = norm_that_makes(micro_batch, value))
+    return fetch(micro_batch, micro_batch.segment(*norm).input);
   micro_batch.kept.fetch(value);
 }
 
