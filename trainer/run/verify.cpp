@@ -27,6 +27,9 @@ constexpr double k_host_share = 0.7;             // of what the host has to spar
 constexpr int k_most_attempts = 40;              // of a step that overflows float16
 constexpr std::int64_t k_epoch = 0;              // whose random changes of samples are drawn
 constexpr std::int64_t k_least_validation = 64;  // samples, or as many as a batch has
+constexpr std::int64_t k_least_copies =
+    5;  // of the weights in float64: a model, its gradients of two orders, the run's
+constexpr double k_gibibyte = 1024.0 * 1024.0 * 1024.0;
 
 // The first samples of a data set.
 class Beginning final : public Dataset {
@@ -67,6 +70,21 @@ std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& p
                                   parts.configuration.batch.global_batch_size);
 }
 
+// What the host cannot hold ends by a signal, with nobody's words.
+void refuse_what_the_host_cannot_hold(const Model& model) {
+  std::int64_t parameters = 0;
+  for (const NamedTensor& one : model.parameters()) parameters += one.tensor.numel();
+  const std::int64_t least = k_least_copies * parameters * static_cast<std::int64_t>(sizeof(double));
+  const std::int64_t available = available_host_memory_bytes();
+  if (least <= available) return;
+  throw DoesNotFitError(fmt::format(
+      "verify holds copies of the model's {} parameters in float64 in the memory of rank 0's host, more than {:.1f} "
+      "GiB, "
+      "and {:.1f} GiB are free there: start it with rank 0 on a host that has more, or verify a smaller model of the "
+      "same layers",
+      parameters, static_cast<double>(least) / k_gibibyte, static_cast<double>(available) / k_gibibyte));
+}
+
 class Verification {
  public:
   Verification(const VerifyParts& parts, const VerifyOptions& options)
@@ -82,8 +100,10 @@ class Verification {
     parts_.control.broadcast(&batch_size_, sizeof(batch_size_), 0);
     batch_size_ = std::min(batch_size_, parts_.data.size());
     parts_.plans.book.plan_of(batch_size_);
-    const ReplicaSnapshot before(parts_.replica);
-    on_rank_0([&] { judge_.emplace(reference_, options_.tolerance); });
+    on_rank_0([&] {
+      refuse_what_the_host_cannot_hold(*parts_.replica.model);
+      judge_.emplace(reference_, options_.tolerance);
+    });
     SampleOrder order = order_from({});
     pace_.emplace(parts_.configuration, order, 0);
     train("step 1", order.next());
@@ -91,7 +111,6 @@ class Verification {
     train_last();
     validate();
     compare_replicas();
-    before.restore(parts_.replica);
     return report();
   }
 
@@ -128,6 +147,7 @@ class Verification {
     std::optional<ExpectedUpdate> update;
     on_rank_0([&] {
       batch.before = weights_of(*parts_.replica.model);
+      if (batch.step == 0) judge_->judge_separation(batch);
       update.emplace(c, parts_.replica);
     });
     batch.totals = run(batch);

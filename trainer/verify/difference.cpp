@@ -3,6 +3,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -15,7 +16,29 @@ double norm(const at::Tensor& tensor) {
 
 // std::max forgets a NaN.
 double larger(double a, double b) {
-  return b <= a ? a : b;
+  return b <= a || std::isnan(a) ? a : b;
+}
+
+struct Sizes {
+  double error = 0.0;
+  double max_abs = 0.0;
+  double reference = 0.0;
+};
+
+Sizes sizes_of(const at::Tensor& ours, const at::Tensor& reference) {
+  const at::Tensor a = ours.flatten();
+  const at::Tensor b = reference.flatten();
+  if (a.numel() != b.numel()) throw std::logic_error("tensors of other sizes");
+  Sizes sizes;
+  for_each_part(a.numel(), [&](std::int64_t begin, std::int64_t length) {
+    const at::Tensor part = b.narrow(0, begin, length);
+    const at::Tensor delta = a.narrow(0, begin, length).sub(part);
+    const double max_abs = delta.abs().max().item<double>();
+    sizes.max_abs = larger(sizes.max_abs, max_abs);
+    sizes.error = std::hypot(sizes.error, larger(norm(delta), max_abs));  // the square of a tiny difference is 0
+    sizes.reference = std::hypot(sizes.reference, norm(part));
+  });
+  return sizes;
 }
 
 }  // namespace
@@ -25,10 +48,13 @@ double ratio(double error, double norm) {
   return norm > 0.0 ? error / norm : (error > 0.0 ? HUGE_VAL : 0.0);
 }
 
+double apart(double ours, double expected) {
+  return ours == expected ? 0.0 : ratio(std::abs(ours - expected), std::abs(expected));
+}
+
 Difference difference_of(const at::Tensor& ours, const at::Tensor& reference) {
-  const at::Tensor delta = ours.sub(reference);
-  const double max_abs = delta.numel() > 0 ? delta.abs().max().item<double>() : 0.0;
-  return {ratio(larger(norm(delta), max_abs), norm(reference)), max_abs};  // the square of a tiny difference is 0
+  const Sizes sizes = sizes_of(ours, reference);
+  return {ratio(sizes.error, sizes.reference), sizes.max_abs};
 }
 
 Difference difference_of(const Gradient& ours, const Gradient& reference) {
@@ -38,10 +64,10 @@ Difference difference_of(const Gradient& ours, const Gradient& reference) {
   Difference total;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     if (ours[i].name != reference[i].name) throw std::logic_error("gradients of other parameters: " + ours[i].name);
-    const double max_abs = difference_of(ours[i].tensor, reference[i].tensor).max_abs;
-    error = std::hypot(error, larger(norm(ours[i].tensor.sub(reference[i].tensor)), max_abs));
-    size = std::hypot(size, norm(reference[i].tensor));
-    total.max_abs = larger(total.max_abs, max_abs);
+    const Sizes sizes = sizes_of(ours[i].tensor, reference[i].tensor);
+    error = std::hypot(error, sizes.error);
+    size = std::hypot(size, sizes.reference);
+    total.max_abs = larger(total.max_abs, sizes.max_abs);
   }
   total.relative_l2 = ratio(error, size);
   return total;
@@ -53,11 +79,18 @@ double norm_of(const Gradient& gradient) {
   return total;
 }
 
-at::Tensor as_numbers(const at::Tensor& tensor) {
+at::Tensor numbers_in(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().is_sparse() ? tensor.detach().to_dense() : tensor.detach();
-  return (dense.is_complex() ? at::view_as_real(dense.resolve_conj()) : dense)
-      .cpu()
-      .to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  return dense.is_complex() ? at::view_as_real(dense.resolve_conj()) : dense;
+}
+
+at::Tensor as_numbers(const at::Tensor& tensor) {
+  return numbers_in(tensor).cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+}
+
+void for_each_part(std::int64_t elements, const std::function<void(std::int64_t begin, std::int64_t length)>& work) {
+  constexpr std::int64_t k_part = std::int64_t{1} << 20;
+  for (std::int64_t begin = 0; begin < elements; begin += k_part) work(begin, std::min(k_part, elements - begin));
 }
 
 double unit_roundoff(at::ScalarType type) {

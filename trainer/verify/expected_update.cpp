@@ -28,8 +28,43 @@ std::map<std::string, at::Tensor> by_name(const std::vector<NamedTensor>& tensor
 
 at::Tensor found(const std::map<std::string, at::Tensor>& named, const std::string& name) {
   const auto it = named.find(name);
-  return it == named.end() ? at::Tensor() : as_numbers(it->second);
+  return it == named.end() ? at::Tensor() : it->second;
 }
+
+// On the host, one-dimensional; its own memory where it can be.
+at::Tensor flat(const at::Tensor& tensor) {
+  return tensor.defined() ? numbers_in(tensor).cpu().flatten() : tensor;
+}
+
+at::Tensor flat_copy(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const at::Tensor numbers = numbers_in(tensor);
+  return numbers.to(at::kCPU, numbers.scalar_type(), /*non_blocking=*/false, /*copy=*/true).flatten();
+}
+
+at::Tensor part(const at::Tensor& flat, std::int64_t begin, std::int64_t length) {
+  return flat.defined() ? flat.narrow(0, begin, length).to(at::kDouble) : flat;
+}
+
+// What is off, what it is a part of, and where most is.
+struct Sums {
+  double error = 0.0;
+  double change = 0.0;
+  double whole = 0.0;
+  double worst = -1.0;
+  std::string name;
+
+  void add(const std::string& of, const at::Tensor& now, const at::Tensor& wanted, const at::Tensor& before) {
+    const double off = norm(now.sub(wanted));
+    error = std::hypot(error, off);
+    change = std::hypot(change, norm(wanted.sub(before)));
+    whole = std::hypot(whole, norm(wanted));
+    if (!(off <= worst)) {
+      worst = off;
+      name = of;
+    }
+  }
+};
 
 }  // namespace
 
@@ -39,11 +74,17 @@ ExpectedUpdate::ExpectedUpdate(const Configuration& configuration, const Replica
   for (const auto& [name, tensor] : replica.gradients.parameters()) {
     const at::Tensor master = found(state, "master." + name);
     const at::Tensor first = found(state, "exp_avg." + name);
-    before_.push_back({master.defined() ? master : as_numbers(tensor),
-                       first.defined() ? first : found(state, "momentum_buffer." + name),
-                       found(state, "exp_avg_sq." + name), found(state, "step." + name),
-                       found(state, k_average_prefix + name)});
+    const at::Tensor count = found(state, "step." + name);
+    before_.push_back({flat_copy(master.defined() ? master : tensor),
+                       flat_copy(first.defined() ? first : found(state, "momentum_buffer." + name)),
+                       flat_copy(found(state, "exp_avg_sq." + name)), flat_copy(found(state, k_average_prefix + name)),
+                       count.defined() ? count.item<double>() : 0.0});
   }
+}
+
+ExpectedUpdate::Tensors ExpectedUpdate::part_of(const Tensors& whole, std::int64_t begin, std::int64_t length) {
+  return {part(whole.weight, begin, length), part(whole.first, begin, length), part(whole.second, begin, length),
+          part(whole.average, begin, length), whole.count};
 }
 
 bool ExpectedUpdate::knows_the_optimizer() const {
@@ -59,10 +100,9 @@ const ParameterGroup* ExpectedUpdate::group_of(const std::string& name) const {
   return it == groups.end() ? nullptr : &*it;
 }
 
-at::Tensor ExpectedUpdate::expected(std::size_t index, at::Tensor g, double lr) const {
+at::Tensor ExpectedUpdate::expected(const std::string& name, const Tensors& t, at::Tensor g, double lr) const {
   const OptimizerConfiguration& c = configuration_.optimizer;
-  const Tensors& t = before_[index];
-  const ParameterGroup* group = group_of(replica_.gradients.parameters()[index].name);
+  const ParameterGroup* group = group_of(name);
   const double decay = group != nullptr ? group->weight_decay.value_or(c.weight_decay) : c.weight_decay;
   const double rate = group != nullptr && group->lr ? (c.lr > 0.0 ? lr * *group->lr / c.lr : 0.0) : lr;
   at::Tensor w = t.weight;
@@ -75,7 +115,7 @@ at::Tensor ExpectedUpdate::expected(std::size_t index, at::Tensor g, double lr) 
     const at::Tensor moment = t.first.mul(c.momentum).add(g);
     return w.sub(c.nesterov ? g.add(moment, c.momentum) : moment, rate);
   }
-  const double step = t.count.item<double>() + 1.0;
+  const double step = t.count + 1.0;
   const at::Tensor m = t.first.mul(c.betas[0]).add(g, 1.0 - c.betas[0]).div(1.0 - std::pow(c.betas[0], step));
   const at::Tensor v = t.second.mul(c.betas[1]).add(g.square(), 1.0 - c.betas[1]).div(1.0 - std::pow(c.betas[1], step));
   return w.sub(m.div(v.sqrt().add(c.eps)), rate);
@@ -87,55 +127,48 @@ ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const s
   const double coefficient = c.max_grad_norm ? std::min(1.0, *c.max_grad_norm / (norm_of(gradient) + k_clip_eps)) : 1.0;
   const auto state = by_name(replica_.optimizer.state());
   const double u = unit_roundoff(replica_.gradients.flat().scalar_type());
-  double error = 0.0, update = 0.0, weight = 0.0, worst = -1.0;
-  Result result;
+  Sums sums;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const auto& [name, tensor] = replica_.gradients.parameters()[i];
-    at::Tensor g = gradient[i].tensor.reshape_as(before_[i].weight);
-    if (c.max_grad_value) g = g.clamp(-*c.max_grad_value, *c.max_grad_value);
-    const bool kept = std::find(not_reached.begin(), not_reached.end(), name) != not_reached.end();
-    const at::Tensor wanted = kept ? before_[i].weight : expected(i, g.mul(coefficient), lr);
     const at::Tensor master = found(state, "master." + name);
-    const double off = norm((master.defined() ? master : as_numbers(tensor)).sub(wanted));
-    error = std::hypot(error, off);
-    update = std::hypot(update, norm(wanted.sub(before_[i].weight)));
-    weight = std::hypot(weight, norm(wanted));
-    if (!(off <= worst)) {
-      worst = off;
-      result.worst = name;
-    }
+    const at::Tensor now = flat(master.defined() ? master : tensor);
+    const at::Tensor whole_gradient = gradient[i].tensor.flatten();
+    const bool kept = std::find(not_reached.begin(), not_reached.end(), name) != not_reached.end();
+    for_each_part(now.numel(), [&](std::int64_t begin, std::int64_t length) {
+      const Tensors before = part_of(before_[i], begin, length);
+      at::Tensor g = part(whole_gradient, begin, length);
+      if (c.max_grad_value) g = g.clamp(-*c.max_grad_value, *c.max_grad_value);
+      const at::Tensor wanted = kept ? before.weight : expected(name, before, g.mul(coefficient), lr);
+      sums.add(name, part(now, begin, length), wanted, before.weight);
+    });
   }
-  result.relative_l2 = update > 0.0 ? ratio(error, update) : ratio(error, weight);
-  result.tolerance = k_roundings_of_weight * u * (update > 0.0 ? weight / update : 1.0) +
-                     std::min(k_most_of_update, k_roundings_of_update * u);
-  return result;
+  const bool moved = sums.change > 0.0;
+  const double tolerance = k_roundings_of_weight * u * (moved ? sums.whole / sums.change : 1.0) +
+                           std::min(k_most_of_update, k_roundings_of_update * u);
+  return {ratio(sums.error, moved ? sums.change : sums.whole), tolerance, sums.name};
 }
 
 std::optional<ExpectedUpdate::Result> ExpectedUpdate::compare_average() const {
   const double decay = configuration_.optimizer.ema_decay;
   if (decay == 0.0) return std::nullopt;
   const auto state = by_name(replica_.optimizer.state());
-  double error = 0.0, added = 0.0, average = 0.0, worst = -1.0;
-  Result result;
+  Sums sums;
   for (std::size_t i = 0; i < before_.size(); ++i) {
     const auto& [name, tensor] = replica_.gradients.parameters()[i];
     const at::Tensor master = found(state, "master." + name);
-    const at::Tensor weight = master.defined() ? master : as_numbers(tensor);
-    const at::Tensor wanted = before_[i].average.mul(decay).add(weight, 1.0 - decay);
-    const double off = norm(found(state, k_average_prefix + name).sub(wanted));
-    error = std::hypot(error, off);
-    added = std::hypot(added, norm(wanted.sub(before_[i].average)));
-    average = std::hypot(average, norm(wanted));
-    if (!(off <= worst)) {
-      worst = off;
-      result.worst = name;
-    }
+    const at::Tensor weight = flat(master.defined() ? master : tensor);
+    const at::Tensor average = flat(found(state, k_average_prefix + name));
+    for_each_part(weight.numel(), [&](std::int64_t begin, std::int64_t length) {
+      const at::Tensor before = part(before_[i].average, begin, length);
+      const at::Tensor wanted = before.mul(decay).add(part(weight, begin, length), 1.0 - decay);
+      sums.add(name, part(average, begin, length), wanted, before);
+    });
   }
+  const bool moved = sums.change > 0.0;
   const bool wide = replica_.gradients.flat().scalar_type() == at::kDouble;
   const double rounding = k_roundings_of_average * unit_roundoff(wide ? at::kDouble : at::kFloat);
-  result.relative_l2 = ratio(error, added > 0.0 ? added : average);
-  result.tolerance = rounding * (added > 0.0 ? average / added : 1.0);
-  return result;
+  return Result{ratio(sums.error, moved ? sums.change : sums.whole),
+                rounding * (moved ? sums.whole / sums.change : 1.0), sums.name};
 }
 
 }  // namespace onebatch

@@ -37,10 +37,15 @@ class ExpectedUpdate {
   [[nodiscard]] std::optional<Result> compare_average() const;
 
  private:
+  // One-dimensional and on the host, of their own types: in float64 there would be two of a float32 model's.
   struct Tensors {
-    at::Tensor weight, first, second, count, average;
+    at::Tensor weight, first, second, average;
+    double count = 0.0;
   };
-  [[nodiscard]] at::Tensor expected(std::size_t index, at::Tensor gradient, double lr) const;
+  // Of as many elements, in float64.
+  static Tensors part_of(const Tensors& whole, std::int64_t begin, std::int64_t length);
+  [[nodiscard]] at::Tensor expected(const std::string& name, const Tensors& before, at::Tensor gradient,
+                                    double lr) const;
   [[nodiscard]] const ParameterGroup* group_of(const std::string& name) const;
 
   const Configuration& configuration_;

@@ -25,27 +25,23 @@ constexpr double k_times_tolerance = 4.0;
 constexpr double k_most_by_a_kink = 1e-2;
 constexpr double k_part_of_gradients = 0.25;  // judge_number allows four times that: the gradient's own error
 
-double apart(double ours, double expected) {
-  return ours == expected ? 0.0 : ratio(std::abs(ours - expected), std::abs(expected));
-}
-
 }  // namespace
 
 Judge::Judge(const ReferenceParts& parts, double tolerance)
+    : Judge(parts, tolerance, weights_of(*parts.replica.model)) {}
+
+Judge::Judge(const ReferenceParts& parts, double tolerance, const Weights& weights)
     : parts_(parts),
       given_tolerance_(tolerance),
-      first_(weights_of(*parts.replica.model)),
-      reference_(parts, {c10::Device(c10::kCPU), at::kDouble}, first_),
+      reference_(parts, {c10::Device(c10::kCPU), at::kDouble}, weights),
       in_float64_on_host_(parts.replica.type == at::kDouble && !parts.replica.autocast &&
                           parts.replica.device.device().is_cpu()),
-      inside_(roundoff_inside(parts, first_)) {
+      inside_(roundoff_inside(parts, weights)) {
   report_.precision = precision_text(parts.replica.autocast.value_or(parts.replica.type));
   report_.batch_norm = batch_norm_text(parts);
 }
 
 void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
-  const bool first = report_.compared.empty();
-  if (first) judge_separation(batch);
   reference_.take_parameters(batch.before);
   const ReferenceModel::Answer exact = reference_.gradient_of({batch.samples}, batch.step);
   if (batch.totals.skipped || exact.sums.weight == 0.0) {
@@ -53,7 +49,7 @@ void Judge::judge(const TrainedBatch& batch, const ExpectedUpdate& update) {
     return add("weight", batch.where, error, judge_number(error, 0.0, roundoff_of_numbers()));
   }
   const Own own = own_answer(batch, exact);
-  if (first) describe(batch, exact.gradient, own);
+  if (report_.parameters.empty()) describe(batch, exact.gradient, own);
   judge_gradient(batch, exact.gradient, own);
   if (report_.precision != "float64" && batch.step != 1) judge_float64(batch, exact.gradient);
   judge_sums(batch, exact.sums, own);
@@ -113,8 +109,10 @@ Judge::Own Judge::own_answer(const TrainedBatch& batch, const ReferenceModel::An
 }
 
 Judge::Own Judge::own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact) {
-  if (!own_) own_.emplace(parts_, Arithmetic{device, std::nullopt}, first_);
-  own_->take_parameters(batch.before);
+  if (own_)
+    own_->take_parameters(batch.before);
+  else
+    own_.emplace(parts_, Arithmetic{device, std::nullopt}, batch.before);
   const double order = apart_by_order(*own_, batch.samples, batch.step, exact.gradient);
   Own own{own_->gradient_of({batch.samples}, batch.step), order, copies_of(own_->model().buffers())};
   const double error = difference_of(own.answer.gradient, exact.gradient).relative_l2;
@@ -185,8 +183,10 @@ double Judge::rounding(const TrainedBatch& batch, double u) const {
 void Judge::judge_float64(const TrainedBatch& batch, const Gradient& exact) {
   if (batch_norm_groups(parts_, batch.plan, batch.samples).size() > 1) return;  // judge_groups has said it
   try {
-    if (!host_) host_.emplace(parts_, first_);
-    host_->take_parameters(batch.before);
+    if (host_)
+      host_->take_parameters(batch.before);
+    else
+      host_.emplace(parts_, batch.before);
     const double error = difference_of(host_->gradient_of(batch.samples, batch.plan, batch.step), exact).relative_l2;
     const double u = std::max(unit_roundoff(at::kDouble), inside_);
     double order = k_least_in_float64 / 2.0;
@@ -271,37 +271,6 @@ void Judge::judge_buffers(const TrainedBatch& batch, const Own& own) {
           "the buffer " + ours.worst + " is not what one large batch leaves in it: it changes in every micro-batch"});
 }
 
-void Judge::judge(const TrainedValidation& found) {
-  const EvaluationResult exact = reference_validation(parts_, {c10::Device(c10::kCPU), at::kDouble}, found);
-  const EvaluationResult own = reference_validation(parts_, {c10::Device(c10::kCPU), std::nullopt}, found);
-  const double error = apart(found.result.loss, exact.loss);
-  const Judgement loss = judge_number(error, apart(own.loss, exact.loss), roundoff_of_numbers());
-  add("loss", "validation", error, loss);
-  Judgement accuracy{0.0, Verdict::pass};
-  if (found.result.accuracy && exact.accuracy) {
-    const double off = std::abs(*found.result.accuracy - *exact.accuracy);
-    // A tie that rounding breaks.
-    const double one_tie = report_.precision == "float64" ? 0.0 : 1.0 / static_cast<double>(exact.samples);
-    accuracy.tolerance = 2.0 * std::abs(*own.accuracy - *exact.accuracy) + one_tie + unit_roundoff(at::kFloat);
-    accuracy.verdict = is_within(off, accuracy.tolerance) ? Verdict::pass : Verdict::fail;
-    add("accuracy", "validation", off, accuracy);
-  }
-  const Judgement unchanged{0.0, found.model_changed ? Verdict::fail : Verdict::pass};
-  add("model after it", "validation", found.model_changed ? HUGE_VAL : 0.0, unchanged);
-  if (found.model_changed)
-    take({"validation", "validation changes the model: it updates buffers in evaluation's phase"});
-  if (loss.verdict == Verdict::fail || accuracy.verdict == Verdict::fail)
-    take({"validation", "in evaluation the model's answers depend on which samples are together, or are drawn"});
-}
-
-void Judge::judge_replicas(const std::string& parameter_that_differs) {
-  const bool same = parameter_that_differs.empty();
-  add("replicas", "after the last step", same ? 0.0 : HUGE_VAL, {0.0, same ? Verdict::pass : Verdict::fail});
-  if (!same)
-    take({"replicas", "the ranks' parameters are no longer the same, first in " + parameter_that_differs +
-                          ": something but the optimizer changes them"});
-}
-
 void Judge::describe(const TrainedBatch& batch, const Gradient& exact, const Own& own) {
   const std::int64_t wanted = parts_.configuration.batch.global_batch_size;
   report_.reference = fmt::format("all {} samples at once on the CPU in float64", batch.samples.size());
@@ -329,22 +298,6 @@ void Judge::take(const Reason& reason) {
   if (reason.cause.empty() || !report_.cause.empty()) return;
   report_.cause = reason.cause;
   report_.reason = reason.text;
-}
-
-VerifyReport Judge::finish() {
-  const auto has = [&](Verdict verdict) {
-    return std::ranges::any_of(report_.compared, [&](const Comparison& c) { return c.verdict == verdict; });
-  };
-  report_.verdict = has(Verdict::cannot_judge) ? Verdict::cannot_judge : Verdict::pass;
-  if (has(Verdict::fail)) report_.verdict = Verdict::fail;
-  report_.pass = report_.verdict == Verdict::pass;
-  if (report_.verdict == Verdict::pass) report_.cause = report_.reason = "";
-  if (report_.verdict == Verdict::cannot_judge)
-    take({"precision", fmt::format("{} puts one single batch itself {:.2g} off float64 (relative L2), and more than "
-                                   "{:.0e} says nothing about a plan",
-                                   report_.precision, report_.reference_relative_l2, k_most_own_error)});
-  if (report_.verdict == Verdict::fail) take(unknown());
-  return report_;
 }
 
 }  // namespace onebatch

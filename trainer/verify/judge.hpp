@@ -29,6 +29,8 @@ class Judge {
   /// From the weights that the replica has now. `tolerance` of gradients as the user gave it; 0: none.
   Judge(const ReferenceParts& parts, double tolerance);
 
+  /// Before a step, of its first samples alone: at once and in parts.
+  void judge_separation(const TrainedBatch& batch);
   /// `update`: made before the step.
   void judge(const TrainedBatch& batch, const ExpectedUpdate& update);
   void judge(const TrainedValidation& found);
@@ -38,6 +40,7 @@ class Judge {
   VerifyReport finish();
 
  private:
+  Judge(const ReferenceParts& parts, double tolerance, const Weights& weights);
   // One single batch as the run would compute it.
   struct Own {
     ReferenceModel::Answer answer;
@@ -46,7 +49,6 @@ class Judge {
   };
   Own own_answer(const TrainedBatch& batch, const ReferenceModel::Answer& exact);
   Own own_answer_on(c10::Device device, const TrainedBatch& batch, const ReferenceModel::Answer& exact);
-  void judge_separation(const TrainedBatch& batch);
   void judge_gradient(const TrainedBatch& batch, const Gradient& exact, const Own& own);
   Judgement at_a_kink(const TrainedBatch& batch, const Gradient& exact, double error, const Judgement& found);
   void judge_float64(const TrainedBatch& batch, const Gradient& exact);
@@ -63,7 +65,6 @@ class Judge {
 
   ReferenceParts parts_;
   double given_tolerance_;
-  Weights first_;
   ReferenceModel reference_;  // in float64; its buffers go through all batches
   std::optional<ReferenceModel> own_;
   std::optional<HostReplica> host_;

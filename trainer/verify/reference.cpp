@@ -108,7 +108,7 @@ Gradient ReferenceModel::take_gradient(double weight, std::size_t expected) {
     if (!tensor.requires_grad()) continue;
     const at::Tensor grad = tensor.grad().defined() ? tensor.grad() : at::zeros_like(tensor);
     if (!tensor.grad().defined()) not_reached_.push_back(name);
-    gradient.push_back({name, as_numbers(grad).div(scale_ / static_cast<double>(expected) * weight)});
+    gradient.push_back({name, as_numbers(grad).div_(scale_ / static_cast<double>(expected) * weight)});
     tensor.mutable_grad() = at::Tensor();
   }
   return gradient;
