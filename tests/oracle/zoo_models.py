@@ -212,5 +212,19 @@ def small_maxvit():
     return models.MaxVit(input_size=(64, 64), stem_channels=64, partition_size=2, block_channels=[64, 128, 256, 512], block_layers=[2, 2, 5, 2], head_dim=32, stochastic_depth_prob=0.2, num_classes=CLASSES)
 
 
-# In a run's modes: in bfloat16 a CPU without AVX-512 takes an hour and more for the 299 pixels that the side head of the one needs, and for the other's 224.
-IN_MODES = {"inception_v3": of_torchvision("inception_v3", 75, init_weights=False, aux_logits=False), "maxvit_t": (small_maxvit, images(64), {})}
+def narrow_vgg(name):
+    """Its layers, with 512 instead of 4,096 units between the last three."""
+    from torchvision import models
+    model = getattr(models, name)(num_classes=CLASSES)
+    model.classifier = nn.Sequential(nn.Linear(512 * 7 * 7, 512), nn.ReLU(True), nn.Dropout(0.5), nn.Linear(512, 512), nn.ReLU(True), nn.Dropout(0.5), nn.Linear(512, CLASSES))
+    return model
+
+
+# In a run's modes: in bfloat16 a CPU without AVX-512 takes an hour and more for the 299 pixels that the side head of the one needs, and for the other's 224; three ranks with a
+# whole vgg each, and verify's copies of its weights in float64, take more than 24 GB.
+IN_MODES = {
+    "inception_v3": of_torchvision("inception_v3", 75, init_weights=False, aux_logits=False),
+    "maxvit_t": (small_maxvit, images(64), {}),
+    "vgg11": (lambda: narrow_vgg("vgg11"), images(32), {}),
+    "vgg11_bn": (lambda: narrow_vgg("vgg11_bn"), images(32), {}),
+}

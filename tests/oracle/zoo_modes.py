@@ -42,6 +42,7 @@ path = "{program}"
 [loss]
 kind = "mse"
 [optimizer]
+kind = "{optimizer}"
 lr = {rate}
 [precision]
 compute = "{compute}"
@@ -115,15 +116,16 @@ class Modes:
         F.mse_loss(output.to(dtype), self.targets[order].to(dtype)).backward()
         return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
-    def config(self, file, ranks=1, compute="float64", parameters="", batch_norm="exact", recompute='"off"'):
+    def config(self, file, ranks=1, compute="float64", parameters="", batch_norm="exact", recompute='"off"', optimizer="adamw"):
         path = self.folder / "c.toml"
         path.write_text(CONFIG.format(folder=self.folder, samples=SAMPLES, micro=SPLITS[ranks], inputs=json.dumps(list(self.inputs)), program=file, rate=RATE, compute=compute,
-                                      parameters=parameters or compute, batch_norm=batch_norm, recompute=recompute))
+                                      parameters=parameters or compute, batch_norm=batch_norm, recompute=recompute, optimizer=optimizer))
         return path
 
     def gradient(self, file, ranks=1, **settings):
         saved = self.folder / "gradient.safetensors"
-        onebatch(self.program, ranks, ["verify", self.config(file, ranks, **settings), "--save-gradient", saved, "--quiet"], expect=(0, 5), seconds=SECONDS)  # 5: it does not pass by its own measure
+        config = self.config(file, ranks, optimizer="sgd", **settings)  # a state of the optimizer is two more copies of the weights on each rank, and no gradient depends on it
+        onebatch(self.program, ranks, ["verify", config, "--save-gradient", saved, "--quiet"], expect=(0, 5), seconds=SECONDS)  # 5: it does not pass by its own measure
         return loaded(saved)
 
     def trained(self, file, **settings):
