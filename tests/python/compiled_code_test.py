@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from compiled_cases import AS_SMOOTHED, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
+from compiled_cases import AS_SMOOTHED, MLP, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
 from onebatch.compiling import VECTORS, instructions  # noqa: E402
 
 
@@ -47,6 +47,19 @@ def test_attention_of_any_length(precision, most, whole, onebatch, tmp_path):
     case = Compiled(tmp_path, (Attention, lambda: tokens(3, 5), {"dynamic": {"x": {1: "length"}}}, lambda: (tokens(23, 9), tokens(23, 9)), SMOOTHED, AS_SMOOTHED), precision)
     assert ("_scaled_dot_product_flash_attention_for_cpu_backward" in code_of(case.folder)) == whole
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
+
+
+def test_code_trains_without_python(onebatch, tmp_path):
+    """There is none to be found, and what the loader has opened in each process that was started names none."""
+    case = Compiled(tmp_path, MLP)
+    bare = {"PATH": "/nonexistent", "PYTHONPATH": None, "VIRTUAL_ENV": None, "ONEBATCH_PYTHON": "/bin/false", "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / "opened")}
+    case.train(onebatch, compiled=case.folder, environment=bare)
+    records = [path.read_text(errors="replace") for path in tmp_path.glob("opened.*")]
+    started = {line.split()[-1] for record in records for line in record.splitlines() if "initialize program:" in line}
+    libraries = {pathlib.Path(line.split()[-1]).name for record in records for line in record.splitlines() if "calling init:" in line}
+    assert started == {onebatch.path}
+    assert any(name.startswith("libtorch_cpu") for name in libraries) and not [name for name in libraries if "python" in name]
+    assert [name for name in libraries if name.endswith(".wrapper.so")], f"the package's code is among {sorted(libraries)}"
 
 
 def test_code_takes_the_processor_s_vectors(tmp_path):
