@@ -67,7 +67,8 @@ class Exported:
             package.export(make(), example(), folder / "model.pt2", check=False, **more)
         x, y = data()
         package.save_dataset(folder / "train.safetensors", x=x, y=y)
-        self.scratch = Scratch(folder, CONFIG.replace("{folder}", str(folder)).replace("float64", precision) + rest)
+        in_precision = CONFIG.replace("float64", precision).replace('parameters = "bfloat16"', 'parameters = "float32"')
+        self.scratch = Scratch(folder, in_precision.replace("{folder}", str(folder)) + rest)
 
     def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):
         """The weights, or where it is to fail what it says."""

@@ -27,8 +27,8 @@ logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that t
 FORMAT = 1
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0}
-TYPES = {"float32": torch.float32, "float64": torch.float64}
-ABSENT = {"bfloat16": "bfloat16's attention is not compiled on a CPU", "float16": "a loss scale does not reach a compiled backward"}
+TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16)}  # of the parameters; of autocast
+ABSENT = {"float16": "a loss scale does not reach a compiled backward"}
 OPTIONS = {
     "aot_inductor.link_libtorch": False,  # the code finds the one that the trainer has loaded, wherever that lies
     "cpp.dynamic_threads": True,
@@ -167,8 +167,11 @@ def forward_and_backward(exported):
     return program._update(graph, signature)
 
 
-def joint(file, after, loss):
-    """Forward and backward as one graph of (samples, the step's key, the inputs and, with a loss, the targets); which outputs are what."""
+def joint(file, types, loss):
+    """Forward and backward as one graph of (samples, the step's key, the inputs and, with a loss, the targets); which outputs are what.
+
+    types: of the parameters; of autocast, or None."""
+    after, autocast = types
     program = torch.export.load(str(file))
     nodes, sizes = inputs_of(program), Sizes(program)
     shapes = [sizes.shapes(node) for node in nodes]
@@ -184,9 +187,9 @@ def joint(file, after, loss):
         shapes.append(target_sizes)
     constants = constants_of(program)
     hold_still(module)
-    function = None if loss is None else lambda outputs, targets: keyed.cross_entropy(first(outputs), targets, loss["ignore_index"], loss["label_smoothing"])
+    function = None if loss is None else lambda outputs, targets: keyed.cross_entropy(first(outputs).to(after), targets, loss["ignore_index"], loss["label_smoothing"])
     varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
-    whole = keyed.KeyedProgram(in_type(module, constants, after), before, after, varying, None, function, own)
+    whole = keyed.KeyedProgram(in_type(module, constants, after), before, after, varying, autocast, function, own)
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
@@ -254,29 +257,29 @@ def quietly():
         logging.disable(before)
 
 
-def chosen_type(precision):
+def chosen_types(precision):
     if precision in ABSENT:
-        raise ExportError(f"--precision {precision} is not compiled yet ({ABSENT[precision]}): write float32 or float64, or train with model.compiled = \"never\"")
+        raise ExportError(f"--precision {precision} is not compiled yet ({ABSENT[precision]}): write bfloat16, float32 or float64, or train with model.compiled = \"never\"")
     return TYPES[precision]
 
 
 def compile_program(file, out=None, precision="float32", loss=None):
     """Compiles the exported program `file` for this machine's CPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
-    precision: float32 or float64, which the run's precision.compute then is.
+    precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
     loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else {"kind": "cross_entropy", "ignore_index": ...,
         "label_smoothing": ...} as the run's [loss] has it, of outputs whose classes are last.
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
-    file, after = pathlib.Path(file), chosen_type(precision)
+    file, types = pathlib.Path(file), chosen_types(precision)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
     find_vectors()
     with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch:
         folder = pathlib.Path(scratch) / "whole"
         folder.mkdir()
         try:
-            graph, places = joint(file, after, loss)
+            graph, places = joint(file, types, loss)
             description = described(graph)
             constants = {name: places[name] for name in (name.removeprefix(PROGRAM) for name in graph.constants) if name in places}
             torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)

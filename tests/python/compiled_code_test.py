@@ -30,7 +30,17 @@ class Attention(nn.Module):
         h = self.words(x) + self.places(self.order[: x.shape[1]])
         q, k, v = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in self.qkv(h).chunk(3, 2))
         h = h + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        return self.head(self.mix(h, self.layer(h, h, h, need_weights=False)[0]))
+        return self.head(self.mixed(h, self.layer(h, h, h, need_weights=False)[0]))
+
+    def mixed(self, first, second):
+        return self.mix(first, second)
+
+
+class Added(Attention):
+    """PyTorch's bilinear takes no autocast."""
+
+    def mixed(self, first, second):
+        return first + second
 
 
 def tokens(rows, length):
@@ -42,11 +52,33 @@ def code_of(folder):
         return "".join(archive.read(name).decode() for name in archive.namelist() if name.endswith(".cpp"))
 
 
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.second(F.relu(self.norm(self.first(x)))).mean((2, 3)))
+
+
+OF_TOKENS = (lambda: tokens(3, 5), {"dynamic": {"x": {1: "length"}}}, lambda: (tokens(23, 9), tokens(23, 9)), SMOOTHED, AS_SMOOTHED)
+CONVOLUTIONS = (Convolutions, lambda: torch.randn(3, 3, 8, 8), {}, lambda: (torch.randn(23, 3, 8, 8), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED)
+
+
 @pytest.mark.parametrize("precision, most, whole", [("float32", 1e-6, True), ("float64", 1e-12, False)])
 def test_attention_of_any_length(precision, most, whole, onebatch, tmp_path):
-    case = Compiled(tmp_path, (Attention, lambda: tokens(3, 5), {"dynamic": {"x": {1: "length"}}}, lambda: (tokens(23, 9), tokens(23, 9)), SMOOTHED, AS_SMOOTHED), precision)
+    case = Compiled(tmp_path, (Attention, *OF_TOKENS), precision)
     assert ("_scaled_dot_product_flash_attention_for_cpu_backward" in code_of(case.folder)) == whole
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
+
+
+@pytest.mark.parametrize("model", [MLP, (Added, *OF_TOKENS), CONVOLUTIONS], ids=["mlp", "attention", "convolutions"])
+def test_bfloat16_is_as_near_as_autocast(model, onebatch, tmp_path):
+    """To the same training in float64, with the same masks."""
+    case = Compiled(tmp_path, model, "bfloat16")
+    exact = case.train(onebatch, more=['precision.compute="float64"', 'precision.parameters="float64"'])
+    own, compiled = (error_of(case.train(onebatch, compiled=folder), exact) for folder in (None, case.folder))
+    assert 1e-6 < compiled <= 2.0 * own < 1e-2
 
 
 def test_code_trains_without_python(onebatch, tmp_path):

@@ -227,7 +227,9 @@ def test_code_that_holds_a_parameter_is_not_used(onebatch, tmp_path):
 
 KEYS = {
     "another output": (['model.output="0"'], "model.output"),
-    "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
+    "float16": (['precision.compute="float16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
+    "bfloat16 alone": (['precision.compute="bfloat16"', 'precision.parameters="bfloat16"'], 'precision.compute = "float32"'),
+    "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'made for precision.compute = "float64"'),
     "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights"),
     "another loss": (['loss.kind="mse"', "loss.label_smoothing=0.0"], 'loss.kind = "mse"'),
 }
@@ -284,5 +286,5 @@ def test_a_program_whose_batch_is_fixed_is_refused():
 
 def test_what_cannot_be_compiled_yet_is_named(tmp_path):
     package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
-    with pytest.raises(ExportError, match="bfloat16 is not compiled yet"):
-        compile_program(tmp_path / "model.pt2", precision="bfloat16")
+    with pytest.raises(ExportError, match="float16 is not compiled yet"):
+        compile_program(tmp_path / "model.pt2", precision="float16")

@@ -36,6 +36,7 @@ std::string sha1_of(const fs::path& file) {
 }
 
 std::string precision_name(Precision precision) {
+  if (precision == Precision::bfloat16) return "bfloat16";
   return precision == Precision::float64 ? "float64" : "float32";
 }
 
@@ -43,7 +44,8 @@ std::string precision_name(Precision precision) {
 std::string command_for(const Configuration& configuration) {
   const LossConfiguration& loss = configuration.loss;
   std::string command = "onebatch compile " + configuration.model.path;
-  if (configuration.precision.compute == Precision::float64) command += " --precision float64";
+  const std::string precision = precision_name(configuration.precision.compute);
+  if (precision != "float32") command += " --precision " + precision;
   if (loss.kind != "cross_entropy") return command;
   command += " --loss cross_entropy";
   if (loss.ignore_index != -100) command += fmt::format(" --ignore-index {}", loss.ignore_index);
@@ -194,10 +196,12 @@ class Checking {
 std::string why_not_compiled(const Configuration& configuration) {
   const PrecisionConfiguration& precision = configuration.precision;
   const LossConfiguration& loss = configuration.loss;
-  const bool plain = precision.compute == precision.parameters;
-  if (!plain || (precision.compute != Precision::float32 && precision.compute != Precision::float64))
-    return "computes in float32 and float64 alone so far: write precision.compute = \"float32\" and "
-           "precision.parameters = \"float32\"";
+  const bool in_bfloat16 = precision.compute == Precision::bfloat16 && precision.parameters == Precision::float32;
+  const bool plain = precision.compute == precision.parameters &&
+                     (precision.compute == Precision::float32 || precision.compute == Precision::float64);
+  if (!plain && !in_bfloat16)
+    return "computes in float32, float64, and bfloat16 with float32 parameters alone so far: write "
+           "precision.compute = \"float32\" and precision.parameters = \"float32\"";
   if (loss.kind != "cross_entropy" && loss.kind != "model")
     return "has no loss.kind = \"" + loss.kind +
            "\" so far: export the program with its loss, and write loss.kind = \"model\"";
