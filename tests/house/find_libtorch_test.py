@@ -14,7 +14,8 @@ find_package(LibTorch 2.6.0 REQUIRED)
 message("found ${{LibTorch_VERSION}} at ${{LibTorch_ROOT_DIR}} cuda ${{LibTorch_CUDA_FOUND}}:${{LibTorch_CUDA_REASON}}")
 if(LibTorch_CUDA_FOUND)
   get_target_property(nccl LibTorch::nccl IMPORTED_LOCATION)
-  message("nccl ${{nccl}}")
+  get_target_property(cudart LibTorch::cudart IMPORTED_LOCATION)
+  message("nccl ${{nccl}} cudart ${{cudart}}")
 endif()
 """
 
@@ -42,14 +43,14 @@ class Roots:
         self.library(root / libraries / "libtorch_cpu.so")
         return root
 
-    def add_cuda(self, root, own_nccl):
+    def add_cuda(self, root, own_nccl, runtime="cu13/lib/libcudart.so.13"):
         nvidia = root.parent / "nvidia"
-        for folder, header in (("cu13", "cuda_runtime_api.h"), ("nccl", "nccl.h")):
+        for folder, header in ((runtime.split("/")[0], "cuda_runtime_api.h"), ("nccl", "nccl.h")):
             (nvidia / folder / "include").mkdir(parents=True)
             (nvidia / folder / "include" / header).write_text("")
-        self.library(nvidia / "cu13/lib/libcudart.so.13")
+        self.library(nvidia / runtime)
         self.library(nvidia / "nccl/lib/libnccl.so.2")
-        self.library(root / "lib/libc10_cuda.so")
+        self.library(root / "lib/libc10_cuda.so", "", "-Wl,--no-as-needed", str(nvidia / runtime))
         flags = () if own_nccl else ("-Wl,--no-as-needed", str(nvidia / "nccl/lib/libnccl.so.2"))
         self.library(root / "lib/libtorch_cuda.so", "", *flags)
 
@@ -87,6 +88,13 @@ def test_the_wheel_has_cuda_and_nccl_beside_it(roots):
     said = roots.found(wheel)
     assert f"found 2.11.0 at {wheel} cuda TRUE" in said
     assert f"nccl {roots.scratch}/wheel/nvidia/nccl/lib/libnccl.so.2" in said
+
+
+def test_the_runtime_is_the_one_that_libtorch_asks_for(roots):
+    older = roots.make("older/torch", version="2.7.1")
+    roots.add_cuda(older, own_nccl=False, runtime="cuda_runtime/lib/libcudart.so.12")
+    roots.library(older / "lib/libcudart.so.13")  # as a newer CUDA that the machine has
+    assert f"cudart {roots.scratch}/older/nvidia/cuda_runtime/lib/libcudart.so.12" in roots.found(older)
 
 
 def test_the_zip_for_the_cpu_has_no_cuda(roots):
