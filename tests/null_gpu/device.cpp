@@ -118,7 +118,7 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
-  if (settings().driver < 13000) return fail(cudaErrorInsufficientDriver);
+  if (settings().driver / 1000 < CUDART_VERSION / 1000) return fail(cudaErrorInsufficientDriver);
   if (settings().devices.empty()) return fail(cudaErrorNoDevice);
   *count = static_cast<int>(settings().devices.size());
   return cudaSuccess;

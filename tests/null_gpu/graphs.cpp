@@ -59,8 +59,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 
+// Edges are told of since CUDA 13.
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                     cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** nodes,
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData** edges,
+#endif
                                      std::size_t* count) {
   const std::scoped_lock lock(mutex());
   cudaStreamIsCapturing(stream, status);
@@ -68,7 +72,9 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   if (id != nullptr) *id = capture == nullptr ? 0 : capture->id;
   if (graph != nullptr) *graph = nullptr;
   if (nodes != nullptr) *nodes = nullptr;
+#if CUDART_VERSION >= 13000
   if (edges != nullptr) *edges = nullptr;
+#endif
   if (count != nullptr) *count = 0;
   return cudaSuccess;
 }
@@ -118,6 +124,11 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
   *executable = reinterpret_cast<cudaGraphExec_t>(
       new std::shared_ptr<Graph>(std::make_shared<Graph>(*reinterpret_cast<Graph*>(graph))));
   return cudaSuccess;
+}
+
+// Of older LibTorch.
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+  return cudaGraphInstantiateWithFlags(executable, graph, flags);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {

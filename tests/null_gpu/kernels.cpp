@@ -17,15 +17,21 @@ using namespace null_gpu;
 
 namespace {
 
-constexpr int k_least_capability = 75;  // what CUDA 13 has kernels for
+// What LibTorch's wheels have kernels for: that of CUDA 12.6 from Maxwell to Hopper, that of CUDA 13 from Turing on.
+constexpr int k_least_capability = CUDART_VERSION < 13000 ? 50 : 75;
+constexpr int k_most_capability = CUDART_VERSION < 13000 ? 90 : 121;
 
 int capability() {
   const Device& device = settings().devices[static_cast<std::size_t>(current_device())];
   return 10 * device.major + device.minor;
 }
 
+bool has_kernels() {
+  return capability() >= k_least_capability && capability() <= k_most_capability;
+}
+
 cudaError_t launch(cudaStream_t handle, Work work = {}) {
-  if (capability() < k_least_capability) return fail(cudaErrorNoKernelImageForDevice);
+  if (!has_kernels()) return fail(cudaErrorNoKernelImageForDevice);
   Stream& stream = stream_of(handle);
   if (stream.device != current_device()) {
     report("a kernel was launched on a stream of another device than the thread's current one");
@@ -159,7 +165,7 @@ int cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, unsig
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   std::memset(attributes, 0, sizeof(*attributes));
-  if (capability() < k_least_capability) return fail(cudaErrorNoKernelImageForDevice);
+  if (!has_kernels()) return fail(cudaErrorNoKernelImageForDevice);
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = 32;
   attributes->binaryVersion = attributes->ptxVersion = capability();
@@ -191,6 +197,11 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
   if (result != nullptr)
     *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return *function != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* result) {
+  return cudaGetDriverEntryPointByVersion(name, function, CUDART_VERSION, flags, result);
 }
 
 void** __cudaRegisterFatBinary(void*) {

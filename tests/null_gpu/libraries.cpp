@@ -40,7 +40,7 @@ std::size_t cudnnGetVersion() {
 }
 
 std::size_t cudnnGetCudartVersion() {
-  return 13000;
+  return CUDART_VERSION;
 }
 
 const char* cudnnGetErrorString(int) {

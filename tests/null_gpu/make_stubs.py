@@ -47,10 +47,9 @@ def symbols(file, *options):
 def main():
     folder, stubs, driver, *objects = sys.argv[1:]
     asked, words = set(), set()
-    for name in LIBRARIES:
-        library = pathlib.Path(folder) / name
+    for library in filter(pathlib.Path.exists, (pathlib.Path(folder) / name for name in LIBRARIES)):  # older ones lack some
         asked |= {symbol for symbol in symbols(library, "-D", "--undefined-only") if ASKED.match(symbol)}
-        if name != "libtorch_cuda_linalg.so":
+        if library.name != "libtorch_cuda_linalg.so":
             words |= {word.decode() for word in DRIVERS.findall(library.read_bytes())}
         words |= {symbol for symbol in symbols(library, "-D", "--undefined-only") if re.match(r"cu[A-Z]", symbol)}
     given = set().union(*(symbols(one, "--defined-only") for one in objects))

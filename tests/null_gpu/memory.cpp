@@ -206,6 +206,11 @@ cudaError_t cudaHostUnregister(void* address) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  *device = host;
+  return cudaSuccess;
+}
+
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
   std::memset(attributes, 0, sizeof(*attributes));
   attributes->type = cudaMemoryTypeUnregistered;
