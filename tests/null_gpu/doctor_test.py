@@ -40,9 +40,15 @@ def test_more_ranks_than_gpus_are_said(doctor):
     assert "by mpi, on cpu" in found["all-reduce"]["found"]
 
 
-def test_a_driver_that_is_too_old_is_broken(doctor):
-    found = doctor(1, code=1, driver=12040)
-    assert found["driver"]["state"] == "broken" and "CUDA up to 12.4; this program needs CUDA 13" in found["driver"]["found"]
+def test_a_driver_that_is_too_old_is_broken(doctor, null_gpu):
+    before = null_gpu.cuda - 1
+    found = doctor(1, code=1, driver=before * 1000 + 40)
+    assert found["driver"]["state"] == "broken" and f"CUDA up to {before}.4; this program needs CUDA {null_gpu.cuda}" in found["driver"]["found"]
+
+
+def test_a_driver_of_the_same_cuda_does(doctor, null_gpu):
+    found = doctor(1, driver=null_gpu.cuda * 1000)
+    assert found["driver"]["state"] == "ok" and f"CUDA up to {null_gpu.cuda}.0" in found["driver"]["found"]
 
 
 def test_nccl_that_refuses_is_broken_and_says_why(doctor):

@@ -226,13 +226,21 @@ def test_nccls_own_memory_is_counted(null_gpu, tmp_path):
     assert max(process["peak_bytes"] for process in done.counts) > 378 << 20
 
 
+# By the CUDA of the build, what is said of a driver or card; where it says nothing the run trains.
+DRIVERS_AND_CARDS = [({"driver": 11080}, {12: ["CUDA up to 11.8", "update the driver"], 13: ["CUDA up to 11.8", "update the driver"]}),
+                     ({"driver": 12040}, {13: ["CUDA up to 12.4", "update the driver", "--libtorch 2.7.1"]}),
+                     ({"devices": [{"name": "Tesla P100", "compute_capability": "6.0"}]}, {13: ["Tesla P100", "6.0", "`./dev build --cuda --libtorch 2.7.1`"]}),
+                     ({"devices": [{"name": "B200", "compute_capability": "10.0"}]}, {12: ["B200", "10.0", "`./dev build --cuda`"]})]
+
+
 @pytest.mark.parametrize("device", ["cuda", "auto"])
-@pytest.mark.parametrize("settings, words", [({"driver": 12040}, ["CUDA up to 12.4", "update the driver", "--libtorch 2.7.1"]),
-                                             ({"devices": [{"name": "Tesla P100", "compute_capability": "6.0"}]}, ["Tesla P100", "6.0", "`./dev build --cuda --libtorch 2.7.1`"])])
-def test_a_driver_or_card_that_is_too_old_is_named(null_gpu, tmp_path, device, settings, words):
+@pytest.mark.parametrize("settings, words", DRIVERS_AND_CARDS)
+def test_a_driver_or_card_that_the_build_does_not_serve_is_named(null_gpu, tmp_path, device, settings, words):
     done = null_gpu.run(1, "train", configuration(tmp_path), "--set", f'run.device="{device}"', **settings)
+    if null_gpu.cuda not in words:
+        return expect_trained(done, 5, tmp_path)
     assert done.code == 2, done.words
-    assert all(word in done.words for word in words), done.words
+    assert all(word in done.words for word in words[null_gpu.cuda]), done.words
 
 
 @pytest.mark.parametrize("of_rank, code", [({"0": {"devices": [{"slot": 0}]}, "1": {"devices": [{"slot": 3}]}}, 0),

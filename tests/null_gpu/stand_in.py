@@ -1,8 +1,10 @@
 """Programs on a CUDA device that computes nothing, and what they have asked of it."""
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
+import re
 import subprocess
 import time
 
@@ -36,6 +38,11 @@ class NullGpu:
     def __init__(self, build, folder):
         self.build, self.folder = pathlib.Path(build) / "tests", folder
         self.program = pathlib.Path(build) / "onebatch"
+
+    @functools.cached_property
+    def cuda(self):
+        """Of the CUDA that the program is built with, the first number."""
+        return int(re.search(r"libcudart\.so\.(\d+)", subprocess.run(["readelf", "-d", self.program], capture_output=True, text=True, check=True).stdout)[1])
 
     def run(self, ranks, *arguments, program=None, seconds=120, during=None, of_rank=None, **settings):
         """`during(process)` is called while it runs; `of_rank` has settings of single ranks. Fails where it does not end in time."""

@@ -1,4 +1,5 @@
 """Stand-ins for CUDA's libraries are enough: Python imports the torch wheel, and the program trains on the null GPU, where nothing of CUDA but its runtime is."""
+import functools
 import os
 import pathlib
 import re
@@ -34,54 +35,76 @@ int main() {
 """
 
 
-@pytest.fixture(scope="module")
-def plain_wheel(tmp_path_factory):
-    """A folder with the torch wheel's files and, of CUDA's, those of its runtime alone."""
-    if PACKAGES is None or not (PACKAGES / "torch/lib/libtorch_cuda.so").exists():
-        pytest.skip("no torch wheel in .deps/python")
-    root = tmp_path_factory.mktemp("plain")
-    (root / "torch/lib").mkdir(parents=True)
-    (root / "nvidia/cu13/lib").mkdir(parents=True)
-    for there in (PACKAGES / "torch").iterdir():
-        if there.name != "lib":
-            (root / "torch" / there.name).symlink_to(there)
-    for there in (PACKAGES / "torch/lib").iterdir():
-        (root / "torch/lib" / there.name).symlink_to(there)
-    for there in PACKAGES.iterdir():  # what torch itself imports
-        if there.name not in ("torch", "nvidia"):
-            (root / there.name).symlink_to(there)
-    for there in PACKAGES.glob("nvidia/*/lib/*"):
-        if there.name.startswith(SMALL):
-            (root / "nvidia/cu13/lib" / there.name).symlink_to(there)
-    return root
+class Plain:
+    """A folder with the torch wheel's files and, of CUDA's, those of its runtime alone; and all stand-ins, also where the machine has what they stand for."""
+
+    def __init__(self, packages, root, compiler):
+        self.root, self.stand_ins = root / "packages", root / "stand_ins/lib"
+        for name in ("torch", "torch/lib"):
+            (self.root / name).mkdir(parents=True)
+            for there in (packages / name).iterdir():
+                if there.name != "lib":
+                    (self.root / name / there.name).symlink_to(there)
+        for there in packages.iterdir():  # what torch itself imports
+            if there.name not in ("torch", "nvidia"):
+                (self.root / there.name).symlink_to(there)
+        for there in packages.glob("nvidia/*/lib/*"):
+            if there.name.startswith(SMALL):
+                link = self.root / there.relative_to(packages)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(there)
+        subprocess.run([sys.executable, ROOT / "cmake/stand_ins/make_stand_ins.py", self.root / "torch/lib", self.stand_ins.parent, "--compiler", compiler, "--all"], check=True)
+
+    @property
+    def path(self):
+        return os.pathsep.join(map(str, (self.stand_ins, self.root / "torch/lib", *self.root.glob("nvidia/*/lib"))))
+
+
+def packages_of(build):
+    """Where the LibTorch of the build lies, and CUDA's packages beside it."""
+    found = re.search(r"^LibTorch_INCLUDE_DIR:PATH=(.+)/torch/include$", (pathlib.Path(build) / "CMakeCache.txt").read_text(), re.M)
+    return pathlib.Path(found[1]) if found else None
 
 
 @pytest.fixture(scope="module")
-def stand_ins(plain_wheel, request, tmp_path_factory):
-    """All of them, also where the machine has what they stand for."""
-    out = tmp_path_factory.mktemp("stand_ins")
-    subprocess.run([sys.executable, ROOT / "cmake/stand_ins/make_stand_ins.py", plain_wheel / "torch/lib", out, "--compiler", request.config.getoption("--compiler"), "--all"], check=True)
-    return out / "lib"
+def plain(request, tmp_path_factory):
+    """One of a folder of packages, made once."""
+    @functools.cache
+    def make(packages):
+        if packages is None or not (packages / "torch/lib/libtorch_cuda.so").exists():
+            pytest.skip("no torch wheel of CUDA there")
+        return Plain(packages, tmp_path_factory.mktemp("plain"), request.config.getoption("--compiler"))
+
+    return make
 
 
-def path_of(plain_wheel, stand_ins):
-    return os.pathsep.join(map(str, (stand_ins, plain_wheel / "torch/lib", plain_wheel / "nvidia/cu13/lib")))
+@pytest.fixture(scope="module")
+def of_python(plain):
+    return plain(PACKAGES)
 
 
-def test_python_imports_the_plain_wheel(plain_wheel, stand_ins):
-    environment = dict(os.environ, LD_LIBRARY_PATH=path_of(plain_wheel, stand_ins), PYTHONPATH=str(plain_wheel))
+@pytest.fixture(scope="module")
+def of_program(plain, request):
+    """Another one than Python's where the build is with an older LibTorch."""
+    return plain(packages_of(request.config.getoption("--build")))
+
+
+def test_python_imports_the_plain_wheel(of_python):
+    environment = dict(os.environ, LD_LIBRARY_PATH=of_python.path, PYTHONPATH=str(of_python.root))
     # -S: torch looks for CUDA's libraries in all packages that Python knows.
     done = subprocess.run([sys.executable, "-S", "-c", LOADS], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     said, *files = done.stdout.splitlines()
     assert said == "[2.0, 2.0]"
     of_cuda = [pathlib.Path(file) for file in files if pathlib.Path(file).name.startswith(FAMILIES) and not pathlib.Path(file).name.startswith(SMALL)]
-    assert of_cuda and {file.parent for file in of_cuda} == {stand_ins}
+    assert of_cuda and {file.parent for file in of_cuda} == {of_python.stand_ins}
 
 
-def test_every_library_and_function_that_is_asked_for_is_found(plain_wheel, stand_ins):
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(stand_ins))
-    for library in sorted((plain_wheel / "torch/lib").glob("lib*.so")):
+@pytest.mark.parametrize("whose", ["of_python", "of_program"])
+def test_every_library_and_function_that_is_asked_for_is_found(request, whose):
+    wheel = request.getfixturevalue(whose)
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(wheel.stand_ins))
+    for library in sorted((wheel.root / "torch/lib").glob("lib*.so")):
         done = subprocess.run(["ldd", "-r", library], env=environment, capture_output=True, text=True)
         missing = [line for line in (done.stdout + done.stderr).splitlines() if MISSING.search(line)]
         assert not missing, f"{library.name}: {missing}"
@@ -100,17 +123,17 @@ def test_the_header_has_nccls_own_values(request, tmp_path):
     assert printed[0] == printed[1]
 
 
-def test_the_program_trains_on_the_null_gpu(null_gpu, plain_wheel, stand_ins, tmp_path, monkeypatch):
+def test_the_program_trains_on_the_null_gpu(null_gpu, of_program, tmp_path, monkeypatch):
     if not (null_gpu.build / "libnull_gpu.so").exists():
         pytest.skip("a build without CUDA has no null GPU")
-    monkeypatch.setenv("LD_LIBRARY_PATH", path_of(plain_wheel, stand_ins))
+    monkeypatch.setenv("LD_LIBRARY_PATH", of_program.path)
     expect_trained(null_gpu.run(2, "train", configuration(tmp_path, "resnet", steps=3)), 3, tmp_path)
 
 
-def test_without_the_null_gpu_no_card_is_taken(null_gpu, plain_wheel, stand_ins, tmp_path):
+def test_without_the_null_gpu_no_card_is_taken(null_gpu, of_program, tmp_path):
     if not (null_gpu.build / "libnull_gpu.so").exists():
         pytest.skip("a build without CUDA has no stand-ins to speak of")
-    environment = dict(os.environ, LD_LIBRARY_PATH=path_of(plain_wheel, stand_ins))
+    environment = dict(os.environ, LD_LIBRARY_PATH=of_program.path)
     done = subprocess.run([null_gpu.program, "train", configuration(tmp_path, "mlp")], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "linked with stand-ins for CUDA's libraries" in done.stderr, done.stderr
     assert subprocess.run([null_gpu.program, "--version"], env=environment, capture_output=True, text=True, timeout=60).returncode == 0
