@@ -15,7 +15,8 @@ message("found ${{LibTorch_VERSION}} at ${{LibTorch_ROOT_DIR}} cuda ${{LibTorch_
 if(LibTorch_CUDA_FOUND)
   get_target_property(nccl LibTorch::nccl IMPORTED_LOCATION)
   get_target_property(cudart LibTorch::cudart IMPORTED_LOCATION)
-  message("nccl ${{nccl}} cudart ${{cudart}}")
+  get_target_property(headers LibTorch::cudart INTERFACE_INCLUDE_DIRECTORIES)
+  message("nccl ${{nccl}} cudart ${{cudart}} headers ${{headers}}")
 endif()
 """
 
@@ -95,6 +96,17 @@ def test_the_runtime_is_the_one_that_libtorch_asks_for(roots):
     roots.add_cuda(older, own_nccl=False, runtime="cuda_runtime/lib/libcudart.so.12")
     roots.library(older / "lib/libcudart.so.13")  # as a newer CUDA that the machine has
     assert f"cudart {roots.scratch}/older/nvidia/cuda_runtime/lib/libcudart.so.12" in roots.found(older)
+
+
+def test_the_headers_that_come_with_nvcc_are_found(roots):
+    root = roots.make("nvcc/torch", version="2.7.1")
+    roots.add_cuda(root, own_nccl=False, runtime="cuda_runtime/lib/libcudart.so.12")
+    nvidia = root.parent / "nvidia"
+    (nvidia / "cuda_runtime/include/cuda_runtime_api.h").write_text('#include "crt/host_defines.h"\n')
+    (nvidia / "cuda_nvcc/include/crt").mkdir(parents=True)
+    (nvidia / "cuda_nvcc/include/crt/host_defines.h").write_text("")
+    said = roots.found(root)
+    assert "cuda TRUE" in said and f"headers {nvidia}/cuda_runtime/include;{nvidia}/cuda_nvcc/include" in said
 
 
 def test_the_zip_for_the_cpu_has_no_cuda(roots):
