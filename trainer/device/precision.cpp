@@ -19,6 +19,17 @@
 #include <thread>
 
 namespace onebatch {
+namespace {
+
+// Older LibTorch refuses matrix products on a GPU where results are to be the same, unless the sizes of cuBLAS'
+// workspaces are given. It looks once, at the process's first product.
+template <typename Context>
+void give_cublas_workspaces(const Context& context) {
+  if constexpr (requires { context.alertCuBLASConfigNotDeterministic(); })
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+}
+
+}  // namespace
 
 void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setAllowTF32CuBLAS(configuration.precision.allow_tf32);
@@ -26,6 +37,7 @@ void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setBenchmarkCuDNN(configuration.precision.cudnn_benchmark);
   use_quickest_matrix_products();
   if (configuration.run.deterministic != Determinism::off) {
+    give_cublas_workspaces(at::globalContext());
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     // LibTorch would fill each tensor that it makes, a kernel for every result; what reads one before it is written is
     // a defect, which the null GPU and the sanitizers look for.
