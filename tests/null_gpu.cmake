@@ -22,10 +22,11 @@ add_custom_command(OUTPUT ${null_gpu_stubs} ${null_gpu_driver}
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/null_gpu/make_stubs.py ${libtorch_folder} ${null_gpu_stubs} ${null_gpu_driver} $<TARGET_OBJECTS:null_gpu_objects>
   DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/null_gpu/make_stubs.py null_gpu_objects $<TARGET_OBJECTS:null_gpu_objects>
   COMMAND_EXPAND_LISTS VERBATIM)
-add_library(null_gpu MODULE ${null_gpu_stubs})
+add_library(null_gpu SHARED ${null_gpu_stubs})
 target_link_libraries(null_gpu PRIVATE null_gpu_objects Threads::Threads)
 add_library(null_gpu_cuda SHARED ${null_gpu_driver})
-target_link_libraries(null_gpu_cuda PRIVATE ${CMAKE_DL_LIBS})
+target_link_libraries(null_gpu_cuda PRIVATE ${CMAKE_DL_LIBS} null_gpu)
+target_link_options(null_gpu_cuda PRIVATE LINKER:--no-as-needed)
 set_target_properties(null_gpu_cuda PROPERTIES PREFIX "" OUTPUT_NAME "libcuda" SUFFIX ".so.1" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/null_gpu_driver)
 target_compile_options(null_gpu PRIVATE -w)
 target_compile_options(null_gpu_cuda PRIVATE -w)

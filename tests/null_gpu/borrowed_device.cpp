@@ -19,9 +19,9 @@ constexpr std::int64_t k_held = std::int64_t{10} << 30;
 
 int main(int /*count*/, char** arguments) {
   const auto device = static_cast<c10::DeviceIndex>(std::atoi(arguments[1]));
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(std::atoi(arguments[2])));
   c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
-  c10::cuda::CUDACachingAllocator::setMemoryFraction(0.75, device);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(0.75, device);  // of older LibTorch that makes it the current one
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(std::atoi(arguments[2])));
   const at::Tensor held = at::empty({k_held}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA, device));
   torch::nn::Linear model(256, 256);
   c10::Device searched(c10::kCPU);

@@ -4,6 +4,8 @@
 #include "settings.hpp"
 #include "streams.hpp"
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -97,6 +99,11 @@ const char* words(cudaError_t error) {
 
 }  // namespace
 
+void* load_driver() {
+  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  return driver;
+}
+
 int current_device() {
   return current;
 }
@@ -118,6 +125,7 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
+  load_driver();
   if (settings().driver / 1000 < CUDART_VERSION / 1000) return fail(cudaErrorInsufficientDriver);
   if (settings().devices.empty()) return fail(cudaErrorNoDevice);
   *count = static_cast<int>(settings().devices.size());

@@ -5,6 +5,8 @@
 
 namespace null_gpu {
 
+/// libcuda.so.1, which the runtime loads when it is first asked for devices; null: it is not found.
+void* load_driver();
 int current_device();
 /// Of a device that there is.
 int slot_of(int device);

@@ -191,9 +191,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, c
 // What is here by hand goes before what the driver's stand-in has.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
-  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
   *function = dlsym(RTLD_DEFAULT, name);
-  if (*function == nullptr && driver != nullptr) *function = dlsym(driver, name);
+  if (*function == nullptr && load_driver() != nullptr) *function = dlsym(load_driver(), name);
   if (result != nullptr)
     *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return *function != nullptr ? cudaSuccess : cudaErrorInvalidValue;
