@@ -19,7 +19,7 @@ namespace {
 
 // What LibTorch's wheels have kernels for: that of CUDA 12.6 from Maxwell to Hopper, that of CUDA 13 from Turing on.
 constexpr int k_least_capability = CUDART_VERSION < 13000 ? 50 : 75;
-constexpr int k_most_capability = CUDART_VERSION < 13000 ? 90 : 121;
+constexpr int k_most_capability = CUDART_VERSION < 13000 ? 90 : 120;
 
 int capability() {
   const Device& device = settings().devices[static_cast<std::size_t>(current_device())];

@@ -227,10 +227,11 @@ def test_nccls_own_memory_is_counted(null_gpu, tmp_path):
 
 
 # By the CUDA of the build, what is said of a driver or card; where it says nothing the run trains.
-DRIVERS_AND_CARDS = [({"driver": 11080}, {12: ["CUDA up to 11.8", "update the driver"], 13: ["CUDA up to 11.8", "update the driver"]}),
+DRIVERS_AND_CARDS = [({"driver": 11080}, dict.fromkeys((12, 13), ["CUDA up to 11.8", "update the driver"])),
                      ({"driver": 12040}, {13: ["CUDA up to 12.4", "update the driver", "--libtorch 2.7.1"]}),
                      ({"devices": [{"name": "Tesla P100", "compute_capability": "6.0"}]}, {13: ["Tesla P100", "6.0", "`./dev build --cuda --libtorch 2.7.1`"]}),
-                     ({"devices": [{"name": "B200", "compute_capability": "10.0"}]}, {12: ["B200", "10.0", "`./dev build --cuda`"]})]
+                     ({"devices": [{"name": "B200", "compute_capability": "10.0"}]}, {12: ["B200", "10.0", "`./dev build --cuda`"]}),
+                     ({"devices": [{"name": "Tesla K80", "compute_capability": "3.7"}]}, dict.fromkeys((12, 13), ["Tesla K80", "3.7", "no LibTorch that ./dev builds with"]))]
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])

@@ -29,7 +29,9 @@ constexpr double k_usable_fraction = 0.95;
 constexpr int k_older_cuda = 12;  // of the older LibTorch that ./dev builds with, whose kernels serve Maxwell to Hopper
 constexpr std::string_view k_older_build = "./dev build --cuda --libtorch 2.7.1";
 constexpr std::string_view k_build = "./dev build --cuda";
-constexpr int k_first_of_both = 8;  // major compute capability: a card without kernels is older or newer
+// Major compute capabilities: a card without kernels is older or newer than those that both builds serve.
+constexpr int k_first_of_older = 5;
+constexpr int k_first_of_both = 8;
 
 std::string bus_id(int index) {
   std::array<char, 32> text{};
@@ -56,6 +58,17 @@ std::string why_the_driver_does_not_do() {
       driver / 1000 == k_older_cuda ? fmt::format(" (`{}` does)", k_older_build) : "");
 }
 
+// What to do about a card that the LibTorch of this build has no kernels for.
+std::string mend_of(const cudaDeviceProp& card) {
+  if (card.major < k_first_of_older)
+    return "no LibTorch that ./dev builds with has any (docs/building.md says which serves which card), so write "
+           "run.device = \"cpu\"";
+  return fmt::format(
+      "build with one that has them (`{}`; docs/building.md says which serves which card), or write run.device = "
+      "\"cpu\"",
+      card.major < k_first_of_both ? k_older_build : k_build);
+}
+
 // A card may be too old for LibTorch's kernels: the first one that is launched shows it.
 void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
   constexpr std::string_view k_cudas_words = "no kernel image is available";
@@ -65,11 +78,9 @@ void try_a_kernel(const cudaDeviceProp& properties, c10::Device device) {
     c10::cuda::CUDACachingAllocator::emptyCache();
   } catch (const c10::Error& error) {
     if (std::string_view(error.what_without_backtrace()).find(k_cudas_words) == std::string_view::npos) throw;
-    throw UserError(
-        fmt::format("{} has compute capability {}.{}, for which {} has no kernels: build with one that has them (`{}`; "
-                    "docs/building.md says which serves which card), or write run.device = \"cpu\"",
-                    std::string_view(properties.name), properties.major, properties.minor, libtorch_text(),
-                    properties.major < k_first_of_both ? k_older_build : k_build));
+    throw UserError(fmt::format("{} has compute capability {}.{}, for which {} has no kernels: {}",
+                                std::string_view(properties.name), properties.major, properties.minor, libtorch_text(),
+                                mend_of(properties)));
   }
 }
 
