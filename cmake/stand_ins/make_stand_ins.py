@@ -2,10 +2,10 @@
 """Makes shared libraries that stand in for those of CUDA that LibTorch's libraries are linked with and that are not here: each of their functions fails. With them
 LibTorch loads; on a GPU nothing would run.
 
-make_stand_ins.py FOLDER-OF-LIBTORCH OUT [--compiler CC] [--all]
+make_stand_ins.py FOLDER-OF-LIBTORCH [ANOTHER ...] OUT [--compiler CC] [--all]
 
-FOLDER-OF-LIBTORCH has libtorch_cuda.so. OUT/lib gets the libraries, none where nothing is missing; --all: also those that are here, but not CUDA's runtime. A later call with the
-same LibTorch leaves them as they are. Prints their names, one a line.
+FOLDER-OF-LIBTORCH has libtorch_cuda.so. OUT/lib gets the libraries, none where nothing is missing, and each for all LibTorch that ask for its name; --all: also those that are here,
+but not CUDA's runtime. A later call with the same LibTorch leaves them as they are. Prints their names, one a line.
 """
 import argparse
 import pathlib
@@ -97,14 +97,15 @@ def make(folder, name, symbols, compiler):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("libtorch", type=pathlib.Path)
+    parser.add_argument("libtorch", type=pathlib.Path, nargs="+")
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--compiler", default="cc")
     parser.add_argument("--all", action="store_true")
     given = parser.parse_args()
-    libraries = sorted(given.libtorch.glob("lib*.so"))
-    if not (given.libtorch / "libtorch_cuda.so").exists():
-        sys.exit(f"make_stand_ins.py: {given.libtorch} has no libtorch_cuda.so: give the folder lib of a LibTorch with CUDA, as of the torch wheel")
+    libraries = [library for folder in given.libtorch for library in sorted(folder.glob("lib*.so"))]
+    for folder in given.libtorch:
+        if not (folder / "libtorch_cuda.so").exists():
+            sys.exit(f"make_stand_ins.py: {folder} has no libtorch_cuda.so: give the folder lib of a LibTorch with CUDA, as of the torch wheel")
     names = set().union(*map(needed_by, libraries))
     if not given.all:
         names &= set().union(*map(missing, libraries))

@@ -110,6 +110,22 @@ def test_every_library_and_function_that_is_asked_for_is_found(request, whose):
         assert not missing, f"{library.name}: {missing}"
 
 
+def test_one_serves_all_who_ask_for_its_name(request, tmp_path):
+    """Beside an older LibTorch, which the program is built with, there is Python's, and some of their libraries have the same names."""
+    compiler = request.config.getoption("--compiler")
+
+    def library(name, source, *more):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", tmp_path / name, *more], input=source, text=True, check=True)
+
+    library("libnccl.so.2", "int ncclOld(void) { return 0; } int ncclNew(void) { return 0; }", "-Wl,-soname,libnccl.so.2")
+    for one in ("Old", "New"):
+        library(f"{one}/libtorch_cuda.so", f"int nccl{one}(void); int ask(void) {{ return nccl{one}(); }}", tmp_path / "libnccl.so.2")
+    subprocess.run([sys.executable, ROOT / "cmake/stand_ins/make_stand_ins.py", tmp_path / "Old", tmp_path / "New", tmp_path / "out", "--compiler", compiler, "--all"], check=True)
+    given = subprocess.run(["nm", "-D", "--defined-only", tmp_path / "out/lib/libnccl.so.2"], capture_output=True, text=True, check=True).stdout
+    assert "ncclOld" in given and "ncclNew" in given
+
+
 def test_the_header_has_nccls_own_values(request, tmp_path):
     headers = [*(PACKAGES.glob("nvidia/nccl/include") if PACKAGES else ()), *filter(lambda one: (one / "nccl.h").exists(), [pathlib.Path("/usr/include"), pathlib.Path("/usr/local/cuda/include")])]
     runtime = [*(PACKAGES.glob("nvidia/*/include/cuda_runtime_api.h") if PACKAGES else ())]
