@@ -167,6 +167,15 @@ def compare_compiled(program, name, rounds, seconds):
     print(f"{name} at {batch}, compiled in {compiling:.0f} s: over uncompiled {middle(over_itself)}, over torch.compile {middle(over_python)}; the last step {ours * 1e3:.2f} ms", flush=True)
 
 
+def peak_of(process):
+    """Megabytes that it has had at once; 0 where it is none of ours any more."""
+    try:
+        status = pathlib.Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0.0
+    return next((float(line.split()[1]) / 1e3 for line in status.splitlines() if line.startswith("VmHWM:") and pathlib.Path(f"/proc/{process}/comm").read_text().startswith("onebatch")), 0.0)
+
+
 def load(program):
     """124 M parameters: the time and memory that `onebatch check` takes to read the file and to say what is in it."""
     with tempfile.TemporaryDirectory(prefix="onebatch-exported-") as scratch:
@@ -176,8 +185,11 @@ def load(program):
         parameters = sum(parameter.numel() for parameter in model.parameters())
         begin = time.perf_counter()
         process = subprocess.Popen([program, "check", file], env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-        _, code, usage = os.wait4(process.pid, 0)
-        print(f"{parameters / 1e6:.0f} M parameters, a file of {file.stat().st_size / 1e6:.0f} MB: {time.perf_counter() - begin:.2f} s, at most {usage.ru_maxrss / 1e3:.0f} MB of memory, code {code}")
+        most = 0.0
+        while process.poll() is None:  # what wait4() tells has this Python's own memory in it, from before exec
+            most = max(most, peak_of(process.pid))
+            time.sleep(0.002)
+        print(f"{parameters / 1e6:.0f} M parameters, a file of {file.stat().st_size / 1e6:.0f} MB: {time.perf_counter() - begin:.2f} s, at most {most:.0f} MB of memory, code {process.returncode}")
 
 
 def main():
