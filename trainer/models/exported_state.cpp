@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -36,8 +37,11 @@ void add_once(std::vector<NamedTensor>& list, const std::string& name, const at:
 }  // namespace
 
 ExportedState::ExportedState(ExportedArchive& archive, const std::string& file) {
-  std::stable_sort(archive.tensors.begin(), archive.tensors.end(),
-                   [](const ExportedTensor& a, const ExportedTensor& b) { return a.record < b.record; });
+  // The largest records first: each one's memory, which is free once its tensors are made, then holds later ones'.
+  const auto place = [&](const ExportedTensor& one) {
+    return std::pair(-std::ssize(archive.records.at(one.record)), one.record);
+  };
+  std::ranges::stable_sort(archive.tensors, {}, place);
   const at::AutoDispatchBelowADInplaceOrView no_views;  // each is a leaf of its own, whatever memory it shares
   std::map<Identity, at::Tensor> made;
   at::Tensor whole;
