@@ -25,8 +25,8 @@ struct VerifyParts {
 /// host memory is predicted to hold that, else of the largest batch that does, split in the plan's pattern). A gradient
 /// passes where its error is at most twice one single large batch's own in the run's precision and on its device, or
 /// what so many sums round; where that single batch is itself far off, nothing can be judged, and the same
-/// micro-batches in float64 say what splitting does. The replica has taken these steps afterwards. Collective; the report
-/// is rank 0's, its verdict everyone's.
+/// micro-batches in float64 say what splitting does. The replica has taken these steps afterwards. Collective; the
+/// report is rank 0's, its verdict everyone's.
 VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& options);
 
 }  // namespace onebatch
