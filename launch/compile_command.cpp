@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 CompileWish wish_of(const Arguments& arguments) {
   CompileWish wish;
   wish.program = arguments.program_file;
-  wish.precision = arguments.compiled_precision == "float64" ? Precision::float64 : Precision::float32;
+  wish.precision = arguments.compiled_precision;
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;

@@ -38,7 +38,7 @@ void add_compile(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--precision", arguments.compiled_precision, "as precision.compute of the run")
-      ->check(CLI::IsMember({"float32", "float64"}))
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
       ->capture_default_str();
   command->add_option("--out", arguments.target_file, "the folder; else the program's name with .compiled");
 }

@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from compiled_cases import AS_SMOOTHED, MLP, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
+from compiled_cases import AS_SMOOTHED, MLP, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
 from onebatch.compiling import VECTORS, instructions  # noqa: E402
 
 
@@ -72,13 +72,18 @@ def test_attention_of_any_length(precision, most, whole, onebatch, tmp_path):
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
 
 
-@pytest.mark.parametrize("model", [MLP, (Added, *OF_TOKENS), CONVOLUTIONS], ids=["mlp", "attention", "convolutions"])
-def test_bfloat16_is_as_near_as_autocast(model, onebatch, tmp_path):
-    """To the same training in float64, with the same masks."""
-    case = Compiled(tmp_path, model, "bfloat16")
+@pytest.mark.parametrize("model, by_itself", [(MLP, True), ((Added, *OF_TOKENS), False), (CONVOLUTIONS, False)], ids=["mlp", "attention", "convolutions"])
+def test_bfloat16_is_as_near_as_autocast(model, by_itself, onebatch, tmp_path):
+    """To the same training in float64, with the same masks; compiled by the run, or by the command."""
+    case, python = Exported(tmp_path, model, "bfloat16"), {"ONEBATCH_PYTHON": sys.executable}
+    folder = "auto" if by_itself else tmp_path / "model.compiled"
+    if not by_itself:
+        onebatch.run(1, "compile", tmp_path / "model.pt2", "--precision", "bfloat16", *model[-1], environment=python, seconds=400)
     exact = case.train(onebatch, more=['precision.compute="float64"', 'precision.parameters="float64"'])
-    own, compiled = (error_of(case.train(onebatch, compiled=folder), exact) for folder in (None, case.folder))
-    assert 1e-6 < compiled <= 2.0 * own < 1e-2
+    own = error_of(case.train(onebatch), exact)
+    said, weights = case.train_and_say(onebatch, compiled=folder, more=["run.deterministic=true"], environment=python)
+    assert "is a compiled program" in said
+    assert 1e-6 < error_of(weights, exact) <= 2.0 * own < 1e-2
 
 
 def test_code_trains_without_python(onebatch, tmp_path):

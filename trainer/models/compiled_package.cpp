@@ -35,16 +35,11 @@ std::string sha1_of(const fs::path& file) {
   return c10::sha1(bytes_of(file)).str();
 }
 
-std::string precision_name(Precision precision) {
-  if (precision == Precision::bfloat16) return "bfloat16";
-  return precision == Precision::float64 ? "float64" : "float32";
-}
-
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration) {
   const LossConfiguration& loss = configuration.loss;
   std::string command = "onebatch compile " + configuration.model.path;
-  const std::string precision = precision_name(configuration.precision.compute);
+  const std::string precision = compiled_precision(configuration);
   if (precision != "float32") command += " --precision " + precision;
   if (loss.kind != "cross_entropy") return command;
   command += " --loss cross_entropy";
@@ -131,7 +126,7 @@ class Checking {
   }
 
   void check_precision(const std::string& precision) const {
-    const std::string wanted = precision_name(request_.configuration.precision.compute);
+    const std::string wanted = compiled_precision(request_.configuration);
     if (precision != wanted)
       refuse(fmt::format("was made for precision.compute = \"{}\", and this run's is \"{}\"", precision, wanted));
   }
@@ -209,6 +204,14 @@ std::string why_not_compiled(const Configuration& configuration) {
   return "";
 }
 
+std::string compiled_precision(const Configuration& configuration) {
+  switch (configuration.precision.compute) {
+    case Precision::float64: return "float64";
+    case Precision::bfloat16: return "bfloat16";
+    default: return "float32";
+  }
+}
+
 std::string program_digest(const Configuration& configuration) {
   return sha1_of(configuration.model.path);
 }
@@ -222,7 +225,7 @@ std::string compiled_key(const CompiledRequest& request) {
   const std::string text =
       fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, loss {} {} {}, cpu {} {}", k_compiled_format,
                   k_version, ONEBATCH_COMPILERS, request.torch_version, digest_for(request),
-                  precision_name(configuration.precision.compute), loss.kind, smoothed ? loss.ignore_index : 0,
+                  compiled_precision(configuration), loss.kind, smoothed ? loss.ignore_index : 0,
                   smoothed ? loss.label_smoothing : 0.0, here.machine, fmt::join(instructions_here(), " "));
   return c10::sha1(text).str();
 }

@@ -41,6 +41,9 @@ struct CompiledRequest {
 /// Why no package is made for such a run, and what to write for one; empty: one is.
 std::string why_not_compiled(const Configuration& configuration);
 
+/// In what a package for the run computes, as `onebatch compile --precision` has it.
+std::string compiled_precision(const Configuration& configuration);
+
 /// SHA-1 of the run's program, all of which it reads. Throws UserError where it cannot.
 std::string program_digest(const Configuration& configuration);
 

@@ -155,7 +155,7 @@ ChildRequest compile_request(const CompilingPython& python, const CompileWish& w
     request.words.emplace_back(option);
     request.words.push_back(std::move(value));
   };
-  add("--precision", wish.precision == Precision::float64 ? "float64" : "float32");
+  add("--precision", wish.precision);
   add("--loss", wish.loss.kind);
   if (wish.loss.kind == "cross_entropy") {
     add("--ignore-index", fmt::to_string(wish.loss.ignore_index));

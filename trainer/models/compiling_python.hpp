@@ -41,7 +41,7 @@ std::string why_no_python(const PythonSearch& search);
 /// What is to be compiled, and how.
 struct CompileWish {
   std::string program;  // its file
-  Precision precision = Precision::float32;
+  std::string precision = "float32";  // as `--precision` has it
   LossConfiguration loss;  // of kind "model" or "cross_entropy"
 };
 

@@ -141,13 +141,14 @@ class Truth {
       : called_(std::move(called)),
         times_(replica.type == at::kDouble ? k_times_an_order : k_times_the_own),
         no_difference_(replica.type == at::kDouble ? k_in_float64 : k_roundings * unit_roundoff(replica.type)),
+        of_a_buffer_(std::max(no_difference_, replica.autocast ? unit_roundoff(*replica.autocast) : 0.0)),
         before_(numbers_of(replica.model->buffers())),
         exact_(std::move(exact)),
         own_(errors_of(trained_uncompiled(replica, data))),
         compiled_(errors_of(trained_by(replica, data, &training_forward, first_samples(k_samples, data)))) {}
 
   void check() const {
-    check_within("its gradient", compiled_.gradient, own_.gradient);
+    check_within("its gradient", compiled_.gradient, own_.gradient, no_difference_);
     for (std::size_t i = 0; i < before_.size(); ++i) check_buffer(i);
   }
 
@@ -165,13 +166,13 @@ class Truth {
   void check_buffer(std::size_t i) const {
     const std::string which = "the buffer \"" + before_[i].name + "\"";
     if (!own_.stayed[i])
-      check_within(which, compiled_.buffers[i], own_.buffers[i]);
+      check_within(which, compiled_.buffers[i], own_.buffers[i], of_a_buffer_);
     else if (!compiled_.stayed[i])
       refuse(which + ", which stays as it is,", 1.0, 0.0);
   }
 
-  void check_within(const std::string& which, double compiled, double own) const {
-    if (!is_within(compiled, std::max(times_ * own, no_difference_))) refuse(which, compiled, own);
+  void check_within(const std::string& which, double compiled, double own, double no_difference) const {
+    if (!is_within(compiled, std::max(times_ * own, no_difference))) refuse(which, compiled, own);
   }
 
   [[noreturn]] void refuse(const std::string& which, double compiled, double own) const {
@@ -184,6 +185,7 @@ class Truth {
   std::string called_;
   double times_;
   double no_difference_;
+  double of_a_buffer_;  // one of few numbers may by chance be nearer than the type that it is made in
   Gradient before_;
   Trained exact_;
   Errors own_;
