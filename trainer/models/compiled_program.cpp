@@ -120,9 +120,8 @@ struct CompiledProgram::Parts {
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
     loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/false, /*user_managed=*/true);
 #else
-    throw UserError(described.training.string() +
-                    " reads the model's tensors where they lie, for which LibTorch " TORCH_VERSION
-                    " has no call: leave model.compiled out, or build with a newer one");
+    throw std::logic_error(
+        "a compiled program was loaded with LibTorch " TORCH_VERSION);  // why_not_here() has refused it
 #endif
   }
 

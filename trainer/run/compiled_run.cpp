@@ -11,8 +11,13 @@
 
 namespace onebatch {
 
+// Older ones have no call that lets native code read the model's own tensors.
+constexpr bool k_runs_compiled_programs = TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207;
+
 std::string why_not_here(const Configuration& configuration, const MicroBatchRunner& runner) {
   const Replica& replica = runner.replica();
+  if (!k_runs_compiled_programs)
+    return "needs LibTorch 2.8 or newer, and this is " TORCH_VERSION ": leave it out, or build with the pinned one";
   if (!replica.device.device().is_cpu()) return "runs on a CPU alone so far: leave it out on a GPU";
   if (configuration.run.deterministic == Determinism::bitwise)
     return "does not go with run.deterministic = \"bitwise\": leave one of them out";
