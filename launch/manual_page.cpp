@@ -21,7 +21,7 @@ constexpr Meant k_exit_codes[] = {
     {"0", "done"},
     {"1", "failed: an error that is none of the others; doctor: something is broken"},
     {"2", "the user's mistake: configuration, data, arguments; the message says what to write instead"},
-    {"3", "not even the least micro-batch fits on a rank's device"},
+    {"3", "not even the least micro-batch fits on a rank's device; verify: rank 0's host has too little memory"},
     {"4", "another rank failed, or a collective took longer than comm.timeout_seconds"},
     {"5", "verify found a difference, or cannot judge in the run's precision"},
     {"75", "stopped by a signal after saving: the same command with --resume goes on"}};

@@ -221,7 +221,7 @@ def narrow_vgg(name):
 
 
 # In a run's modes: in bfloat16 a CPU without AVX-512 takes an hour and more for the 299 pixels that the side head of the one needs, and for the other's 224; three ranks with a
-# whole vgg each, and verify's copies of its weights in float64, take more than 24 GB.
+# whole vgg each, and verify's copies of its weights in float64, take 20 GB.
 IN_MODES = {
     "inception_v3": of_torchvision("inception_v3", 75, init_weights=False, aux_logits=False),
     "maxvit_t": (small_maxvit, images(64), {}),

@@ -1,5 +1,6 @@
 // What verify judges by: what is no number, how large a tolerance may be, what so many sums round, and what an
 // optimizer is to do.
+#include "trainer/run/verify.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/verify/expected_update.hpp"
@@ -7,6 +8,7 @@
 #include "trainer/verify/reference_buffers.hpp"
 #include "trainer/verify/sensitivity.hpp"
 
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -38,6 +40,25 @@ TEST(DifferenceTest, what_is_no_number_is_never_within) {
   EXPECT_NEAR(difference_of(one(3.0, 4.5), one(3.0, 4.0)).relative_l2, 0.1, 1e-15);
   EXPECT_FALSE(is_within(difference_of(one(1e-300, 0.0), one(0.0, 0.0)).relative_l2, 1e9))
       << "something where nothing is expected";
+}
+
+TEST(DifferenceTest, a_later_parameter_hides_nothing) {
+  const NamedTensor number = one(1.0, 1.0).front();
+  const Difference found = difference_of({one(k_nan, 1.0).front(), number}, {number, number});
+  EXPECT_FALSE(is_within(found.max_abs, 1e9));
+  EXPECT_FALSE(is_within(found.relative_l2, 1e9));
+}
+
+TEST(DifferenceTest, the_last_element_of_a_large_tensor_counts) {
+  for (const std::int64_t elements : {1, 1 << 20, (1 << 20) + 1}) {
+    const at::Tensor expected = at::ones({elements}, at::kDouble);
+    const at::Tensor found = expected.clone();
+    found[-1].fill_(3.0);
+    const Difference difference = difference_of(found, expected);
+    EXPECT_EQ(difference.max_abs, 2.0) << elements;
+    EXPECT_NEAR(difference.relative_l2, 2.0 / std::sqrt(static_cast<double>(elements)), 1e-12) << elements;
+  }
+  EXPECT_EQ(difference_of(at::ones({0}, at::kDouble), at::ones({0}, at::kDouble)).relative_l2, 0.0);
 }
 
 TEST(JudgementTest, twice_the_own_error_passes_and_no_more) {
@@ -227,6 +248,20 @@ TEST_P(UpdateTest, elements_that_changed_places_are_found) {
   EXPECT_EQ(found.worst, "layer0.weight");
 }
 
+TEST_P(UpdateTest, the_last_element_of_a_large_layer_counts) {
+  Bench bench([](Configuration& c) {
+    configure(c);
+    c.model.hidden = {200000};
+  });
+  const ExpectedUpdate::Result right = second_step(bench, [](Replica&) {});
+  EXPECT_LE(right.relative_l2, right.tolerance);
+  const ExpectedUpdate::Result found = second_step(bench, [](Replica& replica) {
+    replica.gradients.parameters().front().tensor.detach().flatten()[-1].add_(100.0);
+  });
+  EXPECT_GT(found.relative_l2, 2.0 * found.tolerance);
+  EXPECT_EQ(found.worst, "layer0.weight");
+}
+
 TEST_P(UpdateTest, the_average_is_the_formula) {
   Bench bench(configure);
   second_step(bench, [](Replica&) {});
@@ -240,6 +275,17 @@ TEST_P(UpdateTest, an_average_that_was_begun_anew_is_found) {
   second_step(bench, [](Replica& replica) { replica.optimizer.average()->begin(); });
   ASSERT_TRUE(average_.has_value());
   EXPECT_GT(average_->relative_l2, 2.0 * average_->tolerance);
+}
+
+TEST(HostTest, that_cannot_hold_five_copies_is_too_small) {
+  Bench bench;
+  const Model& model = *bench.replica().model;
+  std::int64_t numbers = 0;
+  for (const NamedTensor& one : model.parameters()) numbers += one.tensor.numel();
+  EXPECT_EQ(why_host_is_too_small(model, numbers * 40), "");
+  EXPECT_NE(why_host_is_too_small(model, numbers * 40 - 1).find("0.0 GiB are free"), std::string::npos);
+  for (const NamedTensor& one : model.parameters()) at::Tensor(one.tensor).requires_grad_(false);
+  EXPECT_EQ(why_host_is_too_small(model, numbers * 8), "") << "what is frozen has no gradients";
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, UpdateTest, testing::Values("sgd", "adam", "adamw"));

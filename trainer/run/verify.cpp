@@ -27,8 +27,8 @@ constexpr double k_host_share = 0.7;             // of what the host has to spar
 constexpr int k_most_attempts = 40;              // of a step that overflows float16
 constexpr std::int64_t k_epoch = 0;              // whose random changes of samples are drawn
 constexpr std::int64_t k_least_validation = 64;  // samples, or as many as a batch has
-constexpr std::int64_t k_least_copies =
-    5;  // of the weights in float64: a model, its gradients of two orders, the run's
+// In float64 of what is trained: a model, its gradients of two orders, the run's, and what it began with.
+constexpr std::int64_t k_least_copies = 5;
 constexpr double k_gibibyte = 1024.0 * 1024.0 * 1024.0;
 
 // The first samples of a data set.
@@ -70,21 +70,6 @@ std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& p
                                   parts.configuration.batch.global_batch_size);
 }
 
-// What the host cannot hold ends by a signal, with nobody's words.
-void refuse_what_the_host_cannot_hold(const Model& model) {
-  std::int64_t parameters = 0;
-  for (const NamedTensor& one : model.parameters()) parameters += one.tensor.numel();
-  const std::int64_t least = k_least_copies * parameters * static_cast<std::int64_t>(sizeof(double));
-  const std::int64_t available = available_host_memory_bytes();
-  if (least <= available) return;
-  throw DoesNotFitError(fmt::format(
-      "verify holds copies of the model's {} parameters in float64 in the memory of rank 0's host, more than {:.1f} "
-      "GiB, "
-      "and {:.1f} GiB are free there: start it with rank 0 on a host that has more, or verify a smaller model of the "
-      "same layers",
-      parameters, static_cast<double>(least) / k_gibibyte, static_cast<double>(available) / k_gibibyte));
-}
-
 class Verification {
  public:
   Verification(const VerifyParts& parts, const VerifyOptions& options)
@@ -101,7 +86,8 @@ class Verification {
     batch_size_ = std::min(batch_size_, parts_.data.size());
     parts_.plans.book.plan_of(batch_size_);
     on_rank_0([&] {
-      refuse_what_the_host_cannot_hold(*parts_.replica.model);
+      const std::string why = why_host_is_too_small(*parts_.replica.model, available_host_memory_bytes());
+      if (!why.empty()) throw DoesNotFitError(why);
       judge_.emplace(reference_, options_.tolerance);
     });
     SampleOrder order = order_from({});
@@ -245,6 +231,19 @@ class Verification {
 };
 
 }  // namespace
+
+std::string why_host_is_too_small(const Model& model, std::int64_t available_bytes) {
+  std::int64_t numbers = 0;
+  for (const NamedTensor& one : model.parameters())
+    numbers += one.tensor.numel() * (one.tensor.requires_grad() ? k_least_copies : 1);
+  const std::int64_t least = numbers * static_cast<std::int64_t>(sizeof(double));
+  if (least <= available_bytes) return "";
+  return fmt::format(
+      "verify holds copies of the model's parameters in float64 in the memory of rank 0's host, more than {:.1f} GiB, "
+      "and {:.1f} GiB are free there: start it with rank 0 on a host that has more, or verify a smaller model of the "
+      "same layers",
+      static_cast<double>(least) / k_gibibyte, static_cast<double>(available_bytes) / k_gibibyte);
+}
 
 VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& options) {
   return Verification(parts, options).run();

@@ -29,4 +29,8 @@ struct VerifyParts {
 /// report is rank 0's, its verdict everyone's.
 VerifyReport verify_gradient(const VerifyParts& parts, const VerifyOptions& options);
 
+/// Where rank 0's host, with so many bytes free, cannot hold what verify holds of the model: what to say, since it
+/// would be ended by a signal, without a word. Empty: it may fit.
+std::string why_host_is_too_small(const Model& model, std::int64_t available_bytes);
+
 }  // namespace onebatch

@@ -46,23 +46,33 @@ at::Tensor part(const at::Tensor& flat, std::int64_t begin, std::int64_t length)
   return flat.defined() ? flat.narrow(0, begin, length).to(at::kDouble) : flat;
 }
 
-// What is off, what it is a part of, and where most is.
-struct Sums {
+// What is off, and what it is a part of.
+struct Norms {
   double error = 0.0;
   double change = 0.0;
   double whole = 0.0;
-  double worst = -1.0;
-  std::string name;
 
-  void add(const std::string& of, const at::Tensor& now, const at::Tensor& wanted, const at::Tensor& before) {
-    const double off = norm(now.sub(wanted));
-    error = std::hypot(error, off);
-    change = std::hypot(change, norm(wanted.sub(before)));
-    whole = std::hypot(whole, norm(wanted));
-    if (!(off <= worst)) {
-      worst = off;
-      name = of;
-    }
+  void add(const at::Tensor& now, const at::Tensor& wanted, const at::Tensor& before) {
+    add({norm(now.sub(wanted)), norm(wanted.sub(before)), norm(wanted)});
+  }
+  void add(const Norms& other) {
+    error = std::hypot(error, other.error);
+    change = std::hypot(change, other.change);
+    whole = std::hypot(whole, other.whole);
+  }
+};
+
+// Over all parameters, and where most is off.
+struct Total {
+  Norms norms;
+  double most = -1.0;
+  std::string worst;
+
+  void add(const std::string& name, const Norms& one) {
+    norms.add(one);
+    if (std::isnan(most) || one.error <= most) return;
+    most = one.error;
+    worst = name;
   }
 };
 
@@ -73,12 +83,17 @@ ExpectedUpdate::ExpectedUpdate(const Configuration& configuration, const Replica
   const auto state = by_name(replica.optimizer.state());
   for (const auto& [name, tensor] : replica.gradients.parameters()) {
     const at::Tensor master = found(state, "master." + name);
-    const at::Tensor first = found(state, "exp_avg." + name);
-    const at::Tensor count = found(state, "step." + name);
-    before_.push_back({flat_copy(master.defined() ? master : tensor),
-                       flat_copy(first.defined() ? first : found(state, "momentum_buffer." + name)),
-                       flat_copy(found(state, "exp_avg_sq." + name)), flat_copy(found(state, k_average_prefix + name)),
-                       count.defined() ? count.item<double>() : 0.0});
+    Tensors before;
+    before.weight = flat_copy(master.defined() ? master : tensor);
+    before.average = flat_copy(found(state, k_average_prefix + name));
+    if (knows_the_optimizer()) {  // another kind's state has names of its own
+      const at::Tensor first = found(state, "exp_avg." + name);
+      const at::Tensor count = found(state, "step." + name);
+      before.first = flat_copy(first.defined() ? first : found(state, "momentum_buffer." + name));
+      before.second = flat_copy(found(state, "exp_avg_sq." + name));
+      before.count = count.defined() ? count.item<double>() : 0.0;
+    }
+    before_.push_back(std::move(before));
   }
 }
 
@@ -127,48 +142,52 @@ ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const s
   const double coefficient = c.max_grad_norm ? std::min(1.0, *c.max_grad_norm / (norm_of(gradient) + k_clip_eps)) : 1.0;
   const auto state = by_name(replica_.optimizer.state());
   const double u = unit_roundoff(replica_.gradients.flat().scalar_type());
-  Sums sums;
+  Total total;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const auto& [name, tensor] = replica_.gradients.parameters()[i];
     const at::Tensor master = found(state, "master." + name);
     const at::Tensor now = flat(master.defined() ? master : tensor);
     const at::Tensor whole_gradient = gradient[i].tensor.flatten();
     const bool kept = std::find(not_reached.begin(), not_reached.end(), name) != not_reached.end();
+    Norms norms;
     for_each_part(now.numel(), [&](std::int64_t begin, std::int64_t length) {
       const Tensors before = part_of(before_[i], begin, length);
       at::Tensor g = part(whole_gradient, begin, length);
       if (c.max_grad_value) g = g.clamp(-*c.max_grad_value, *c.max_grad_value);
       const at::Tensor wanted = kept ? before.weight : expected(name, before, g.mul(coefficient), lr);
-      sums.add(name, part(now, begin, length), wanted, before.weight);
+      norms.add(part(now, begin, length), wanted, before.weight);
     });
+    total.add(name, norms);
   }
-  const bool moved = sums.change > 0.0;
-  const double tolerance = k_roundings_of_weight * u * (moved ? sums.whole / sums.change : 1.0) +
+  const bool moved = total.norms.change > 0.0;
+  const double tolerance = k_roundings_of_weight * u * (moved ? total.norms.whole / total.norms.change : 1.0) +
                            std::min(k_most_of_update, k_roundings_of_update * u);
-  return {ratio(sums.error, moved ? sums.change : sums.whole), tolerance, sums.name};
+  return {ratio(total.norms.error, moved ? total.norms.change : total.norms.whole), tolerance, total.worst};
 }
 
 std::optional<ExpectedUpdate::Result> ExpectedUpdate::compare_average() const {
   const double decay = configuration_.optimizer.ema_decay;
   if (decay == 0.0) return std::nullopt;
   const auto state = by_name(replica_.optimizer.state());
-  Sums sums;
+  Total total;
   for (std::size_t i = 0; i < before_.size(); ++i) {
     const auto& [name, tensor] = replica_.gradients.parameters()[i];
     const at::Tensor master = found(state, "master." + name);
     const at::Tensor weight = flat(master.defined() ? master : tensor);
     const at::Tensor average = flat(found(state, k_average_prefix + name));
+    Norms norms;
     for_each_part(weight.numel(), [&](std::int64_t begin, std::int64_t length) {
       const at::Tensor before = part(before_[i].average, begin, length);
       const at::Tensor wanted = before.mul(decay).add(part(weight, begin, length), 1.0 - decay);
-      sums.add(name, part(average, begin, length), wanted, before);
+      norms.add(part(average, begin, length), wanted, before);
     });
+    total.add(name, norms);
   }
-  const bool moved = sums.change > 0.0;
+  const bool moved = total.norms.change > 0.0;
   const bool wide = replica_.gradients.flat().scalar_type() == at::kDouble;
   const double rounding = k_roundings_of_average * unit_roundoff(wide ? at::kDouble : at::kFloat);
-  return Result{ratio(sums.error, moved ? sums.change : sums.whole),
-                rounding * (moved ? sums.whole / sums.change : 1.0), sums.name};
+  return Result{ratio(total.norms.error, moved ? total.norms.change : total.norms.whole),
+                rounding * (moved ? total.norms.whole / total.norms.change : 1.0), total.worst};
 }
 
 }  // namespace onebatch

@@ -87,14 +87,11 @@ class Experiments {
     return measured;
   }
 
-  static double relative(double a, double b) { return ratio(std::abs(a - b), std::abs(b)); }
-
   bool are_same(const Measured& whole, const Measured& apart) {
     const ReferenceModel::Answer& a = apart.answer;
     const ReferenceModel::Answer& b = whole.answer;
     error_ = difference_of(a.gradient, b.gradient).relative_l2;
-    weights_add_up_ =
-        relative(a.sums.weight, b.sums.weight) <= std::max(tolerance_, 1e-6) || a.sums.weight == b.sums.weight;
+    weights_add_up_ = is_within(onebatch::apart(a.sums.weight, b.sums.weight), std::max(tolerance_, 1e-6));
     return is_within(error_, tolerance_) && weights_add_up_ &&
            first_other(apart.buffers, whole.buffers, tolerance_).empty();
   }
@@ -161,7 +158,7 @@ class Experiments {
   Separation explain_mixing(const Measured& whole, const Measured& apart) {
     buffers_.restore();
     const std::string place = first_mixing_operator(model_, all_, request_.step);
-    const bool at_the_loss = relative(apart.answer.sums.loss, whole.answer.sums.loss) > tolerance_;
+    const bool at_the_loss = onebatch::apart(apart.answer.sums.loss, whole.answer.sums.loss) > tolerance_;
     std::string reason = "the model computes with other samples of the batch than a row's own";
     if (!place.empty())
       reason += ", first in " + place;
