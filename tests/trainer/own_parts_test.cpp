@@ -63,6 +63,10 @@ void register_own_parts() {
   register_kind(optimizer_kind("heavy", {"velocity"}, [](UpdatedParameter& one, const UpdateRates& rates) {
     one.parameter.sub_(one.state[0].mul_(0.9).add_(one.gradient), rates.lr);
   }));
+  register_kind(optimizer_kind("counting", {"exp_avg", "step"}, [](UpdatedParameter& one, const UpdateRates& rates) {
+    one.state[1].add_(1.0);
+    one.parameter.sub_(one.state[0].mul_(0.9).add_(one.gradient), rates.lr);
+  }));
 }
 
 Configuration own_parts() {
@@ -115,6 +119,14 @@ std::vector<NamedTensor> state_of_module(const nn::Module& module) {
   std::vector<NamedTensor> all = named_tensors(module.named_parameters());
   for (NamedTensor& one : named_tensors(module.named_buffers())) all.push_back(std::move(one));
   return all;
+}
+
+TEST(OwnPartsTest, an_optimizers_state_may_have_names_of_adams) {
+  register_own_parts();
+  Configuration c = own_parts();
+  c.optimizer.kind = "counting";
+  const VerifyReport report = Session(c, world(), {}, {}).verify({});
+  EXPECT_TRUE(report.pass) << report.reason;
 }
 
 TEST(OwnPartsTest, are_trained_as_libtorch_alone_trains_them_in_one_batch) {
