@@ -40,9 +40,9 @@ std::string why_no_python(const PythonSearch& search);
 
 /// What is to be compiled, and how.
 struct CompileWish {
-  std::string program;  // its file
+  std::string program;                // its file
   std::string precision = "float32";  // as `--precision` has it
-  LossConfiguration loss;  // of kind "model" or "cross_entropy"
+  LossConfiguration loss;             // of kind "model" or "cross_entropy"
 };
 
 /// `python -m onebatch compile`, which writes the folder `out`; empty: it is named after the program.
