@@ -173,7 +173,8 @@ def peak_of(process):
         status = pathlib.Path(f"/proc/{process}/status").read_text()
     except OSError:
         return 0.0
-    return next((float(line.split()[1]) / 1e3 for line in status.splitlines() if line.startswith("VmHWM:") and pathlib.Path(f"/proc/{process}/comm").read_text().startswith("onebatch")), 0.0)
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return float(fields["VmHWM"].split()[0]) / 1e3 if fields["Name"].strip() == "onebatch" and "VmHWM" in fields else 0.0
 
 
 def load(program):

@@ -286,5 +286,5 @@ def test_a_program_whose_batch_is_fixed_is_refused():
 
 def test_what_cannot_be_compiled_yet_is_named(tmp_path):
     package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
-    with pytest.raises(ExportError, match="float16 is not compiled yet"):
+    with pytest.raises(ExportError, match="--precision float16 is not compiled yet"):
         compile_program(tmp_path / "model.pt2", precision="float16")

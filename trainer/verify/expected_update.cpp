@@ -60,6 +60,10 @@ struct Norms {
     change = std::hypot(change, other.change);
     whole = std::hypot(whole, other.whole);
   }
+
+  // Of what was changed; of all where nothing was.
+  [[nodiscard]] double relative_error() const { return ratio(error, change > 0.0 ? change : whole); }
+  [[nodiscard]] double whole_over_change() const { return change > 0.0 ? whole / change : 1.0; }
 };
 
 // Over all parameters, and where most is off.
@@ -159,10 +163,9 @@ ExpectedUpdate::Result ExpectedUpdate::compare(const Gradient& gradient, const s
     });
     total.add(name, norms);
   }
-  const bool moved = total.norms.change > 0.0;
-  const double tolerance = k_roundings_of_weight * u * (moved ? total.norms.whole / total.norms.change : 1.0) +
+  const double tolerance = k_roundings_of_weight * u * total.norms.whole_over_change() +
                            std::min(k_most_of_update, k_roundings_of_update * u);
-  return {ratio(total.norms.error, moved ? total.norms.change : total.norms.whole), tolerance, total.worst};
+  return {total.norms.relative_error(), tolerance, total.worst};
 }
 
 std::optional<ExpectedUpdate::Result> ExpectedUpdate::compare_average() const {
@@ -183,11 +186,9 @@ std::optional<ExpectedUpdate::Result> ExpectedUpdate::compare_average() const {
     });
     total.add(name, norms);
   }
-  const bool moved = total.norms.change > 0.0;
   const bool wide = replica_.gradients.flat().scalar_type() == at::kDouble;
   const double rounding = k_roundings_of_average * unit_roundoff(wide ? at::kDouble : at::kFloat);
-  return Result{ratio(total.norms.error, moved ? total.norms.change : total.norms.whole),
-                rounding * (moved ? total.norms.whole / total.norms.change : 1.0), total.worst};
+  return Result{total.norms.relative_error(), rounding * total.norms.whole_over_change(), total.worst};
 }
 
 }  // namespace onebatch
