@@ -56,6 +56,7 @@ class Program {
       : arguments_(arguments), world_(world), stop_(stop) {}
 
   int run() {
+    const WhileOutputWaits reader_pauses([this] { world_.watchdog().note_progress(); });
     std::optional<Heartbeat> heartbeat;
     if (first() && !arguments_.quiet) heartbeat.emplace([this] { return world_.watchdog().activity(); });
     if (arguments_.command == "info") return after_writing(describe_host(world_));
@@ -110,7 +111,7 @@ class Program {
     return agree_on_configuration(comm::all_gather_text(world_.control(), mine));
   }
 
-  // A checkpoint that the configuration names stays the one to go on from.
+  // A checkpoint that the configuration names is the one to begin from.
   void go_on_with_the_last() {
     ResumeMode& resume = loaded_.configuration.checkpoint.resume;
     if (resume != ResumeMode::never) return;
@@ -170,7 +171,8 @@ class Program {
     std::optional<comm::LongWork> waiting;  // another machine's lock is watched for a while
     if (first()) waiting.emplace(world_.control(), "looking for the run's folder", k_longest_wait_for_a_lock);
     agree_on_rank_0(world_.control(), [&] {
-      folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string()));
+      folder.emplace(RunFolder::claim(loaded_, fs::path(arguments_.config_file).stem().string(),
+                                      arguments_.resume ? Named::first_start : Named::every_start));
     });
     if (folder && !folder->said().empty() && !arguments_.quiet) print_out(fmt::format("{}\n", folder->said()));
     return folder;
@@ -185,10 +187,17 @@ class Program {
     session.use_plan(parse_epoch_plan(comm::broadcast_text(world_.control(), text, 0), file), file);
   }
 
+  void go_on_with_its_own(const std::optional<RunFolder>& folder) {
+    std::int64_t its_own = folder && folder->has_begun_from_named() ? 1 : 0;
+    world_.control().broadcast(&its_own, sizeof(its_own), 0);
+    if (its_own != 0) loaded_.configuration.checkpoint.resume = ResumeMode::automatic;
+  }
+
   int train() {
     agree_on_rank_0(world_.control(), [&] { check_told_programs(loaded_.configuration.log.sinks); });
     const std::optional<RunFolder> folder = claim_run_folder();
     const fs::path run_dir = comm::broadcast_text(world_.control(), folder ? folder->path().string() : "", 0);
+    go_on_with_its_own(folder);
     world_.watchdog().on_incident([run_dir](const comm::Incident& incident) { write_incident(incident, run_dir); });
     const HeldFolder held(run_dir);
     TrainResult result;
@@ -216,7 +225,7 @@ class Program {
 
   void print_result(const TrainResult& result) const {
     if (result.stopped_by_signal) {
-      const bool goes_on = loaded_.configuration.checkpoint.resume == ResumeMode::automatic;
+      const bool goes_on = arguments_.resume || loaded_.configuration.checkpoint.resume == ResumeMode::automatic;
       print_out(fmt::format("stopped after step {}, saved in {}; to go on{}: {}{}\n", result.steps, result.run_dir,
                             world_.size() > 1 ? ", started as before" : "", arguments_.as_typed,
                             goes_on ? "" : " --resume"));

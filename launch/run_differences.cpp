@@ -22,6 +22,7 @@ RunDifferences compare_with_saved(const std::filesystem::path& config_file, cons
     if (!saved.mistakes.empty())
       differences.unreadable = saved.mistakes.front().place + ": " + saved.mistakes.front().message;
     differences.saved_name = saved.configuration.run.name;
+    differences.begun_from = saved.configuration.checkpoint.resume_path;
     for (const Key& key : configuration_keys()) {
       if (!includes(key.about.changes, Changes::result)) continue;
       const std::string before = shown(key, saved.configuration);

@@ -11,6 +11,7 @@ namespace onebatch::launch {
 
 struct RunDifferences {
   std::string saved_name;         // run.name as it was saved; empty where it cannot be read
+  std::string begun_from;         // the checkpoint that it was told to begin from; empty: none
   std::vector<std::string> keys;  // "optimizer.lr: 0.1 -> 0.2"
   std::string unreadable;         // why the saved configuration says nothing
 

@@ -45,6 +45,10 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   return inner == outer || inner.starts_with(outer + "/");
 }
 
+bool is_same_place(const fs::path& a, const fs::path& b) {
+  return !a.empty() && fs::weakly_canonical(a) == fs::weakly_canonical(b);
+}
+
 // The number of name-N, 1 of the name itself; none of any other.
 std::optional<std::int64_t> number_of(const std::string& folder, const std::string& name) {
   if (folder == name) return 1;
@@ -98,7 +102,8 @@ FolderState state_of(const fs::path& folder) {
 
 class RunFolderSearch {
  public:
-  RunFolderSearch(LoadedConfig loaded, const std::string& default_name) : loaded_(std::move(loaded)) {
+  RunFolderSearch(LoadedConfig loaded, const std::string& default_name, Named named)
+      : loaded_(std::move(loaded)), named_(named) {
     RunConfiguration& run = loaded_.configuration.run;
     if (run.name.empty()) run.name = default_name;
     if (run.name.find('/') != std::string::npos || run.name == "." || run.name == "..")
@@ -113,10 +118,7 @@ class RunFolderSearch {
       const CheckpointConfiguration& checkpoint = loaded_.configuration.checkpoint;
       if (checkpoint.resume == ResumeMode::never) return begin_anew({});
       if (checkpoint.resume == ResumeMode::automatic) return go_on();
-      for (const Candidate& candidate : candidates()) {
-        if (lies_in(checkpoint.resume_path, candidate.path)) return go_on_in({candidate});
-      }
-      return begin_anew({});
+      return from_path(checkpoint.resume_path);
     } catch (const fs::filesystem_error& error) {
       fail(error.code());
     } catch (const std::system_error& error) {
@@ -162,6 +164,23 @@ class RunFolderSearch {
       if (!attempt.lock || state_of(path) != FolderState::unused) return std::nullopt;
       return std::move(attempt.lock);
     }
+  }
+
+  RunFolder from_path(const std::string& path) {
+    const auto found = candidates();
+    if (named_ == Named::first_start) {
+      const auto begun = std::ranges::find_if(
+          found, [&](const Candidate& one) { return is_same_place(one.differences.begun_from, path); });
+      if (begun != found.end()) {
+        RunFolder folder = go_on_in({*begun});
+        folder.has_begun_from_named_ = has_checkpoint(folder.path());
+        return folder;
+      }
+    }
+    for (const Candidate& candidate : found) {
+      if (lies_in(path, candidate.path)) return go_on_in({candidate});
+    }
+    return begin_anew({});
   }
 
   std::vector<Candidate> candidates() const {
@@ -224,12 +243,13 @@ class RunFolderSearch {
   }
 
   LoadedConfig loaded_;
+  Named named_;
   std::string name_;
   fs::path wanted_;
 };
 
-RunFolder RunFolder::claim(const LoadedConfig& loaded, const std::string& default_name) {
-  return RunFolderSearch(loaded, default_name).run();
+RunFolder RunFolder::claim(const LoadedConfig& loaded, const std::string& default_name, Named named) {
+  return RunFolderSearch(loaded, default_name, named).run();
 }
 
 RunFolder::RunFolder(LoadedConfig loaded, fs::path path, RunLock lock, std::string said)

@@ -150,18 +150,19 @@ LockAttempt RunLock::try_lock(const fs::path& folder, std::chrono::milliseconds 
     Descriptor opened(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (opened.get() < 0 && errno == ENOENT) return {};
     if (opened.get() < 0) throw std::system_error(errno, std::generic_category(), "cannot open " + file.string());
-    // Where the file system has no locks, what the file says is all there is.
-    bool refused = flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    // Where the file system has no locks, what the file says and signs of life are all there is.
+    const int error = flock(opened.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    bool refused = error == EWOULDBLOCK;
     const std::string content = read_all(opened.get());
     if (refused && left_by_the_dead(content)) refused = !waited_for(opened.get(), patience);
     if (refused) return {std::nullopt, content.empty() ? "a process that has just started" : holder_text(content), {}};
-    const bool elsewhere = !content.empty() && !of_this_kernel(content);
-    if (elsewhere && shows_life(opened.get(), patience)) return {std::nullopt, holder_text(content), {}};
+    const bool may_live = !content.empty() && (error != 0 || !of_this_kernel(content));
+    if (may_live && shows_life(opened.get(), patience)) return {std::nullopt, holder_text(content), {}};
     if (!is_still(file, opened.get())) continue;  // who held it has removed it in between
     const std::string own = own_text();
     if (ftruncate(opened.get(), 0) != 0 || !write_all(opened.get(), own))
       throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
-    return {RunLock(file, opened.release()), {}, elsewhere ? holder_text(content) : std::string()};
+    return {RunLock(file, opened.release(), own), {}, may_live ? holder_text(content) : std::string()};
   }
 }
 
@@ -171,7 +172,9 @@ HeldFolder::HeldFolder(fs::path folder) : file_(std::move(folder) / RunLock::k_f
 }
 
 std::string HeldFolder::why_not_write(FolderUse use) const {
-  Descriptor opened(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // To be locked over NFS it has to be open for writing.
+  const int access = use == FolderUse::take ? O_RDWR : O_RDONLY;
+  Descriptor opened(::open(file_.c_str(), access | O_CLOEXEC | O_NOFOLLOW));
   if (holder_.empty() || opened.get() < 0) return "it does not see " + file_.string();
   if (use == FolderUse::take) [[maybe_unused]]
     const int ignored = flock(opened.get(), LOCK_EX | LOCK_NB);  // refused by the holder itself, if it lives
@@ -194,22 +197,24 @@ std::string holder_of(const fs::path& folder) {
   return lives ? holder_text(content) : "";
 }
 
-RunLock::RunLock(fs::path file, int descriptor)
+RunLock::RunLock(fs::path file, int descriptor, std::string content)
     : file_(std::move(file)),
       descriptor_(descriptor),
+      content_(std::move(content)),
       signs_of_life_([descriptor](const std::stop_token& stop) { show_life(stop, descriptor); }) {}
 
 RunLock::RunLock(RunLock&& other) noexcept
     : file_(std::move(other.file_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
+      content_(std::move(other.content_)),
       signs_of_life_(std::move(other.signs_of_life_)) {}
 
 RunLock::~RunLock() {
   if (descriptor_ < 0) return;
   signs_of_life_.request_stop();
   signs_of_life_.join();
-  // Before the lock is let go of: who comes next makes a new one.
-  if (is_still(file_, descriptor_)) ::unlink(file_.c_str());
+  // Before the lock is let go of: who comes next makes a new one. One that was taken over is another's.
+  if (is_still(file_, descriptor_) && read_all(descriptor_) == content_) ::unlink(file_.c_str());
   ::close(descriptor_);
 }
 

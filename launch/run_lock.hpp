@@ -22,9 +22,10 @@ class RunLock {
   static constexpr const char* k_file = "run.lock";
   static constexpr std::chrono::seconds k_patience{20};  // several signs of life long
 
-  /// Locks `folder`, which is there. Another machine's lock is watched for up to `patience`: where it shows no sign of
-  /// life it is taken over. One that a process of this machine has left to those that save for it is waited for as
-  /// long. Throws std::system_error where the file can be neither made nor opened.
+  /// Locks `folder`, which is there. Another machine's lock, and any where the file system has no locks, is watched for
+  /// up to `patience`: where it shows no sign of life it is taken over. One that a process of this machine has left to
+  /// those that save for it is waited for as long. Throws std::system_error where the file can be neither made nor
+  /// opened.
   static LockAttempt try_lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
 
   RunLock(RunLock&& other) noexcept;
@@ -32,10 +33,11 @@ class RunLock {
   ~RunLock();
 
  private:
-  RunLock(std::filesystem::path file, int descriptor);
+  RunLock(std::filesystem::path file, int descriptor, std::string content);
 
   std::filesystem::path file_;
   int descriptor_;
+  std::string content_;
   std::jthread signs_of_life_;
 };
 
@@ -62,7 +64,7 @@ struct LockAttempt {
   std::optional<RunLock> lock;
   // Where there is none: "process 17 on node3, since 2026-01-31 12:00:00 UTC"; empty: the folder is gone.
   std::string holder;
-  std::string taken_over;  // from whom, where it showed no sign of life on another machine
+  std::string taken_over;  // from whom, where a lock that nothing enforces showed no sign of life
 };
 
 }  // namespace onebatch::launch

@@ -83,8 +83,31 @@ TEST(CheckpointFolderTest, a_latest_that_was_left_behind_is_mended) {
   write_checkpoint(folder.path(), 2, files_of("second"), {.keep = 0});
   fs::remove(folder / "latest");
   fs::create_directory_symlink("step-1", folder / "latest");  // a run that was killed between the two
-  mend_latest(folder / "step-2");
+  EXPECT_THAT(make_newest(folder.path(), folder / "step-2"), ::testing::IsEmpty());
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-2");
+}
+
+TEST(CheckpointFolderTest, a_run_that_goes_back_sets_later_ones_aside) {
+  const ScratchFolder folder;
+  for (const std::int64_t step : {1, 2, 3}) write_checkpoint(folder.path(), step, files_of("left"), {.keep = 0});
+  EXPECT_THAT(make_newest(folder.path(), folder / "step-1"), ::testing::ElementsAre("step-2.aside", "step-3.aside"));
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 1);
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-1");
+  write_checkpoint(folder.path(), 2, files_of("new"), {.keep = 1});
+  EXPECT_THAT(make_newest(folder.path(), folder / "step-2"), ::testing::IsEmpty());
+  // Back to what was left, which is one of the run's again.
+  EXPECT_THAT(make_newest(folder.path(), folder / "step-2.aside"), ::testing::ElementsAre("step-2.aside-2"));
+  EXPECT_EQ(find_latest_checkpoint(folder.path()).value().step, 2);
+  EXPECT_EQ(read_bytes(folder.path() / "step-2" / "model.safetensors"), "left");
+  EXPECT_TRUE(fs::exists(folder / "step-3.aside"));
+}
+
+TEST(CheckpointFolderTest, a_checkpoint_of_another_run_moves_nothing) {
+  const ScratchFolder folder;
+  write_checkpoint(folder / "own", 2, files_of("own"), {.keep = 0});
+  write_checkpoint(folder / "other", 1, files_of("other"), {.keep = 0});
+  EXPECT_THAT(make_newest(folder / "own", folder / "other/step-1"), ::testing::IsEmpty());
+  EXPECT_EQ(find_latest_checkpoint(folder / "own").value().step, 2);
 }
 
 TEST(CheckpointFolderTest, one_that_is_gone_is_named) {

@@ -15,14 +15,14 @@ namespace fs = std::filesystem;
 constexpr const char* k_best = "best";
 constexpr const char* k_best_file = "best.json";
 
+}  // namespace
+
 fs::path free_name(const fs::path& wanted) {
   fs::path name = wanted;
   for (int number = 2; fs::exists(fs::symlink_status(name)); ++number)
     name = fmt::format("{}-{}", wanted.string(), number);
   return name;
 }
-
-}  // namespace
 
 std::optional<std::int64_t> step_of_checkpoint(const fs::path& folder) {
   const std::string name = folder.filename().string();

@@ -17,6 +17,9 @@ struct BestMark {
   double value = 0.0;
 };
 
+/// That, or where it is taken the first of wanted-2, wanted-3, … that is not.
+std::filesystem::path free_name(const std::filesystem::path& wanted);
+
 /// Replaces the link `name` in a folder of checkpoints by one to `target` in it, in one step. A folder of that name, as
 /// a copy that followed links has made, makes way.
 void point_link_at(const std::filesystem::path& checkpoints, const std::string& name,

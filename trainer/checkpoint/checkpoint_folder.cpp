@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr const char* k_manifest = "manifest.json";
 constexpr const char* k_prefix = "step-";
 constexpr const char* k_latest = "latest";
+constexpr const char* k_aside = ".aside";  // behind a checkpoint's name: none that a run goes on from by itself
 
 // What a file was to become.
 struct WrittenFile {
@@ -293,10 +294,25 @@ std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoint
                   "\nbegin a new run without --resume (checkpoint.resume = \"never\")");
 }
 
-void mend_latest(const fs::path& checkpoint) {
+std::vector<std::string> make_newest(const fs::path& checkpoints, const fs::path& checkpoint) {
   std::error_code error;
-  const fs::path latest = checkpoint.parent_path() / k_latest;
-  if (fs::read_symlink(latest, error) != checkpoint.filename()) point_latest_at(checkpoint.parent_path(), checkpoint);
+  const fs::path folder = fs::canonical(checkpoint, error);
+  if (error || folder.parent_path() != fs::canonical(checkpoints, error)) return {};
+  const std::string name = folder.filename().string();
+  const std::string right = name.substr(0, name.find(k_aside));
+  const auto step = step_of_checkpoint(right);
+  if (!step) return {};  // a copy that somebody has given another name
+  std::vector<std::string> moved;
+  for (const StepFolder& other : step_folders(checkpoints)) {
+    if (other.step < *step || other.path.filename() == name) continue;
+    const fs::path aside = free_name(other.path.string() + k_aside);
+    fs::rename(other.path, aside);
+    moved.insert(moved.begin(), aside.filename().string());
+  }
+  if (right != name) fs::rename(folder, checkpoints / right);
+  if (!moved.empty() || right != name) sync_folder(checkpoints);
+  if (fs::read_symlink(checkpoints / k_latest, error) != right) point_latest_at(checkpoints, right);
+  return moved;
 }
 
 }  // namespace onebatch

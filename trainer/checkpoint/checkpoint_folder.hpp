@@ -78,8 +78,9 @@ struct FoundCheckpoint {
 /// whole. Partial folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
 
-/// Points `latest` beside a checkpoint at it where it does not: a run that was killed when it had just saved has not
-/// come to that.
-void mend_latest(const std::filesystem::path& checkpoint);
+/// A run goes on from that one. Where it is one of these checkpoints, those of later steps, which are of a course that
+/// the run has left, or torn, become step-N.aside, so that it stays the newest, and `latest` leads to it; one that was
+/// aside itself is called step-N again. Returns the new names.
+std::vector<std::string> make_newest(const std::filesystem::path& checkpoints, const std::filesystem::path& checkpoint);
 
 }  // namespace onebatch

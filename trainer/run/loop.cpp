@@ -14,6 +14,7 @@
 #include "trainer/verify/at_start.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,9 +48,9 @@ TrainResult TrainingLoop::run() {
   say_where_it_begins();
   agree_on_rank_0(parts_.control, [&] {
     check_room();
+    set_newer_aside();
     parts_.options.accepted();
     save_class_names();
-    if (!own_checkpoint_.empty()) mend_latest(own_checkpoint_);
   });
   settle_best();
   if (goes_on()) {
@@ -173,7 +174,7 @@ void TrainingLoop::resume() {
   const auto checkpoint =
       choose_checkpoint(parts_.options.run_dir / "checkpoints", path, parts_.events, parts_.control);
   if (checkpoint.empty()) return begin_again();
-  if (path.empty()) own_checkpoint_ = checkpoint;
+  resumed_from_ = checkpoint;
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   const bool has_average = load_replica(checkpoint, parts_.replica, parts_.control);
@@ -188,6 +189,16 @@ void TrainingLoop::resume() {
                                  saved.position.consumed_samples));
   go_on_validating(saved.validations, has_average);
   if (saved.plan) reuse_plan(*saved.plan, saved.devices);
+}
+
+// So that the next start goes on with this course, and not with one that was left.
+void TrainingLoop::set_newer_aside() {
+  if (resumed_from_.empty() || parts_.options.run_dir.empty()) return;
+  const std::vector<std::string> aside = make_newest(parts_.options.run_dir / "checkpoints", resumed_from_);
+  if (!aside.empty())
+    parts_.events.info(fmt::format("{} in {}, of steps after the one that it goes on from, {} set aside",
+                                   fmt::join(aside, ", "), (parts_.options.run_dir / "checkpoints").string(),
+                                   aside.size() == 1 ? "is" : "are"));
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {

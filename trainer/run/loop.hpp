@@ -44,6 +44,7 @@ class TrainingLoop {
 
  private:
   void resume();
+  void set_newer_aside();
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
@@ -112,7 +113,7 @@ class TrainingLoop {
   std::optional<Pace> pace_;
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;
-  std::filesystem::path own_checkpoint_;  // of this run, that it goes on from
+  std::filesystem::path resumed_from_;  // the checkpoint; empty: it began anew
   bool stopping_ = false;
   bool save_due_ = false;
   bool reuses_plan_ = false;  // of before, whether or not it was needed yet

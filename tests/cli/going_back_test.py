@@ -1,0 +1,80 @@
+"""Runs that go back to an older checkpoint, or begin from another run's, and then go on."""
+import pytest
+
+from program import Scratch, settings
+
+SMALL = """
+[run]
+output_dir = "{runs}"
+[batch]
+global_batch_size = 8
+micro_batch_size = 4
+replan = "never"
+[data]
+kind = "synthetic"
+shape = [1, 4, 4]
+num_classes = 3
+size = 100
+[model]
+kind = "mlp"
+hidden = [4]
+[verify]
+at_start = false
+[checkpoint]
+every_steps = 4
+keep = 0
+[log]
+report = false
+"""
+
+
+class Runs(Scratch):
+    def __init__(self, program, path):
+        super().__init__(path, SMALL)
+        self.program = program
+
+    def train(self, name, steps, *arguments, begin=None):
+        pairs = [f"run.name={name}", f"run.max_steps={steps}"] + ([f"checkpoint.resume={begin}"] if begin else [])
+        return self.program.run(1, "train", self.config, *settings(*pairs), *arguments)
+
+    def checkpoints(self, name):
+        return self.runs / name / "checkpoints"
+
+    def saved(self, name):
+        return sorted(path.name for path in self.checkpoints(name).iterdir())
+
+
+@pytest.fixture
+def runs(onebatch, tmp_path):
+    made = Runs(onebatch, tmp_path)
+    made.train("a", 12)
+    return made
+
+
+def test_what_comes_after_the_older_one_is_set_aside(runs):
+    said = runs.train("a", 6, begin=runs.checkpoints("a") / "step-4")
+    assert "step-8.aside, step-12.aside in " in said
+    assert runs.saved("a") == ["latest", "step-12.aside", "step-4", "step-6", "step-8.aside"]
+    assert f"resumed from {runs.checkpoints('a')}/step-6:" in runs.train("a", 10, "--resume")
+
+
+def test_what_was_set_aside_can_be_gone_on_from(runs):
+    runs.train("a", 6, begin=runs.checkpoints("a") / "step-4")
+    runs.train("a", 14, begin=runs.checkpoints("a") / "step-8.aside")
+    assert runs.saved("a") == ["latest", "step-12", "step-12.aside", "step-14", "step-4", "step-6", "step-8"]
+
+
+def test_a_run_that_began_from_anothers_goes_on_with_its_own(runs):
+    begin = runs.checkpoints("a") / "step-4"
+    assert f"resumed from {begin}:" in runs.train("b", 7, "--resume", begin=begin)
+    for steps, own in ((9, 7), (11, 9)):
+        assert f"resumed from {runs.checkpoints('b')}/step-{own}:" in runs.train("b", steps, "--resume", begin=begin)
+    assert runs.folders() == ["a", "b"]
+    assert f"resumed from {begin}:" in runs.train("b", 5, begin=begin), "without --resume it is a new run"
+    assert runs.folders() == ["a", "b", "b-2"]
+
+
+def test_back_in_its_own_it_goes_on_from_there_once(runs):
+    begin = runs.checkpoints("a") / "step-4"
+    assert f"resumed from {begin}:" in runs.train("a", 6, "--resume", begin=begin)
+    assert f"resumed from {runs.checkpoints('a')}/step-6:" in runs.train("a", 10, "--resume", begin=begin)
