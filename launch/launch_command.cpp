@@ -70,6 +70,19 @@ std::optional<int> tasks_of_job() {
   return text == nullptr ? 1 : std::max(1, std::atoi(text));
 }
 
+// Ranks on other nodes do not see this one's files.
+bool has_several_nodes() {
+  for (const char* name : {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}) {
+    if (const char* text = std::getenv(name); text != nullptr) return std::atoi(text) != 1;
+  }
+  return true;
+}
+
+bool is_ignored(int number) {
+  struct sigaction now {};
+  return sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 // What the configuration's [simulate] plays, one rank each; 0: nothing, or there is no such file.
 int simulated_devices(const std::vector<std::string>& words) {
   const auto file = std::ranges::find_if(words, [](const std::string& word) { return word.ends_with(".toml"); });
@@ -122,6 +135,7 @@ class Launched {
   Launched(const std::vector<std::string>& line, const LaunchOptions& options) : options_(options) {
     sigemptyset(&held_);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
+      if (number == SIGHUP && is_ignored(number)) continue;  // under nohup
       std::signal(number, number == SIGCHLD ? SIG_DFL : hear);
       sigaddset(&held_, number);
     }
@@ -290,7 +304,8 @@ int launch(const Arguments& arguments) {
   if (!arguments.quiet) print_error(fmt::format("{}\n", shown(line)));
   if (arguments.only_show) return static_cast<int>(ExitCode::done);
   const bool trains = arguments.launched.front() == "train";
-  const LaunchOptions options{plan.ranks, trains ? Saves::when_stopped : Saves::never, !plan.hosts.empty()};
+  const bool far = !plan.hosts.empty() || (tasks_of_job() && has_several_nodes());
+  const LaunchOptions options{plan.ranks, trains ? Saves::when_stopped : Saves::never, far};
   if (line.front() != "mpirun") {
     unsetenv("SLURM_PROCID");  // of a job's script, which is no task
     return Launched(line, options).wait();

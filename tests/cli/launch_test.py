@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -125,9 +126,10 @@ def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):
 class Endless:
     """A run that goes on until it is told not to."""
 
-    def __init__(self, onebatch, path, ranks, command="train"):
+    def __init__(self, onebatch, path, ranks, before=(), environment=None):
         self.scratch = Scratch(path)
-        self.process = onebatch.start_command([onebatch.path, "launch", "-np", str(ranks), command, str(self.scratch.config), "--set", "run.epochs=1000000"], start_new_session=True)
+        command = [*before, onebatch.path, "launch", "-np", str(ranks), "train", str(self.scratch.config), "--set", "run.epochs=1000000"]
+        self.process = onebatch.start_command(command, environment, start_new_session=True)
 
     def until_it_trains(self):
         deadline = time.monotonic() + 60
@@ -166,6 +168,29 @@ def test_the_first_signal_saves(onebatch, tmp_path, number):
     code, said = run.end()
     assert code == 75, said
     assert (run.scratch.runs / "run/checkpoints/latest").exists()
+
+
+def test_under_nohup_a_terminal_that_closes_is_nothing(onebatch, tmp_path):
+    run = Endless(onebatch, tmp_path, 2, before=["nohup"])
+    run.until_it_trains()
+    run.process.send_signal(signal.SIGHUP)
+    time.sleep(1.5)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGUSR1)
+    code, said = run.end()
+    assert code == 75 and "saving, then ending" not in said, said
+
+
+def test_ranks_on_other_nodes_of_a_job_hear_the_signal(onebatch, tmp_path):
+    """They see nothing of the launcher's folder. Here without Slurm, whose nodes mpirun would ask for."""
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f"#!/bin/sh\nONEBATCH_LAUNCH_FOLDER=/nowhere; export ONEBATCH_LAUNCH_FOLDER; unset SLURM_JOB_ID SLURM_NTASKS SLURM_PROCID SLURM_LOCALID\nexec {shutil.which('mpirun')} --oversubscribe \"$@\"\n")
+    mpirun.chmod(0o755)
+    run = Endless(onebatch, tmp_path, 2, environment={**JOB, "SLURM_JOB_NUM_NODES": "2", "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    run.until_it_trains()
+    run.process.send_signal(signal.SIGUSR1)
+    code, said = run.end()
+    assert code == 75, said
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
