@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace onebatch::comm {
@@ -19,6 +20,7 @@ namespace {
 constexpr auto k_poll = std::chrono::milliseconds(50);
 constexpr auto k_turn = std::chrono::milliseconds(1);
 constexpr auto k_time_to_tell = std::chrono::milliseconds(2500);
+constexpr auto k_time_to_write = std::chrono::seconds(5);  // what is told, where the disk answers at all
 constexpr auto k_time_to_ask = std::chrono::seconds(2);
 constexpr double k_fresh_seconds = 1.5;  // an operation is looked at several times before it is that old
 // Libraries load slowly on a busy machine, and nobody is known to be stuck.
@@ -220,10 +222,25 @@ void Watchdog::check() {
   patient_until_ = seconds + std::min(patience, std::max(1.0, timeout / 10.0));  // it may stop meanwhile
 }
 
+// A disk that does not answer, which may be why the ranks wait, must not keep this process from its end.
+void end_at_the_latest(std::chrono::steady_clock::time_point latest, int exit_code) {
+  try {
+    std::thread([=] {
+      std::this_thread::sleep_until(latest);
+      std::_Exit(exit_code);
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // no thread is to be had: it may still end by itself
+  }
+}
+
 // One rank of a node tells; the others give it time to, and go on answering while there is anyone to ask, then end with
 // the same code.
 void Watchdog::end(const std::string& what, const std::vector<RankReport>& reports, Questions questions) {
+  const auto put_off = std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
   const auto until = std::chrono::steady_clock::now() + k_time_to_tell;
+  end_at_the_latest(until + std::chrono::duration_cast<std::chrono::milliseconds>(put_off) + k_time_to_write,
+                    exit_code_);
   // Without a board in common the first rank that still lives is told from the others by its number.
   if (places_.empty()) std::this_thread::sleep_for(k_head_start * std::min(rank_, k_most_waited_for));
   const bool first = board().claim_report();
@@ -232,8 +249,7 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   if (first) stopped = places_.empty() ? stopped_siblings() : board().stopped();
   tell_of_loss(Loss::timeout);
   tell(Incident::Kind::timeout, what, reports, stopped);
-  const auto latest = std::chrono::steady_clock::now() +
-                      std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
+  const auto latest = std::chrono::steady_clock::now() + put_off;
   const auto is_busy = [&] { return is_busy_ && std::chrono::steady_clock::now() < latest && is_busy_(); };
   const auto is_saving = [&] { return loss_.answering && loss_.answering(); };
   while (std::chrono::steady_clock::now() < until || is_busy()) {

@@ -9,12 +9,15 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -34,16 +37,34 @@ Stream standard_output = {STDOUT_FILENO, "standard output"};
 Stream standard_error = {STDERR_FILENO, "standard error"};
 Stream log_file = {-1, "the log file"};
 
+// Whose waiting for a reader is told of.
+struct Waiting {
+  std::atomic<std::thread::id> thread;
+  std::function<void()> tell;  // that thread's alone
+};
+
+Waiting& waiting() {
+  static Waiting one;
+  return one;
+}
+
+// A terminal that somebody has stopped, or a pager that shows what came before, takes nothing for as long as it likes.
+void wait_for_room(int descriptor) {
+  constexpr int k_milliseconds = 200;
+  pollfd room = {descriptor, POLLOUT, 0};
+  while (::poll(&room, 1, k_milliseconds) == 0) {
+    if (waiting().thread.load() == std::this_thread::get_id()) waiting().tell();
+  }
+}
+
 // 0, or the error.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    wait_for_room(descriptor);
+    const ssize_t written = ::write(descriptor, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
     if (written > 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (written < 0 && errno == EAGAIN) {
-      pollfd room = {descriptor, POLLOUT, 0};
-      ::poll(&room, 1, -1);
-    } else if (written == 0 || errno != EINTR) {
+    } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
       return written == 0 ? EIO : errno;
     }
   }
@@ -177,6 +198,16 @@ void hold_closed_streams(int /*argc*/, char** /*argv*/, char** /*environment*/) 
     if (::fcntl(descriptor, F_GETFD) < 0) [[maybe_unused]]
       const int same = ::open("/dev/null", O_RDONLY);
   }
+}
+
+WhileOutputWaits::WhileOutputWaits(std::function<void()> tell) {
+  waiting().tell = std::move(tell);
+  waiting().thread = std::this_thread::get_id();
+}
+
+WhileOutputWaits::~WhileOutputWaits() {
+  waiting().thread = std::thread::id();
+  waiting().tell = nullptr;
 }
 
 void print_out(std::string_view text) {

@@ -6,6 +6,7 @@
 
 #include "launch/live_line.hpp"
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,17 @@ namespace onebatch::launch {
 /// what the loader gives.
 void hold_closed_streams(int argc, char** argv, char** environment);
 
-/// Writes all of `text` at once, so that ranks' lines do not mix. Never throws.
+/// While it lives: several times a second `tell` is called where what this thread prints waits for its reader, as a
+/// terminal that was stopped or a pager makes it. One at a time.
+class WhileOutputWaits {
+ public:
+  explicit WhileOutputWaits(std::function<void()> tell);
+  ~WhileOutputWaits();
+  WhileOutputWaits(const WhileOutputWaits&) = delete;
+  WhileOutputWaits& operator=(const WhileOutputWaits&) = delete;
+};
+
+/// Writes all of `text`, and what fits into a pipe at once, so that ranks' lines do not mix. Never throws.
 void print_out(std::string_view text);
 /// To standard error.
 void print_error(std::string_view text);

@@ -1,6 +1,8 @@
 """What people are told cannot be written: the run goes on to the weights of an undisturbed one, and the loss is said once where it can be."""
+import fcntl
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -76,3 +78,14 @@ def test_text_that_was_asked_for_and_no_run_is_lost_with_a_word(onebatch):
     done = onebatch.finish(["bash", "-c", f"{onebatch.path} --help >/dev/full"], COMPLAINING)
     assert done.returncode == 0
     assert done.stderr.count(NOTE) == 1
+
+
+@pytest.mark.parametrize("ranks", (1, 2))
+def test_a_reader_that_pauses_for_longer_than_the_deadline_holds_the_run_up(onebatch, scratch, ranks):
+    """As a pager does, or a terminal that was stopped."""
+    process = onebatch.start(ranks, "train", scratch.config, *settings("run.epochs=30", "log.every_steps=1", "comm.timeout_seconds=1.5"))
+    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    time.sleep(7)
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, said
+    assert "done: " in said

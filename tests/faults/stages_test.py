@@ -50,6 +50,17 @@ def test_a_suspended_run_goes_on(onebatch, tmp_path):
     assert run.returncode == 0, said
 
 
+def test_a_disk_that_does_not_answer_puts_the_end_off_once(onebatch, tmp_path):
+    """Who tells what has happened reads the run's plan, which is now a pipe that nobody writes to."""
+    run, processes = running(onebatch.path, tmp_path, 2, ENVIRONMENT)
+    plan = tmp_path / "runs" / "run" / "plan.json"
+    plan.unlink()
+    os.mkfifo(plan)
+    os.kill(processes[1], signal.SIGSTOP)
+    said = run.communicate(timeout=2 * TIMEOUT + 2 * ALLOWED)[1]
+    assert run.returncode not in (0, 75) and "more than comm.timeout_seconds" in said, said
+
+
 @pytest.mark.parametrize("milliseconds", (200, 300, 400, 600))
 @pytest.mark.parametrize("number", (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP), ids=lambda number: number.name)
 def test_a_signal_is_heard_while_libtorch_registers_its_operators(onebatch, tmp_path, number, milliseconds):
