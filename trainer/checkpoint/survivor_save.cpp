@@ -217,7 +217,7 @@ std::string SurvivorSave::vote_and_save(const comm::LossCall& call, StepState st
   const auto votes = comm::collect_votes(*board_, call, k_longest_vote);
   const auto decision = comm::decide(votes, parts_.replicas);
   if (!decision || decision->speaker != call.rank || !board_->claim()) return {};
-  const std::string after = loss_text(votes, call);
+  const std::string after = loss_text(votes);
   const std::string step_text = fmt::format("step {}", decision->step);
   if (!why.empty()) return "not saved after " + after + ": " + why;
   if (!decision->why_not.empty())
@@ -256,12 +256,12 @@ std::string SurvivorSave::save(const comm::Decision& decision, const std::string
                                                    : ", the same on ranks " + comm::ranks_text(decision.agreeing));
 }
 
-std::string SurvivorSave::loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const {
+std::string SurvivorSave::loss_text(const std::vector<comm::Vote>& votes) const {
   std::vector<int> lost;
   for (int rank = 0; rank < parts_.world.size(); ++rank) {
     if (std::ranges::find(votes, rank, &comm::Vote::rank) == votes.end()) lost.push_back(rank);
   }
-  if (lost.empty()) return call.loss == comm::Loss::launcher ? "the launcher ended the run" : "ranks waited in vain";
+  if (lost.empty()) return board_->called_in_vain() ? "ranks waited in vain" : "the launcher ended the run";
   return "the loss of rank " + comm::ranks_text(lost);
 }
 

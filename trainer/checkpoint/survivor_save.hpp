@@ -75,7 +75,7 @@ class SurvivorSave {
   [[nodiscard]] std::string why_not_whole(StepState step) const;
   [[nodiscard]] std::string save(const comm::Decision& decision, const std::string& step,
                                  const std::string& after) const;
-  [[nodiscard]] std::string loss_text(const std::vector<comm::Vote>& votes, const comm::LossCall& call) const;
+  [[nodiscard]] std::string loss_text(const std::vector<comm::Vote>& votes) const;
 
   Parts parts_;
   RunState state_;  // of the last step that is done
