@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from common import configuration
 
 WIDTH, CLASSES, TOKENS = 6, 4, 5
+SOURCES = tempfile.TemporaryDirectory(prefix="onebatch-deceivers-")  # of models that are made of text; it goes with the process
 CONFIG = configuration("""
 [run]
 max_steps = 3
@@ -75,8 +76,7 @@ def middle(text):
 
 
 def from_source(source, name):
-    """TorchScript reads sources from files."""
-    path = pathlib.Path(tempfile.mkdtemp(prefix="onebatch-deceivers-")) / (name + ".py")
+    path = pathlib.Path(SOURCES.name) / (name + ".py")  # TorchScript reads it again
     path.write_text(source)
     scope = dict(globals())
     exec(compile(source, str(path), "exec"), scope)
