@@ -4,9 +4,14 @@ import pathlib
 import re
 import warnings
 
-from .files import read_tensors
+import torch
+
+from .files import read_header, read_tensors
 
 MODEL = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+AVERAGED = "ema."  # and a parameter's name: its average, among the optimizer's tensors
+CHOICES = ("auto", "raw", "ema")
 STEP = re.compile(r"step-(\d+)")
 
 
@@ -16,41 +21,82 @@ def steps_of(folder):
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def read_checkpoint(folder):
-    """The model's tensors. Raises ValueError where a file is not the one that the checkpoint was written with."""
-    wanted = json.loads((folder / "manifest.json").read_text())["files"][MODEL]["bytes"]
-    size = (folder / MODEL).stat().st_size
+def check_written(folder, name):
+    """Raises ValueError where a file is not the one that the checkpoint was written with."""
+    wanted = json.loads((folder / "manifest.json").read_text())["files"][name]["bytes"]
+    size = (folder / name).stat().st_size
     if size != wanted:
-        raise ValueError(f"{folder / MODEL} has {size} bytes, and was written with {wanted}")
-    return read_tensors(folder / MODEL)
+        raise ValueError(f"{folder / name} has {size} bytes, and was written with {wanted}")
 
 
-def load_checkpoint(run):
+def read_averages(folder):
+    """{a parameter's name: its average}; empty where the run had none."""
+    path = folder / OPTIMIZER
+    check_written(folder, OPTIMIZER)
+    with open(path, "rb") as file:
+        entries, _ = read_header(file, path)
+    if not any(name.startswith(AVERAGED) for name in entries):
+        return {}
+    return {name.removeprefix(AVERAGED): tensor for name, tensor in read_tensors(path).items() if name.startswith(AVERAGED)}
+
+
+def read_checkpoint(folder, weights):
+    """The model's tensors, and the averages where they may be wanted."""
+    check_written(folder, MODEL)
+    return read_tensors(folder / MODEL), {} if weights == "raw" else read_averages(folder)
+
+
+def same_bits(one, other):
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+
+
+def average_of(name, model, averages):
+    """A tied weight has its average under one of its names: what has the same bits as a weight that was averaged is that weight."""
+    if name in averages:
+        return averages[name]
+    tied = next((other for other in sorted(averages) if other in model and same_bits(model[name], model[other])), None)
+    return model[name] if tied is None else averages[tied].clone()
+
+
+def chosen(folder, model, averages, weights):
+    if weights == "ema" and not averages:
+        raise ValueError(f"{folder} has no averaged weights, since its run had optimizer.ema_decay = 0: leave weights out, or write weights=\"raw\"")
+    return {name: average_of(name, model, averages) for name in model}
+
+
+def load_checkpoint(run, weights="auto"):
     """The state_dict of a run's newest checkpoint, or of one: `run` is a run's folder ("runs/name") or a checkpoint's
     ("runs/name/checkpoints/step-90"). Weights that are tied stand under each of their names.
+
+    `weights`: "auto", as `onebatch eval` and `onebatch export` take them: averaged (optimizer.ema_decay) where there are any, in the average's
+    type, and else as they were trained; "raw": as they were trained; "ema": averaged, and ValueError where there are none.
 
     A run may still be going. A checkpoint that is not whole is passed over with a warning. Raises FileNotFoundError where there is none, and
     ValueError where none is whole.
     """
+    if weights not in CHOICES:
+        raise ValueError(f"weights is {weights!r}: write \"auto\", \"raw\" or \"ema\"")
     folder = pathlib.Path(run)
     if folder.name == MODEL:
         folder = folder.parent
     if (folder / MODEL).is_file():
-        return read_checkpoint(folder)
+        return chosen(folder, *read_checkpoint(folder, weights), weights)
     for _ in range(3):  # a run that goes on adds one before it takes older ones away
         candidates = steps_of(folder)
         broken = []
         for candidate in candidates:
             try:
-                tensors = read_checkpoint(candidate)
+                found = read_checkpoint(candidate, weights)
             except FileNotFoundError:
-                broken.append(f"{candidate} is gone, or lacks {MODEL} or manifest.json")
+                broken.append(f"{candidate} is gone, or lacks {MODEL}, {OPTIMIZER} or manifest.json")
             except (ValueError, KeyError) as error:
                 broken.append(str(error))
             else:
                 for reason in broken:
                     warnings.warn(f"{reason}: {candidate.name} is taken instead", stacklevel=2)
-                return tensors
+                return chosen(candidate, *found, weights)
     if broken:
         raise ValueError(f"{folder} has no whole checkpoint: {'; '.join(broken)}")
     if (folder / "config.toml").is_file():

@@ -62,6 +62,14 @@ def trained(onebatch, tmp_path_factory):
     return model, scratch.runs / "run"
 
 
+@pytest.fixture(scope="module")
+def averaged(trained, onebatch):
+    """A run of the same model that keeps averages."""
+    runs = trained[1].parent
+    onebatch.run(1, "train", runs.parent / "run.toml", "--set", "optimizer.ema_decay=0.7", "--set", 'run.name="averaged"')
+    return runs / "averaged"
+
+
 @pytest.fixture
 def run(trained, tmp_path):
     """A copy that may be broken."""
@@ -90,6 +98,42 @@ def test_one_checkpoint_may_be_named(trained, of):
     run = trained[1]
     file = run / of / "model.safetensors" if not of.endswith(".safetensors") else run / of
     assert same(package.load_checkpoint(run / of), file)
+
+
+@pytest.mark.parametrize("choice", ["auto", "raw", "ema"])
+@pytest.mark.parametrize("of", ["", "checkpoints/step-4"])
+def test_the_weights_are_those_that_the_program_exports(choice, of, averaged, onebatch, tmp_path):
+    words = [] if choice == "auto" else ["--weights", choice]
+    onebatch.run(1, "export", averaged / of, "--to", tmp_path / "exported.safetensors", *words)
+    assert same(package.load_checkpoint(averaged / of, weights=choice), tmp_path / "exported.safetensors")
+
+
+def test_averaged_weights_are_others_under_each_name_in_memory_of_its_own(averaged):
+    raw, found = package.load_checkpoint(averaged, weights="raw"), package.load_checkpoint(averaged)
+    assert {name for name in raw if not torch.equal(raw[name], found[name])} == {"words.weight", "head.weight", "norm.weight", "norm.bias"}
+    assert torch.equal(found["words.weight"], found["head.weight"])
+    assert found["words.weight"].data_ptr() != found["head.weight"].data_ptr()
+    Tied().load_state_dict(found, strict=True)
+
+
+def test_averaged_weights_that_are_not_there_are_refused(trained):
+    assert same(package.load_checkpoint(trained[1], weights="auto"), trained[1] / "checkpoints/step-6/model.safetensors")
+    for of in ("", "checkpoints/step-4"):
+        with pytest.raises(ValueError, match='step-[46] has no averaged weights, .* write weights="raw"'):
+            package.load_checkpoint(trained[1] / of, weights="ema")
+    with pytest.raises(ValueError, match='write "auto", "raw" or "ema"'):
+        package.load_checkpoint(trained[1], weights="averaged")
+
+
+def test_without_the_optimizers_file_only_raw_weights_are_there(run):
+    """Whether there are averages, it alone says."""
+    newest = run / "checkpoints/step-6"
+    (newest / "optimizer.safetensors").unlink()
+    assert same(package.load_checkpoint(run, weights="raw"), newest / "model.safetensors")
+    with pytest.warns(UserWarning, match="lacks .*optimizer.safetensors.*step-4 is taken instead"):
+        package.load_checkpoint(run)
+    with pytest.raises(FileNotFoundError, match="optimizer.safetensors"):
+        package.load_checkpoint(newest)
 
 
 def test_tensors_do_not_share_memory_and_may_be_changed(trained):
