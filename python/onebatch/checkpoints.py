@@ -8,10 +8,16 @@ import torch
 
 from .files import read_header, read_tensors
 
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 AVERAGED = "ema."  # and a parameter's name: its average, among the optimizer's tensors
 CHOICES = ("auto", "raw", "ema")
+BLOCK_BYTES = 1 << 20
 STEP = re.compile(r"step-(\d+)")
 
 
@@ -21,12 +27,25 @@ def steps_of(folder):
     return [path for _, path in sorted(found, reverse=True)]
 
 
+def checksum_of(path):
+    """As a manifest has it."""
+    checksum = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            checksum.update(block)
+    return checksum.hexdigest()
+
+
 def check_written(folder, name):
-    """Raises ValueError where a file is not the one that the checkpoint was written with."""
-    wanted = json.loads((folder / "manifest.json").read_text())["files"][name]["bytes"]
-    size = (folder / name).stat().st_size
-    if size != wanted:
-        raise ValueError(f"{folder / name} has {size} bytes, and was written with {wanted}")
+    """Raises ValueError where a file is not the one that the checkpoint was written with: by its size, and where xxhash is installed by its
+    checksum."""
+    path = folder / name
+    said = json.loads((folder / "manifest.json").read_text())["files"][name]
+    size = path.stat().st_size
+    if size != said["bytes"]:
+        raise ValueError(f"{path} has {size} bytes, and was written with {said['bytes']}")
+    if xxhash is not None and checksum_of(path) != said["checksum"]:
+        raise ValueError(f"{path} was altered: its checksum is not the manifest's")
 
 
 def read_averages(folder):
@@ -73,8 +92,9 @@ def load_checkpoint(run, weights="auto"):
     `weights`: "auto", as `onebatch eval` and `onebatch export` take them: averaged (optimizer.ema_decay) where there are any, in the average's
     type, and else as they were trained; "raw": as they were trained; "ema": averaged, and ValueError where there are none.
 
-    A run may still be going. A checkpoint that is not whole is passed over with a warning. Raises FileNotFoundError where there is none, and
-    ValueError where none is whole.
+    A run may still be going. A checkpoint that is not whole is passed over with a warning: one that lacks a file, or has one of another size
+    than it was written with or, where the module xxhash is installed, of another checksum. Without xxhash, altered numbers are not seen. Raises
+    FileNotFoundError where there is none, and ValueError where none is whole.
     """
     if weights not in CHOICES:
         raise ValueError(f"weights is {weights!r}: write \"auto\", \"raw\" or \"ema\"")

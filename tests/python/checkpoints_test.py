@@ -170,6 +170,36 @@ def test_a_broken_one_is_named_and_the_one_before_it_taken(run, broken):
         package.load_checkpoint(newest)
 
 
+def alter(file):
+    """The last byte, which is a number's."""
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_one_with_an_altered_number_is_passed_over(name, averaged, tmp_path):
+    pytest.importorskip("xxhash")
+    run = shutil.copytree(averaged, tmp_path / "run", symlinks=True)
+    newest, before = run / "checkpoints/step-6", package.load_checkpoint(run / "checkpoints/step-4")
+    alter(newest / name)
+    with pytest.warns(UserWarning, match=f"step-6/{name} was altered: its checksum is not the manifest's: step-4 is taken instead"):
+        found = package.load_checkpoint(run)
+    assert all(torch.equal(found[key], tensor) for key, tensor in before.items())
+    with pytest.raises(ValueError, match="was altered"):
+        package.load_checkpoint(newest)
+
+
+def test_without_xxhash_sizes_alone_are_compared(run, monkeypatch):
+    monkeypatch.setattr(checkpoints, "xxhash", None)
+    file = run / "checkpoints/step-6/model.safetensors"
+    alter(file)
+    assert same(package.load_checkpoint(run), file)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="step-6.*step-4 is taken instead"):
+        package.load_checkpoint(run)
+
+
 def test_a_run_that_goes_on_takes_one_away_while_it_is_read(run, monkeypatch):
     """As many are kept as are needed for one."""
     newest, read = run / "checkpoints/step-6", checkpoints.read_tensors
@@ -203,7 +233,7 @@ def test_a_run_without_a_checkpoint_is_told_from_what_is_no_run(run, tmp_path):
             package.load_checkpoint(none)
 
 
-def test_every_type_of_the_format_is_read(run):
+def test_every_type_of_the_format_is_read(run, monkeypatch):
     types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
              torch.uint16, torch.uint32)  # fmt: skip
     file, manifest = run / "checkpoints/step-6/model.safetensors", run / "checkpoints/step-6/manifest.json"
@@ -211,4 +241,5 @@ def test_every_type_of_the_format_is_read(run):
     written = json.loads(manifest.read_text())
     written["files"]["model.safetensors"]["bytes"] = file.stat().st_size
     manifest.write_text(json.dumps(written))
+    monkeypatch.setattr(checkpoints, "xxhash", None)  # its checksum is not known here
     assert same(package.load_checkpoint(run), file)
