@@ -5,12 +5,13 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 
 from .checking import CheckFailed
 from .exporting import export
 from .refusals import ConversionError, ExportError
-from .sources import TASKS, from_source
+from .sources import TASKS, OwnCodeError, from_source
 
 SECONDS_TO_CLEAR_UP = 4
 
@@ -139,6 +140,10 @@ def main():
             warnings.filterwarnings("ignore", module=r"torch\..*")
             warnings.showwarning = say
             export(model, inputs, given.out, dynamic=dynamic, check=not given.no_check)
+    except OwnCodeError as error:
+        traceback.print_exception(error.__cause__)
+        say(error)
+        return 2
     except (ExportError, CheckFailed, ValueError, OSError) as error:
         say(error)
         return 2

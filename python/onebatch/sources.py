@@ -3,6 +3,7 @@ import importlib
 import importlib.util
 import pathlib
 import sys
+from functools import partial
 
 import torch
 
@@ -69,6 +70,21 @@ def from_transformers(name, given):
     return model, inputs, {name: {1: "length"} for name in inputs}
 
 
+class OwnCodeError(ExportError):
+    """What a file of one's own has raised. That is its cause, with a traceback of their code alone."""
+
+
+def of_own_code(file, run):
+    try:
+        return run()
+    except Exception as error:
+        place = error.__traceback__.tb_next
+        while place is not None and place.tb_frame.f_code.co_filename.startswith("<frozen importlib"):
+            place = place.tb_next
+        error.__traceback__ = place
+        raise OwnCodeError(f"that {type(error).__name__} is from {file}, and nothing is exported: mend it there") from error
+
+
 def from_file(source):
     file, _, function = source.rpartition(":")
     if not pathlib.Path(file).is_file():
@@ -78,10 +94,10 @@ def from_file(source):
         raise ExportError(f"{file} is no file of Python: its name is to end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
-    spec.loader.exec_module(module)
+    of_own_code(file, partial(spec.loader.exec_module, module))
     if not callable(getattr(module, function, None)):
         raise ExportError(f"{file} has no function {function}()")
-    returned = getattr(module, function)()
+    returned = of_own_code(file, getattr(module, function))
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
         raise ExportError(f"{source} returns {type(returned).__name__}: return model, example_inputs, or model, example_inputs, dynamic")
     return returned if len(returned) == 3 else (*returned, {})

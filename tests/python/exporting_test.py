@@ -362,3 +362,25 @@ def test_the_command_says_what_is_wrong(source, tmp_path, monkeypatch, capsys):
     assert commands.main() == 2
     assert WRONG[source] in capsys.readouterr().err
     assert not (tmp_path / "model.pt2").exists()
+
+
+# What stands in the file; the line of theirs that is shown; the last line but one.
+BROKEN = {"in the function": ("def build():\n    raise ValueError('oops')", "line 2, in build", "ValueError: oops"),
+          "in the file": ("open('nowhere.txt')", "line 1, in <module>", "FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.txt'"),
+          "below the function": ("def part():\n    return {}['a']\ndef build():\n    return part()", "line 2, in part", "KeyError: 'a'"),
+          "before Python": ("def build():\n    return (", "line 2", "SyntaxError: '(' was never closed"),
+          "an argument": ("def build(classes):\n    pass", "", "TypeError: build() missing 1 required positional argument: 'classes'")}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, line, said", BROKEN.values(), ids=BROKEN)
+def test_where_the_code_of_ones_own_fails_the_command_shows_where(text, line, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_module.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["onebatch", "export", "my_module.py:build", "--out", "model.pt2"])
+    assert commands.main() == 2
+    shown = capsys.readouterr().err
+    name = said.partition(":")[0]
+    assert shown.splitlines()[-2:] == [said, f"onebatch: that {name} is from my_module.py, and nothing is exported: mend it there"]
+    assert line in shown
+    assert "sources.py" not in shown and "importlib" not in shown
