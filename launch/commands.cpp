@@ -30,7 +30,6 @@
 #include "trainer/data/count_samples.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/session.hpp"
@@ -157,7 +156,7 @@ class Program {
   }
 
   void write_json(const std::string& document) const {
-    if (first() && !arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, document + "\n");
+    if (first() && !arguments_.json_file.empty()) write_output(arguments_.json_file, document + "\n");
   }
 
   int after_writing(const std::string& document) const {

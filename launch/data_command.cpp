@@ -7,7 +7,6 @@
 #include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/describe_data.hpp"
@@ -178,14 +177,14 @@ std::string document_of(const DataReport& report, const std::vector<Wait>& waits
 
 std::string describe_data(const Arguments& arguments) {
   const Configuration configuration = configuration_of(arguments);
-  if (!arguments.sheet_file.empty()) check_can_be_written("--sheet", arguments.sheet_file);
+  if (!arguments.sheet_file.empty()) check_can_be_written("--sheet", arguments.sheet_file, Output::text);
   DataReportOptions options;
   options.most_samples = arguments.most_samples;
   options.sheet = arguments.sheet_file.empty() ? WithSheet::no : WithSheet::yes;
   const DataReport report = onebatch::describe_data(configuration, options);
   std::vector<Wait> waits;
   if (!arguments.profile_file.empty()) waits = waits_of(report, configuration, arguments.profile_file);
-  if (report.sheet) write_text_atomically(arguments.sheet_file, png_of(*report.sheet));
+  if (report.sheet) write_output(arguments.sheet_file, png_of(*report.sheet));
   if (!arguments.quiet) print_out(text_of(report, waits));
   if (report.sheet && !arguments.quiet) print_out(fmt::format("the images are in {}\n", arguments.sheet_file));
   return document_of(report, waits);

@@ -14,7 +14,6 @@
 #include "launch/standard_streams.hpp"
 #include "launch/written_files.hpp"
 #include "trainer/device/agreement.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/settings/keys.hpp"
 
 #include <fmt/format.h>
@@ -39,9 +38,9 @@ Work work_of(const Arguments& arguments) {
 
 void work_and_write(const Work& work, const Arguments& arguments) {
   if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
-  if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file);
+  if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file, Output::text);
   const std::string document = work(arguments);
-  if (!arguments.json_file.empty()) write_text_atomically(arguments.json_file, document + "\n");
+  if (!arguments.json_file.empty()) write_output(arguments.json_file, document + "\n");
 }
 
 int launch_ranks(const Arguments& arguments) {

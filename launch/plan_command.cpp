@@ -2,9 +2,9 @@
 
 #include "launch/report/plan_page.hpp"
 #include "launch/utc_time.hpp"
+#include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/plan/elsewhere/all_reduce_model.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 
@@ -86,7 +86,7 @@ std::vector<Candidate> make_candidates(const Arguments& arguments, const Configu
 }
 
 void write_page(const Arguments& arguments, const std::string& html, EventStream& events) {
-  write_text_atomically(arguments.html_file, html);
+  write_output(arguments.html_file, html);
   events.info("the page is in " + arguments.html_file);
 }
 

@@ -58,7 +58,7 @@ fs::path file_of(const Arguments& arguments) {
 
 std::string report_runs(const Arguments& arguments) {
   const fs::path file = file_of(arguments);
-  if (!arguments.target_file.empty()) check_can_be_written("--out", file);
+  if (!arguments.target_file.empty()) check_can_be_written("--out", file, Output::text);
   std::vector<report::RunRecord> runs;
   Json listed = Json::array();
   for (const std::string& folder : arguments.runs) {
@@ -66,7 +66,7 @@ std::string report_runs(const Arguments& arguments) {
     listed.push_back({{"folder", folder}, {"name", runs.back().name}, {"state", report::state_text(runs.back())}});
   }
   const std::string page = report::report_page(runs, minute_now());
-  write_text_atomically(file, page);
+  write_output(file, page);
   if (!arguments.quiet) print_out(fmt::format("the report is in {}\n", file.string()));
   return Json({{"file", file.string()}, {"bytes", page.size()}, {"runs", listed}})
       .dump(2, ' ', false, Json::error_handler_t::replace);

@@ -1,13 +1,17 @@
 #include "launch/written_files.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/io/descriptor.hpp"
+#include "trainer/io/durable_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 namespace onebatch::launch {
 
@@ -30,11 +34,59 @@ void try_to_write(const std::string& said, const fs::path& folder) {
   if (error != 0) throw UserError(fmt::format("{}: {}: name a place that can be written", said, std::strerror(error)));
 }
 
+// Also where there is nothing yet.
+fs::path led_to(fs::path file) {
+  constexpr int k_most_links = 40;  // as the kernel follows
+  std::error_code error;
+  for (int i = 0; i < k_most_links && fs::is_symlink(file, error); ++i)
+    file = file.parent_path() / fs::read_symlink(file);
+  return file;
+}
+
+// What a slip of the hand would cost most.
+void refuse_what_is_read(const std::string& said, const fs::path& file, Output output) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return;
+  if (file.extension() == ".toml" && output != Output::configuration)
+    throw UserError(said + " is a configuration: name another file");
+  if (fs::exists(led_to(file).parent_path() / "manifest.json", error))
+    throw UserError(said + " is a part of a checkpoint: name another file");
+}
+
+// A device, a pipe: what is written to it goes through it, and it stays.
+bool is_special(const fs::path& file) {
+  std::error_code error;
+  const fs::file_type type = fs::status(file, error).type();
+  return type == fs::file_type::character || type == fs::file_type::fifo || type == fs::file_type::block ||
+         type == fs::file_type::socket;
+}
+
+void write_through(const fs::path& file, std::string_view text) {
+  const Descriptor opened(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  while (!text.empty()) {
+    const ssize_t written = opened.get() < 0 ? -1 : ::write(opened.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
 }  // namespace
 
-void check_can_be_written(const std::string& option, const fs::path& file) {
-  const std::string said = fmt::format("{} {}", option, file.string());
+void write_output(const fs::path& file, std::string_view text) {
+  if (is_special(file)) return write_through(file, text);
+  write_text_atomically(led_to(file), text);
+}
+
+void check_can_be_written(const std::string& option, const fs::path& named, Output output) {
+  const std::string said = fmt::format("{} {}", option, named.string());
   std::error_code error;
+  if (is_special(named)) {
+    if (output == Output::text) return;
+    throw UserError(said + " is no ordinary file: write the name of one");
+  }
+  refuse_what_is_read(said, named, output);
+  const fs::path file = led_to(named);
   if (file.filename().empty() || fs::is_directory(file, error))
     throw UserError(fmt::format("{} is a folder: write the name of a file in it", said));
   const fs::path folder = file.parent_path();
@@ -44,13 +96,13 @@ void check_can_be_written(const std::string& option, const fs::path& file) {
 }
 
 void check_written_files(const Arguments& arguments) {
-  const auto check = [](const char* option, const std::string& file) {
-    if (!file.empty()) check_can_be_written(option, file);
+  const auto check = [](const char* option, const std::string& file, Output output) {
+    if (!file.empty()) check_can_be_written(option, file, output);
   };
-  check("--json", arguments.json_file);
-  check("--timeline", arguments.timeline_file);
-  check("--html", arguments.html_file);
-  check("--save-gradient", arguments.gradient_file);
+  check("--json", arguments.json_file, Output::text);
+  check("--timeline", arguments.timeline_file, Output::file);
+  check("--html", arguments.html_file, Output::text);
+  check("--save-gradient", arguments.gradient_file, Output::file);
 }
 
 }  // namespace onebatch::launch

@@ -5,12 +5,19 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace onebatch::launch {
 
-/// Tries it: throws UserError, which begins with the option, where no file can be written there, before there is any
-/// work for it. Leaves nothing behind.
-void check_can_be_written(const std::string& option, const std::filesystem::path& file);
+/// Text may be written through a device or a pipe, which write_output() does; a configuration in another's place alone.
+enum class Output { text, file, configuration };
+
+/// Tries it: throws UserError, which begins with the option, where no file can be written there, or where there is one
+/// that is no output (a configuration, a checkpoint's), before there is any work for it. Leaves nothing behind.
+void check_can_be_written(const std::string& option, const std::filesystem::path& named, Output output = Output::file);
+
+/// What a user has named: at once whole, where a link leads to in its place; a device or a pipe takes it and stays.
+void write_output(const std::filesystem::path& file, std::string_view text);
 
 /// The same of all files that the arguments of a command on several ranks name; rank 0 writes them.
 void check_written_files(const Arguments& arguments);

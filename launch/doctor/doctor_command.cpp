@@ -11,7 +11,6 @@
 #include "launch/standard_streams.hpp"
 #include "launch/written_files.hpp"
 #include "trainer/device/agreement.hpp"
-#include "trainer/io/durable_file.hpp"
 #include "trainer/run/reduce_trial.hpp"
 
 #include <fmt/format.h>
@@ -60,7 +59,7 @@ class Doctor {
   int end(int ranks) {
     report_.ranks = ranks;
     print_out(fmt::format("{}\n", summary_of(report_.findings)));
-    if (!arguments_.json_file.empty()) write_text_atomically(arguments_.json_file, to_json(report_) + "\n");
+    if (!arguments_.json_file.empty()) write_output(arguments_.json_file, to_json(report_) + "\n");
     const auto bad = std::ranges::any_of(report_.findings, [&](const Finding& one) {
       return one.state == State::broken || (arguments_.strict && one.state == State::warning);
     });
@@ -228,7 +227,7 @@ int with_others(const Arguments& arguments, const comm::LauncherView& launched) 
 int doctor(const Arguments& arguments) {
   try {
     if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
-    if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file);
+    if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file, Output::text);
     const comm::LauncherView launched = comm::read_launcher();
     return launched.launcher != "none" ? with_others(arguments, launched) : alone(arguments);
   } catch (const std::exception& error) {

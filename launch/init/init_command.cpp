@@ -54,7 +54,7 @@ fs::path file_for(const fs::path& data) {
 fs::path file_to_write(const Arguments& arguments) {
   const fs::path file =
       arguments.written_file.empty() ? file_for(arguments.data_path) : fs::path(arguments.written_file);
-  check_can_be_written("--out", file);
+  check_can_be_written("--out", file, Output::configuration);
   if (file.extension() != ".toml")
     throw UserError(fmt::format("--out {}: write a name that ends in .toml", file.string()));
   if (fs::exists(fs::symlink_status(file)) && !arguments.overwrite)

@@ -184,3 +184,27 @@ def test_a_disk_that_cannot_hold_a_checkpoint_is_said_before_anything_begins(one
     assert done.returncode == 2, done.stdout + done.stderr
     assert "are free there, and a checkpoint takes" in done.stderr
     assert "probe of every rank" not in done.stdout
+
+
+def test_a_pipe_and_what_a_link_leads_to_are_written_and_stay(onebatch, scratch):
+    pipe, link, target = (scratch.path / name for name in ("pipe", "link.json", "target.json"))
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+    onebatch.run(1, "data", scratch.config, "--json", pipe)
+    assert "looked_at" in reader.communicate(timeout=60)[0].decode() and pipe.is_fifo()
+    link.symlink_to("target.json")
+    for _ in range(2):
+        onebatch.run(1, "data", scratch.config, "--json", link)
+        assert link.is_symlink() and "looked_at" in target.read_text()
+        target.write_text("")
+
+
+def test_what_is_read_is_not_written_over(onebatch, scratch):
+    before = scratch.config.read_bytes()
+    assert "is a configuration" in onebatch.run(1, "train", scratch.config, "--json", scratch.config, code=2)
+    assert scratch.config.read_bytes() == before
+    onebatch.run(1, "train", scratch.config, *settings("run.max_steps=2"))
+    model = scratch.runs / "run/checkpoints/latest/model.safetensors"
+    before = model.read_bytes()
+    assert "is a part of a checkpoint" in onebatch.run(1, "report", scratch.runs / "run", "--out", model, code=2)
+    assert model.read_bytes() == before
