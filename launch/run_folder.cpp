@@ -192,6 +192,8 @@ class RunFolderSearch {
       const FolderState state = state_of(path);
       if (state != FolderState::begun && state != FolderState::has_checkpoints && state != FolderState::complete)
         continue;
+      if (state == FolderState::complete && !has_checkpoint(path))
+        continue;  // nothing to go on from, and it is not lost
       RunDifferences differences = compare_with_saved(path / k_config, loaded_.configuration);
       if (differences.saved_name.empty() || differences.saved_name == name_)
         found.push_back({*number, path, state, std::move(differences)});
@@ -273,6 +275,8 @@ void RunFolder::begin() const {
 }
 
 void RunFolder::complete(const std::string& result) const {
+  if (!fs::exists(path_ / k_config)) begin();  // a start that had nothing to do
+  if (fs::exists(path_ / k_result)) return;    // likewise: what the run came to stands
   write_text_atomically(path_ / k_result, result);
 }
 

@@ -46,7 +46,7 @@ class RunFolder {
 
   /// All checks have passed: writes config.toml. A complete run that has more to do is complete no longer.
   void begin() const;
-  /// The run is done: its document makes it complete.
+  /// The run is done: its document makes it complete, where it was not, or has begun to be no longer.
   void complete(const std::string& result) const;
 
  private:

@@ -1,7 +1,9 @@
 """Runs that go back to an older checkpoint, or begin from another run's, and then go on."""
+import shutil
+
 import pytest
 
-from program import Scratch, settings
+from program import Scratch, read_json, settings
 
 SMALL = """
 [run]
@@ -78,3 +80,31 @@ def test_back_in_its_own_it_goes_on_from_there_once(runs):
     begin = runs.checkpoints("a") / "step-4"
     assert f"resumed from {begin}:" in runs.train("a", 6, "--resume", begin=begin)
     assert f"resumed from {runs.checkpoints('a')}/step-6:" in runs.train("a", 10, "--resume", begin=begin)
+
+
+def test_a_complete_run_stays_what_it_is(runs):
+    result, config = (runs.runs / "a" / name for name in ("result.json", "config.toml"))
+    before = (result.read_bytes(), config.read_bytes())
+    assert "none of them now" in runs.train("a", 12, "--resume", *settings("optimizer.lr=0.5"))
+    assert (result.read_bytes(), config.read_bytes()) == before
+    runs.train("a", 16, "--resume")
+    assert read_json(result)["steps"] == 16
+
+
+def test_a_complete_run_without_checkpoints_is_not_begun_again(runs):
+    shutil.rmtree(runs.checkpoints("a"))
+    lines = (runs.runs / "a" / "metrics.jsonl").read_bytes()
+    runs.train("a", 12, "--resume", *settings("run.seed=7"))
+    assert (runs.runs / "a" / "metrics.jsonl").read_bytes() == lines
+    assert runs.folders() == ["a", "a-2"]
+
+
+@pytest.mark.parametrize("rate, is_number", (("1e39", False), ("1e30", True)))
+def test_weights_that_are_no_numbers_replace_none(runs, rate, is_number):
+    wrong = settings(f"optimizer.lr={rate}", "checkpoint.keep=1")
+    said = runs.program.run(1, "train", runs.config, *settings("run.name=a", "run.max_steps=20"), *wrong, "--resume", code=1)
+    assert ("not finite, and not saved" in said) != is_number
+    assert f'checkpoint.resume = "{runs.checkpoints("a")}/step-N"' in said
+    assert "step-12" in runs.saved("a")
+    if not is_number:
+        assert f"resumed from {runs.checkpoints('a')}/step-12:" in runs.train("a", 14, "--resume")

@@ -42,7 +42,7 @@ void leave_run(const ScratchFolder& scratch, FolderState state, const std::vecto
   const RunFolder folder = claim(scratch, "never", assignments);
   folder.begin();
   write_bytes(folder.path() / "profile.json", "{}");
-  if (state == FolderState::has_checkpoints) fs::create_directories(folder.path() / "checkpoints" / "step-3");
+  if (state != FolderState::begun) fs::create_directories(folder.path() / "checkpoints" / "step-3");
   if (state == FolderState::complete) folder.complete("{}\n");
   ASSERT_EQ(state_of(folder.path()), state);
 }

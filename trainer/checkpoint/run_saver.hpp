@@ -34,6 +34,8 @@ class RunSaver {
   /// The checkpoint of that step, which has been saved, is the best one: waits until it is written, marks it, and lets
   /// the one before it go. Throws AgreedError. Collective.
   void keep_as_best(const BestMark& mark);
+  /// From now on all checkpoints stay.
+  void remove_none() { configuration_.keep = 0; }
   /// Until what is being saved has been copied. Not collective.
   void wait_for_copy();
   /// Says what has been saved since. What a save has failed of since, which all ranks are to be told. Not collective.

@@ -49,7 +49,7 @@ TrainResult TrainingLoop::run() {
   agree_on_rank_0(parts_.control, [&] {
     check_room();
     set_newer_aside();
-    parts_.options.accepted();
+    if (goes_on()) parts_.options.accepted();
     save_class_names();
   });
   settle_best();
@@ -100,7 +100,16 @@ void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
   parts_.events.send(event::Replanned{cause, step_, ++replans_, predicted});
 }
 
-// The weights are still those of the last good step: they are saved before the run ends.
+// Where the gradient was not finite. A checkpoint before is what may be gone on from.
+std::string TrainingLoop::what_is_kept(bool good) const {
+  if (step_ == 0 || parts_.options.run_dir.empty()) return "";
+  const std::string from = "checkpoint.resume = \"" + (parts_.options.run_dir / "checkpoints/step-N").string() + "\"";
+  return good ? ", saved; " + from + " goes on from one before"
+              : ", not finite, and not saved; --resume goes on from the newest before, " + from + " from another";
+}
+
+// The weights are those of the last step, and are saved where they are numbers. What was saved before stays too: a step
+// that has gone far off shows in the next one's gradient alone.
 void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before) {
   const Plan& plan = parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
   const int rank = parts_.control.rank();
@@ -109,7 +118,9 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                        plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
   const Configuration& c = parts_.configuration;
   order_ = order_from(before);
-  if (step_ > 0) save();
+  const bool good = has_finite_weights(parts_.replica, parts_.control);
+  saver_.remove_none();
+  if (step_ > 0 && good) save();
   saver_.finish();
   const bool float16 = parts_.replica.loss_scale.is_active();
   throw AgreedError(
@@ -118,7 +129,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                   "those of step {}{}. Try {}, and look at that batch's data",
                   step_ + 1,
                   float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "",
-                  where, step_, step_ > 0 && !parts_.options.run_dir.empty() ? ", saved" : "",
+                  where, step_, what_is_kept(good),
                   float16 ? (c.precision.master_weights ? "precision.compute = \"bfloat16\""
                                                         : "precision.master_weights = true")
                           : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm"));

@@ -45,6 +45,7 @@ class TrainingLoop {
  private:
   void resume();
   void set_newer_aside();
+  [[nodiscard]] std::string what_is_kept(bool good) const;
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);

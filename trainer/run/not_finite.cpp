@@ -147,4 +147,13 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
   return "its sum over the ranks alone is not finite";
 }
 
+bool has_finite_weights(const Replica& replica, comm::Communicator& control) {
+  std::int64_t good = 1;
+  for (const auto& tensors : {replica.model->parameters(), replica.model->buffers()}) {
+    for (const auto& [name, tensor] : tensors) good = good != 0 && all_finite(tensor) ? 1 : 0;
+  }
+  control.all_reduce(&good, 1, comm::ScalarType::int64, comm::ReduceOp::min);
+  return good != 0;
+}
+
 }  // namespace onebatch
