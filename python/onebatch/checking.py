@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import program
 from .files import read_tensors, write_tensors
 from .inputs import BATCH
+from .refusals import first_lines
 
 BATCHES = (3, 5)
 LIMIT = 1e-9  # relative L2, float64
@@ -26,7 +27,7 @@ class CheckFailed(Exception):
 
 
 class CannotCheck(Exception):
-    """There is no program that could."""
+    """There is no program that could, or nothing that it could be compared with."""
 
 
 def argument(node, name):
@@ -165,12 +166,20 @@ def compare_once(other, file, inputs, phase, own, folder):
                           f"(relative L2, float64; up to {LIMIT:.0e} may be). Nothing was written; check=False writes it all the same")  # fmt: skip
 
 
+def copy_of(model):
+    try:
+        return copy.deepcopy(model).double().cpu()
+    except Exception as error:  # what cannot be copied says so in many ways
+        raise CannotCheck(f"copy.deepcopy() does not take the model ({type(error).__name__}: {first_lines(error)}); where it has nn.utils.weight_norm, write "
+                          "nn.utils.parametrizations.weight_norm") from error  # fmt: skip
+
+
 def compare(model, forward_for, examples, shapes, exported, file):
-    """Raises CheckFailed where the file does not compute what the model does, and CannotCheck where there is no program to tell."""
+    """Raises CheckFailed where the file does not compute what the model does, and CannotCheck where that cannot be told."""
     if program.find() is None:
         raise CannotCheck("onebatch is not in PATH (name it by the variable ONEBATCH)")
     own = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
-    other = copy.deepcopy(model).double().cpu()
+    other = copy_of(model)
     other.forward = forward_for(other)
     with scratch(model) as folder:
         for batch in BATCHES:

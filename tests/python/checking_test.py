@@ -197,3 +197,10 @@ def test_the_program_computes_what_the_model_does(onebatch, broken, tmp_path, mo
     package.export(net, torch.randn(4, 6), tmp_path / "net.pt2")
     package.export(Auxiliary(), torch.randn(4, 6), tmp_path / "auxiliary.pt2")
     package.export(words, (torch.randint(0, 7, (2, 4)), torch.randn(2, 4)), tmp_path / "words.pt2", dynamic={"words": {1: "length"}, "shift": {1: "length"}})
+
+
+def test_a_model_that_cannot_be_copied_is_said_not_to_be_checked(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEBATCH", "onebatch")
+    with pytest.warns(UserWarning, match="was not checked against the model: copy.deepcopy.. does not take the model .RuntimeError: Only Tensors created"):
+        package.export(nn.utils.weight_norm(nn.Linear(6, 4)), torch.randn(4, 6), tmp_path / "model.pt2")
+    assert (tmp_path / "model.pt2").is_file()
