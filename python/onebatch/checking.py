@@ -149,7 +149,7 @@ def outputs_of(results):
 def compare_once(other, file, inputs, phase, own, folder):
     """In float64, on one batch."""
     try:
-        wanted = run_eagerly(other, inputs, own)
+        wanted = run_eagerly(other, [tensor.clone() for tensor in inputs], own)
     except (RuntimeError, ValueError, IndexError, AssertionError, TypeError) as error:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
         raise CheckFailed(f"the model itself fails in {phase}, in float64, where it is given {shapes}, made of the examples: {type(error).__name__}: {error}\n"

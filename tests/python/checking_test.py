@@ -75,6 +75,11 @@ def test_what_draws_is_compared_in_evaluation_alone(tmp_path, monkeypatch):
     assert [phase for phase, _ in exported(tmp_path, monkeypatch, Net(dropout=0.5)).calls] == ["evaluation"] * 2
 
 
+def forward(code):
+    """A model whose forward is this."""
+    return type("Model", (Net,), {"forward": code})()
+
+
 def double(name):
     return lambda result: result[name].mul_(1 + 1e-6)
 
@@ -197,6 +202,24 @@ def test_the_program_computes_what_the_model_does(onebatch, broken, tmp_path, mo
     package.export(net, torch.randn(4, 6), tmp_path / "net.pt2")
     package.export(Auxiliary(), torch.randn(4, 6), tmp_path / "auxiliary.pt2")
     package.export(words, (torch.randint(0, 7, (2, 4)), torch.randn(2, 4)), tmp_path / "words.pt2", dynamic={"words": {1: "length"}, "shift": {1: "length"}})
+
+
+@pytest.fixture
+def checked(onebatch, monkeypatch):
+    """By the program itself, on one batch."""
+    if not has_check(onebatch.path):
+        pytest.skip("this program has no command check")
+    monkeypatch.setenv("ONEBATCH", onebatch.path)
+    monkeypatch.setattr(checking, "BATCHES", (3,))
+    torch.manual_seed(6)
+
+
+def test_inputs_may_be_changed_in_place(checked, tmp_path):
+    def changes(self, x):
+        x -= 0.5
+        return self.fc(x.mul_(2))
+
+    package.export(forward(changes), torch.randn(4, 6), tmp_path / "model.pt2")
 
 
 def test_a_model_that_cannot_be_copied_is_said_not_to_be_checked(tmp_path, monkeypatch):
