@@ -17,9 +17,9 @@ from .refusals import first_lines
 
 BATCHES = (3, 5)
 LIMIT = 1e-9  # relative L2, float64
-# Draw from generators of their own in C++, keyed by sample; with the argument that switches them off at 0.
-RANDOM = {"dropout": "p", "bernoulli": "p", "rand": "", "normal_functional": "", "multinomial": "", "rrelu": "", "poisson": "", "exponential": "",
-          "scaled_dot_product_attention": "dropout_p", "lstm": "dropout", "gru": "dropout", "rnn": "dropout"}  # fmt: skip
+SEEDED = torch.Tag.nondeterministic_seeded
+PHASES = ("train", "training", "dropout_p")  # arguments that the program sets by the phase
+PROBABILITIES = ("p", "dropout", "dropout_p")  # arguments that switch such a call off at 0
 
 
 class CheckFailed(Exception):
@@ -38,16 +38,24 @@ def argument(node, name):
     return node.args[place] if place < len(node.args) else None
 
 
+def has(node, *names):
+    return any(own.name in names for own in node.target._schema.arguments)
+
+
+def follows_phase(node):
+    """Whether the program draws there in training alone."""
+    return has(node, *PHASES) or str(node.target) == "aten.bernoulli_.float"
+
+
+def never_draws(node):
+    return has(node, *PHASES) and (any(has(node, name) and not argument(node, name) for name in PROBABILITIES)
+                                   or any(argument(node, name) is False for name in PHASES))  # fmt: skip
+
+
 def draws(exported):
-    """Whether a forward in training is another each time."""
-    for node in exported.graph.nodes:
-        if node.op != "call_function" or not hasattr(node.target, "_schema"):
-            continue
-        called = node.target._schema.name.split("::")[-1]
-        for word, switch in RANDOM.items():
-            if word in called and (not switch or argument(node, switch) != 0) and not (switch == "dropout_p" and not argument(node, switch)):
-                return True
-    return False
+    """The calls that make a forward in training another each time, also those within no_grad() and autocast()."""
+    nodes = [node for module in exported.graph_module.modules() if hasattr(module, "graph") for node in module.graph.nodes]
+    return [node for node in nodes if node.op == "call_function" and SEEDED in getattr(node.target, "tags", ()) and not never_draws(node)]
 
 
 def of_size(tensor, sizes, names):
@@ -146,10 +154,11 @@ def outputs_of(results):
     return {name: tensor for name, tensor in results.items() if name.startswith("output.")}
 
 
-def compare_once(other, file, inputs, phase, own, folder):
-    """In float64, on one batch."""
+def wanted_of(eagerly, inputs, phase):
+    """In float64, on one batch; and whether the model has drawn random numbers."""
+    generator = torch.get_rng_state()
     try:
-        wanted = run_eagerly(other, [tensor.clone() for tensor in inputs], own)
+        wanted = eagerly()
     except (RuntimeError, ValueError, IndexError, AssertionError, TypeError) as error:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
         raise CheckFailed(f"the model itself fails in {phase}, in float64, where it is given {shapes}, made of the examples: {type(error).__name__}: {error}\n"
@@ -157,13 +166,36 @@ def compare_once(other, file, inputs, phase, own, folder):
     for name, tensor in wanted.items():
         if not tensor.isfinite().all():
             raise CheckFailed(f"the model itself gives no finite numbers in {name}, for samples like the examples: give others, as the data are")
-    found = run_file(file, inputs, phase, folder)
+    return wanted, not torch.equal(generator, torch.get_rng_state())
+
+
+def off_by(found, wanted, phase):
     if phase == "evaluation" and len(outputs_of(found)) > len(outputs_of(wanted)):
         wanted = outputs_of(wanted)  # the heads that are there in training alone have a part in the program's gradients
-    worst, where = difference(found, wanted)
+    return difference(found, wanted)
+
+
+def advice_on(drew, always):
+    """Of a difference in evaluation."""
+    if drew:
+        return "; the model draws random numbers in evaluation, which the file does in training alone: write F.dropout(..., training=self.training)"
+    if always:
+        return (f"; the file draws random numbers in validation, too ({always[0].target}), the model in training alone: write nn.Dropout, or "
+                "bernoulli_(p), which the program knows to leave out")  # fmt: skip
+    return ""
+
+
+def compare_once(eagerly, file, inputs, phase, always, folder):
+    """`always`: calls by which the program draws random numbers in any phase."""
+    wanted, drew = wanted_of(eagerly, inputs, phase)
+    found = run_file(file, inputs, phase, folder)
+    if drew and always:
+        raise CannotCheck(f"it draws random numbers of its own in evaluation, too ({always[0].target}): onebatch runs it, and what it gives was not compared")
+    worst, where = off_by(found, wanted, phase)
     if not worst <= LIMIT:
+        advice = advice_on(drew, always) if phase == "evaluation" else ""
         raise CheckFailed(f"the exported file does not compute what the model does: in {phase}, for {len(inputs[0])} samples, {where} is {worst:.1e} off "
-                          f"(relative L2, float64; up to {LIMIT:.0e} may be). Nothing was written; check=False writes it all the same")  # fmt: skip
+                          f"(relative L2, float64; up to {LIMIT:.0e} may be){advice}. Nothing was written; check=False writes it all the same")  # fmt: skip
 
 
 def copy_of(model):
@@ -181,13 +213,19 @@ def compare(model, forward_for, examples, shapes, exported, file):
     own = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     other = copy_of(model)
     other.forward = forward_for(other)
+    drawn = draws(exported)
+    always = [node for node in drawn if not follows_phase(node)]
     with scratch(model) as folder:
         for batch in BATCHES:
             sizes = other_sizes(shapes, batch)
             inputs = [of_size(tensor.cpu(), sizes, names) for tensor, names in zip(examples.values(), shapes)]
             for phase in ("evaluation", "training"):
-                if phase == "training" and draws(exported):
+                if phase == "training" and drawn:
                     continue
-                other.load_state_dict(model.state_dict())
-                other.train(phase == "training")
-                compare_once(other, file, inputs, phase, own, pathlib.Path(folder))
+
+                def eagerly():
+                    other.load_state_dict(model.state_dict())
+                    other.train(phase == "training")
+                    return run_eagerly(other, [tensor.clone() for tensor in inputs], own)
+
+                compare_once(eagerly, file, inputs, phase, always, pathlib.Path(folder))

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 load_file = pytest.importorskip("safetensors.torch").load_file
 save_file = pytest.importorskip("safetensors.torch").save_file
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch import checking  # noqa: E402
@@ -135,7 +136,32 @@ def test_layers_that_draw_are_known(layer, drawn):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(layer.train(), (torch.randn(3, 5, 6),))
-    assert checking.draws(program) == drawn
+    assert bool(checking.draws(program)) == drawn
+
+
+AROUND = {"autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16), "no_grad": torch.no_grad}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_what_draws_within_a_part_is_known(around):
+    class Within(Net):
+        def forward(self, x):
+            with around():
+                hidden = self.dropout(self.fc(x))
+            return self.norm(hidden.float() + self.fc(x))
+
+    program = torch.export.export(Within(dropout=0.1), (torch.randn(3, 6),), strict=False)
+    assert [str(node.target) for node in checking.draws(program)] == ["aten.dropout.default"]
+
+
+DRAWN = {"uniform_": lambda x: torch.empty_like(x).uniform_(), "normal_": lambda x: torch.empty_like(x).normal_(), "normal": lambda x: torch.normal(x, 1.0),
+         "rand": lambda x: torch.rand(3, 6), "gumbel_softmax": F.gumbel_softmax}  # fmt: skip
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_calls_that_draw_in_any_phase_are_known(draw):
+    program = torch.export.export(forward(lambda self, x: self.fc(x + draw(x))), (torch.randn(3, 6),), strict=False)
+    assert [checking.follows_phase(node) for node in checking.draws(program)] == [False]
 
 
 def test_without_a_program_it_is_said_that_nothing_was_checked(tmp_path, monkeypatch):
@@ -212,6 +238,26 @@ def checked(onebatch, monkeypatch):
     monkeypatch.setenv("ONEBATCH", onebatch.path)
     monkeypatch.setattr(checking, "BATCHES", (3,))
     torch.manual_seed(6)
+
+
+def test_what_draws_in_evaluation_is_run_and_said_not_to_be_compared(checked, tmp_path):
+    model = forward(lambda self, x: self.norm(self.fc(x + torch.randn_like(x))))
+    with pytest.warns(UserWarning, match=r"was not checked against the model: it draws random numbers of its own in evaluation, too \(aten.randn_like.default\)"):
+        package.export(model, torch.randn(4, 6), tmp_path / "model.pt2")
+    assert (tmp_path / "model.pt2").is_file()
+
+
+DIFFERS = {
+    "noise in training alone": (lambda self, x: self.fc(x + torch.randn_like(x) if self.training else x), "the file draws random numbers in validation, too"),
+    "a dropout without a switch": (lambda self, x: self.fc(F.dropout(x, 0.5)), "write F.dropout(..., training=self.training)"),
+}
+
+
+@pytest.mark.parametrize("code, words", DIFFERS.values(), ids=DIFFERS)
+def test_what_draws_in_one_phase_and_not_in_the_files_is_said(code, words, checked, tmp_path):
+    with pytest.raises(package.CheckFailed) as error:
+        package.export(forward(code), torch.randn(4, 6), tmp_path / "model.pt2")
+    assert words in str(error.value)
 
 
 def test_inputs_may_be_changed_in_place(checked, tmp_path):
