@@ -260,6 +260,27 @@ def test_what_draws_in_one_phase_and_not_in_the_files_is_said(code, words, check
     assert words in str(error.value)
 
 
+def numbers(self, x):
+    """That are in the file in float32, and that onebatch makes in the run's type."""
+    scaled = x * torch.tensor(0.1) * torch.where(x > 0, 0.1, 0.7) + x.new_tensor([0.1] * 6) + torch.erf(torch.arange(6))
+    return self.fc(scaled + torch.linspace(0, 1, 6) + torch.arange(6) / 7 + torch.exp(torch.arange(6) * -0.3) + torch.full((6,), 0.3))
+
+
+def weighed(output, target):
+    return F.cross_entropy(output, target, weight=torch.tensor([0.1, 0.2, 0.3, 0.7]), reduction="sum"), torch.tensor([0.1, 0.2, 0.3, 0.7])[target].sum()
+
+
+def test_numbers_in_a_forward_and_a_loss_have_the_files_bits(checked, tmp_path):
+    package.export(forward(numbers), torch.randn(4, 6), tmp_path / "forward.pt2")
+    package.export(nn.Linear(6, 4), torch.randn(4, 6), tmp_path / "loss.pt2", loss=weighed, targets=torch.arange(4))
+
+
+def test_another_number_is_found(checked, tmp_path):
+    model = forward(lambda self, x: self.fc(x * torch.tensor(0.1 if torch.compiler.is_exporting() else 0.1 + 1e-6)))
+    with pytest.raises(package.CheckFailed, match="off"):
+        package.export(model, torch.randn(4, 6), tmp_path / "model.pt2")
+
+
 def test_inputs_may_be_changed_in_place(checked, tmp_path):
     def changes(self, x):
         x -= 0.5
