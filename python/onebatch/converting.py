@@ -14,7 +14,7 @@ from .refusals import ConversionError
 from .tables import ROWS_IN_A_PIECE, classes_of, read_unit, units_of
 from .written import WRITERS
 
-STATE = ".convert"  # the folder in the target's that knows what is done
+STATE = ".convert"  # files of the target that begin so know what is done; a folder would be a class of images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,24 +41,24 @@ class State:
     """Which pieces are written, and what they are: a small file for each."""
 
     def __init__(self, target):
-        self.target, self.folder = pathlib.Path(target), pathlib.Path(target) / STATE
+        self.target, self.known = pathlib.Path(target), pathlib.Path(target) / f"{STATE}-plan.json"
 
     def begin(self, plan):
         """Refuses a folder that holds something else; clears what a killed conversion left half written."""
         if self.target.exists() and not self.target.is_dir():
             raise ConversionError(f"{self.target} is a file: name a folder")
-        known = self.folder / "plan.json"
-        if known.is_file() and json.loads(known.read_text()) != plan:
+        if self.known.is_file() and json.loads(self.known.read_text()) != plan:
             raise ConversionError(f"{self.target} holds another conversion, or its source has changed: name another folder, or remove this one")
-        if not known.is_file() and self.target.is_dir() and any(self.target.iterdir()) and not self.folder.is_dir():
+        self.target.mkdir(parents=True, exist_ok=True)
+        half_written = f".{self.known.stem}."  # where a conversion was killed at its very start
+        if not self.known.is_file() and not all(path.name.startswith(half_written) for path in self.target.iterdir()):
             raise ConversionError(f"{self.target} is not empty, and no conversion of ours: name another folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
         for partial in self.target.rglob(".*.partial*"):
             partial.unlink()
-        write_json(known, plan)
+        write_json(self.known, plan)
 
     def place(self, number):
-        return self.folder / f"piece-{number:05}.json"
+        return self.target / f"{STATE}-piece-{number:05}.json"
 
     def finished(self, number):
         """What was written, where all of it is still there as it was; else None."""

@@ -185,6 +185,21 @@ def test_images_become_folders_of_their_classes(tmp_path):
     assert images.shape == (6, 3, 4, 5) and images.dtype == numpy.uint8 and images[:, 0, 0, 0].tolist() == list(range(6))
 
 
+def labelled(file, labels, names=None):
+    """Images that say their row, with Hugging Face's names for the labels."""
+    table = pyarrow.table({"image": [png(i) for i in range(len(labels))], "label": labels})
+    described = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+    parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(described)}) if names else table, file)
+    return file
+
+
+def test_the_program_numbers_the_classes_alike(onebatch, tmp_path):
+    convert(labelled(tmp_path / "rows.parquet", [0, 1, 1, 2, 2, 2], ["cat", "dog", "eel"]), tmp_path / "out", Wishes("images", classes="label"), workers=1)
+    (tmp_path / "images.toml").write_text(f'[data]\nkind = "image_folder"\npath = "{tmp_path}/out"\nimage_size = [4, 5]\n[model]\nkind = "resnet"\n'
+                                          "[batch]\nglobal_batch_size = 2\n[optimizer]\nlr = 0.1\n[run]\nmax_steps = 1\n")  # fmt: skip
+    assert "0 cat: 1, 1 dog: 2, 2 eel: 3" in onebatch.run(1, "data", tmp_path / "images.toml")
+
+
 def test_killed_it_goes_on_and_ends_in_the_same(source, tmp_path, rows):
     whole = tmp_path / "whole"
     convert(source, whole, Wishes("tensors"), workers=1, rows=70)
