@@ -86,7 +86,9 @@ def converted(given):
         return 2
     wishes = Wishes(given.to, given.columns, given.classes, given.pad, given.packed, given.text, given.tokenizer, given.separator, given.image)
     try:
-        report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows)
+        with warnings.catch_warnings():
+            warnings.showwarning = say
+            report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows)
     except (ConversionError, OSError) as error:
         say(error)
         return 2

@@ -119,9 +119,10 @@ def plan_of(source, units, wishes, rows):
 def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_PIECE, progress=None):
     """Converts, or goes on with it. Returns what convert.json says. Raises ConversionError."""
     units = units_of(source, split, rows)
-    WRITERS[wishes.to].check(wishes)
-    State(target).begin(plan_of(source, units, wishes, rows))
+    writer = WRITERS[wishes.to]
+    writer.check(wishes)
     classes = classes_of(units, wishes.classes) if wishes.classes else None
+    State(target).begin({**plan_of(source, units, wishes, rows), **writer.plan(classes)})
     said = Said(target, len(units), sys.stderr.isatty() if progress is None else progress)
     workers = max(1, min(workers or os.cpu_count() or 1, len(units)))
     try:
@@ -129,8 +130,9 @@ def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_
             said.add(done_rows, kept)
     finally:
         said.end()
+    writer.end(pathlib.Path(target), classes)
     report = {"source": str(source), "to": wishes.to, "pieces": said.done, "rows": said.rows, "kept": said.kept, "classes": classes,
-              **WRITERS[wishes.to].facts(wishes)}  # fmt: skip
+              **writer.facts(wishes)}  # fmt: skip
     write_json(pathlib.Path(target) / "convert.json", report)
     return report
 

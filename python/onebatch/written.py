@@ -1,6 +1,8 @@
 """What a conversion writes of a table: tensors, tokens, images. Each writer takes a unit's rows and returns the files it has written."""
 import io
+import os
 import pathlib
+import warnings
 
 from .files import TensorFile, replacing
 from .refusals import ConversionError
@@ -130,6 +132,10 @@ class Tensors:
         pass
 
     @staticmethod
+    def plan(_classes):
+        return {}
+
+    @staticmethod
     def facts(_wishes):
         return {}
 
@@ -161,6 +167,10 @@ class Tensors:
                 file.write_at(name, 0, tensor)
         return [path]
 
+    @staticmethod
+    def end(target, classes):
+        pass
+
 
 class Tokens:
     @staticmethod
@@ -171,6 +181,10 @@ class Tokens:
     def facts(wishes):
         vocabulary, separator = vocabulary_of(wishes)
         return {"vocabulary": vocabulary, "separator": separator, "type": type_of(vocabulary)}
+
+    @staticmethod
+    def plan(_classes):
+        return {}
 
     @staticmethod
     def columns(wishes):
@@ -190,6 +204,10 @@ class Tokens:
                 tokens = encode(text) + ([] if separator is None else [separator])
                 file.write(numpy.asarray(tokens, dtype=f"<u{4 if type_of(vocabulary) == 'uint32' else 2}").tobytes())
         return [path]
+
+    @staticmethod
+    def end(target, classes):
+        pass
 
 
 def type_of(vocabulary):
@@ -237,6 +255,10 @@ class Images:
             raise ConversionError("--to images makes a folder for each class: write --classes COLUMN")
 
     @staticmethod
+    def plan(classes):
+        return {"folders": folders_of(classes)}
+
+    @staticmethod
     def facts(_wishes):
         return {}
 
@@ -254,23 +276,37 @@ class Images:
             suffix = next((suffix for magic, suffix in SUFFIXES if raw.startswith(magic)), ".webp" if raw[8:12] == b"WEBP" else None)
             if suffix is None:
                 raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} is no JPEG, PNG or WebP image")
-            folder = by_value[label] if label in by_value else folders[label]
-            path = target / folder / f"{unit.number:05}-{row:06}{suffix}"
+            if label not in by_value and not (isinstance(label, int) and 0 <= label < len(folders)):
+                raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} has {label} in {wishes.classes!r}, which is none of the {len(classes)} classes: "
+                                      "leave such rows out")  # fmt: skip
+            path = target / (by_value[label] if label in by_value else folders[label]) / f"{unit.number:05}-{row:06}{suffix}"
             path.parent.mkdir(exist_ok=True)
             with replacing(path) as partial:
                 partial.write_bytes(raw)
             files.append(path)
         return files
 
+    @staticmethod
+    def end(target, classes):
+        """A class without a row has a folder, too, or the classes after it would have other numbers."""
+        for value, folder in zip(classes, folders_of(classes)):
+            (target / folder).mkdir(exist_ok=True)
+            if not any((target / folder).iterdir()):
+                warnings.warn(f"the class {value!r} has no row, and its folder {target / folder} is empty: that will do for validation; as training data it is refused: "
+                              "write --to tensors, or drop the class (removing its folder gives those after it other numbers)", stacklevel=3)  # fmt: skip
+
 
 def folders_of(classes):
-    """Sorted by name they are in the order of the classes."""
+    """Sorted by name, as data.kind = "image_folder" numbers them, they are in the order of the classes."""
     numbers = all(isinstance(value, int) for value in classes)
-    width = max(len(str(value)) for value in classes)
+    width = max((len(str(value)) for value in classes), default=0)
     folders = [f"{value:0{width}}" if numbers else str(value).replace("/", "_") for value in classes]
     if len(set(folders)) < len(folders) or any(name in ("", ".", "..") or name.startswith(".") for name in folders):
         raise ConversionError("the classes' names cannot be those of folders: give others")
-    return folders
+    if sorted(folders, key=os.fsencode) == folders:
+        return folders
+    width = len(str(len(classes) - 1))
+    return [f"{i:0{width}}-{value if numbers else folder}" for i, (value, folder) in enumerate(zip(classes, folders))]
 
 
 WRITERS = {"tensors": Tensors, "tokens": Tokens, "images": Images}

@@ -193,11 +193,40 @@ def labelled(file, labels, names=None):
     return file
 
 
+def classes_in(folder):
+    """[class of row 0, of row 1, ...], as torchvision and onebatch number all folders that they find."""
+    folders = sorted(os.fsencode(path.name) for path in folder.iterdir() if path.is_dir())
+    return [folders.index(os.fsencode(path.parent.name)) for path in sorted(folder.rglob("*.png"), key=lambda path: path.name)]
+
+
+LABELS = {"names unsorted": (range(3), ["dog", "cat", "eel"]), "names with a slash": (range(3), ["a/b", "a0", "aZ"]), "names sorted": (range(3), ["cat", "dog", "eel"]),
+          "many names": (range(12), [f"c{i}" for i in range(12)]), "numbers": ([-2, -1, 3, 10], None), "words": (["a/b", "a0", "aZ"], None)}  # fmt: skip
+
+
+@pytest.mark.parametrize("labels, names", LABELS.values(), ids=LABELS)
+def test_folders_are_in_the_order_of_the_classes(tmp_path, labels, names):
+    report = convert(labelled(tmp_path / "rows.parquet", list(labels), names), tmp_path / "out", Wishes("images", classes="label"), workers=1)
+    assert classes_in(tmp_path / "out") == list(range(len(labels))) and report["classes"] == (names or labels)
+
+
+def test_a_class_without_rows_keeps_its_number(tmp_path):
+    source = labelled(tmp_path / "rows.parquet", [2, 0], ["cat", "dog", "eel"])
+    done = command(source, tmp_path / "out", "--to", "images", "--classes", "label", "--workers", "1")
+    assert done.returncode == 0 and "onebatch: the class 'dog' has no row" in done.stderr and "write --to tensors, or drop the class" in done.stderr
+    assert classes_in(tmp_path / "out") == [2, 0]
+
+
 def test_the_program_numbers_the_classes_alike(onebatch, tmp_path):
-    convert(labelled(tmp_path / "rows.parquet", [0, 1, 1, 2, 2, 2], ["cat", "dog", "eel"]), tmp_path / "out", Wishes("images", classes="label"), workers=1)
+    convert(labelled(tmp_path / "rows.parquet", [0, 1, 1, 2, 2, 2], ["dog", "cat", "eel"]), tmp_path / "out", Wishes("images", classes="label"), workers=1)
     (tmp_path / "images.toml").write_text(f'[data]\nkind = "image_folder"\npath = "{tmp_path}/out"\nimage_size = [4, 5]\n[model]\nkind = "resnet"\n'
                                           "[batch]\nglobal_batch_size = 2\n[optimizer]\nlr = 0.1\n[run]\nmax_steps = 1\n")  # fmt: skip
-    assert "0 cat: 1, 1 dog: 2, 2 eel: 3" in onebatch.run(1, "data", tmp_path / "images.toml")
+    assert "0 0-dog: 1, 1 1-cat: 2, 2 2-eel: 3" in onebatch.run(1, "data", tmp_path / "images.toml")
+
+
+@pytest.mark.parametrize("label", (-1, 3, None))
+def test_a_label_that_is_no_class_is_named(tmp_path, label):
+    source = labelled(tmp_path / "rows.parquet", [0, label], ["cat", "dog", "eel"])
+    assert f"row 1 of piece 0 has {label} in 'label', which is none of the 3 classes" in refusal(source, tmp_path / "out", Wishes("images", classes="label"))
 
 
 def test_killed_it_goes_on_and_ends_in_the_same(source, tmp_path, rows):
