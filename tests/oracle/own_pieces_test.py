@@ -157,13 +157,13 @@ def test_sequences_without_padding_are_padded_to_the_longest_of_the_batch(show, 
     x = [sequences(c, i) for i, c in enumerate(counts)]
     y = [[s % 6 for s in part] for part in x]
     for i in range(2):
-        packed(folder / f"{i}.safetensors", x[i], y[i], mask=torch.ones(sum(counts[i])), once=torch.arange(float(len(counts[i]))))
+        packed(folder / f"{i}.safetensors", x[i], y[i], mask=torch.ones(sum(counts[i]), dtype=torch.bool), once=torch.arange(float(len(counts[i]))))
     all_x, all_y = x[0] + x[1], y[0] + y[1]
     for order in ([0, 3, 1], [4, 2], list(range(7))):
         got, said = show(folder, *order, data=f'{PACKED}\ninputs = ["x", "mask", "once"]')
         assert said["size"] == 7 and said["lengths"] == [4, 1, 7, 2, 9, 3, 3] and said["shape"] == [9]
         assert torch.equal(got["input0"], padded([all_x[i] for i in order], 0))
-        assert torch.equal(got["input1"], padded([torch.ones(len(all_x[i])) for i in order], 0))
+        assert torch.equal(got["input1"], padded([torch.ones(len(all_x[i]), dtype=torch.bool) for i in order], False))
         assert torch.equal(got["input2"], torch.cat([torch.arange(3.0), torch.arange(4.0)])[order])
         assert torch.equal(got["target"], padded([all_y[i] for i in order], -100))
     largest = max(range(7), key=lambda i: all_y[i].max())

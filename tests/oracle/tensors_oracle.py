@@ -55,8 +55,18 @@ class SmallTypes(nn.Module):
         for kind in (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool, torch.float16, torch.bfloat16):
             self.register_buffer(str(kind).split(".")[1] + "_buffer", (torch.arange(WIDTH) % 2).to(kind))
 
+
     def forward(self, x):
         return self.head(x * (self.int8_buffer + self.int16_buffer + self.uint8_buffer))
+
+
+class Hidden(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, x):
+        return self.head((~x).to(self.head.weight.dtype))
 
 
 class Complex(nn.Module):
@@ -164,6 +174,11 @@ def main():
         kinds = {name: value.dtype for name, value in model.state_dict().items() if not value.is_floating_point()}
         model.load_state_dict(trial.weights, strict=True)
         report.check(all(trial.weights[name].dtype == kind for name, kind in kinds.items()), f"buffers of {len(kinds)} small types are saved as they are")
+    with scratch() as folder:
+        model, hidden = Hidden(), torch.rand(SAMPLES, WIDTH, generator=generator) > 0.6
+        gradient = Trial(PROGRAM, folder, archive(model, "script", None), hidden, targets).gradient(1)
+        error = relative_l2(gradient, sgd(copy.deepcopy(model).double(), hidden, targets, [list(range(SAMPLES))]))
+        report.check(error <= 1e-14, f"booleans reach a script as such: gradient {error:.1e}")
     refused = [
         ("a complex parameter", Complex(True), "the parameter factor is complex"),
         ("a complex buffer", Complex(False), "factor is of type ComplexFloat"),

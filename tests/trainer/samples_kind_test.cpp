@@ -56,6 +56,18 @@ TEST(SamplesKindTest, tensors_are_given_row_by_row_in_the_order_asked_for) {
   EXPECT_TRUE(batch.targets.equal(at::tensor({5, 0, 5}, at::kLong)));
 }
 
+TEST(SamplesKindTest, booleans_stay_as_inputs_and_other_whole_numbers_arrive_in_64_bits) {
+  Batch all = tensors(6, 6);
+  all.inputs = {at::arange(6).gt(2), at::arange(6).to(at::kByte)};
+  all.targets = at::arange(6).gt(2);
+  const std::vector<std::int64_t> some = {5, 0};
+  const Batch batch = opened(all)->gather(some, at::kDouble);
+  EXPECT_EQ(batch.inputs[0].scalar_type(), at::kBool);
+  EXPECT_TRUE(batch.inputs[0].equal(at::tensor({1, 0}).to(at::kBool)));
+  EXPECT_EQ(batch.inputs[1].scalar_type(), at::kLong);
+  EXPECT_EQ(batch.targets.scalar_type(), at::kLong);
+}
+
 TEST(SamplesKindTest, examples_are_stacked_in_the_type_asked_for) {
   const auto data = opened(Doubled());
   EXPECT_EQ(data->size(), 2000);

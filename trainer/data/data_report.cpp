@@ -33,8 +33,11 @@ constexpr std::int64_t k_sheet_columns = 8;
 constexpr std::int64_t k_sheet_images = k_sheet_columns * k_sheet_columns;
 
 std::string type_name(at::ScalarType type) {
-  static const std::map<at::ScalarType, std::string> names = {
-      {at::kFloat, "float32"}, {at::kDouble, "float64"}, {at::kByte, "uint8"}, {at::kLong, "int64"}};
+  static const std::map<at::ScalarType, std::string> names = {{at::kFloat, "float32"},
+                                                              {at::kDouble, "float64"},
+                                                              {at::kByte, "uint8"},
+                                                              {at::kLong, "int64"},
+                                                              {at::kBool, "bool"}};
   const auto found = names.find(type);
   return found == names.end() ? c10::toString(type) : found->second;
 }

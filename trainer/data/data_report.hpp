@@ -12,7 +12,7 @@ namespace onebatch {
 
 struct DescribedColumn {
   std::string name;  // as the data set calls it
-  std::string type;  // "float32", "uint8", "int64"
+  std::string type;  // "float32", "uint8", "int64", "bool"
   std::vector<std::int64_t> shape;
 };
 

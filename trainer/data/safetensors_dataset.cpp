@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/file_list.hpp"
+#include "trainer/data/input_type.hpp"
 #include "trainer/data/label_search.hpp"
 #include "trainer/data/padding.hpp"
 #include "trainer/data/sequences.hpp"
@@ -121,14 +122,14 @@ class SafetensorsDataset final : public Dataset {
   }
 
   Batch cut(std::span<const std::int64_t> indices, at::ScalarType type, std::int64_t length) const {
-    const auto number_type = [&](const TensorColumn& column) { return column.floating() ? type : at::kLong; };
     Batch batch;
     for (const Part& input : inputs_) {
       const bool pixels = pixels_ && batch.inputs.empty();
-      batch.inputs.push_back(values(input, indices, length, 0).to(pixels ? at::kByte : number_type(input.column)));
+      const at::ScalarType made = pixels ? at::kByte : input_type(input.column.type(), type);
+      batch.inputs.push_back(values(input, indices, length, 0).to(made));
     }
     batch.pixels = pixels_;
-    if (target_) batch.targets = targets(indices, length).to(number_type(target_->column));
+    if (target_) batch.targets = targets(indices, length).to(target_->column.floating() ? type : at::kLong);
     if (weights_) batch.weights = values(*weights_, indices, length, 0).to(type);
     if (!weights_ && target_ && target_->values && target_->column.floating())
       batch.weights = weights_of_padding(batch.targets, indices);
@@ -259,7 +260,8 @@ std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
   return {
       names_key({"inputs", k_both,
                  "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers "
-                 "arrive as int64, others in the run's precision; tar: endings of files, as `[\"npy\"]`"},
+                 "arrive as int64, booleans as they are, others in the run's precision; tar: endings of files, as "
+                 "`[\"npy\"]`"},
                 &D::inputs),
       text_key({"target", k_both,
                 "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a "

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
+#include "trainer/data/input_type.hpp"
 #include "trainer/data/label_search.hpp"
 
 #include <ATen/ops/index_select.h>
@@ -36,9 +37,15 @@ class GivenSamples final : public Dataset {
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     Batch batch = given(indices);
     if (batch.inputs.empty()) throw UserError(named_ + " gives samples without any input");
-    for (at::Tensor& input : batch.inputs) input = checked(input, indices.size(), type);
-    if (batch.targets.defined()) batch.targets = checked(batch.targets, indices.size(), type);
-    if (batch.weights.defined()) batch.weights = checked(batch.weights, indices.size(), type);
+    for (at::Tensor& input : batch.inputs) {
+      check(input, indices.size());
+      input = input.detach().to(input_type(input.scalar_type(), type)).contiguous();
+    }
+    for (at::Tensor* const tensor : {&batch.targets, &batch.weights}) {
+      if (!tensor->defined()) continue;
+      check(*tensor, indices.size());
+      *tensor = tensor->detach().to(tensor->is_floating_point() ? type : at::kLong).contiguous();
+    }
     if (batch.weights.defined() && (!batch.targets.defined() || batch.weights.sizes() != batch.targets.sizes()))
       throw UserError(named_ + " gives weights that have not the targets' shape");
     return batch;
@@ -51,13 +58,12 @@ class GivenSamples final : public Dataset {
     return samples_.gather(indices);
   }
 
-  at::Tensor checked(const at::Tensor& given, std::size_t count, at::ScalarType type) const {
+  void check(const at::Tensor& given, std::size_t count) const {
     if (!given.defined() || !given.device().is_cpu() || given.dim() == 0 ||
         given.size(0) != static_cast<std::int64_t>(count))
       throw UserError(fmt::format("{}: for {} samples it gives {}: give tensors [{}, ...] on the CPU", named_, count,
                                   given.defined() ? shape_text(given.sizes()) + " on " + given.device().str() : "none",
                                   count));
-    return given.detach().to(given.is_floating_point() ? type : at::kLong).contiguous();
   }
 
   std::int64_t count_classes(std::optional<std::int64_t> ignored) {

@@ -6,6 +6,7 @@
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/decoders.hpp"
 #include "trainer/data/images_dataset.hpp"
+#include "trainer/data/input_type.hpp"
 #include "trainer/data/label_search.hpp"
 #include "trainer/data/tar_images.hpp"
 #include "trainer/images/image_mixing.hpp"
@@ -46,9 +47,9 @@ class TarDataset final : public Dataset {
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
     Batch batch;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      const at::Tensor rows = stacked(i, indices).to(likes_[i].is_floating_point() ? type : at::kLong);
-      if (i < num_inputs_) batch.inputs.push_back(rows);
-      if (i >= num_inputs_) batch.targets = rows;
+      const at::Tensor rows = stacked(i, indices);
+      if (i < num_inputs_) batch.inputs.push_back(rows.to(input_type(rows.scalar_type(), type)));
+      if (i >= num_inputs_) batch.targets = rows.to(rows.is_floating_point() ? type : at::kLong);
     }
     return batch;
   }

@@ -1,0 +1,14 @@
+// In what a model's inputs arrive.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+namespace onebatch {
+
+/// Of what is stored as `stored`, in a run of `type`: whole numbers as int64, booleans as they are.
+inline at::ScalarType input_type(at::ScalarType stored, at::ScalarType type) {
+  if (c10::isFloatingType(stored)) return type;
+  return stored == at::kBool ? stored : at::kLong;
+}
+
+}  // namespace onebatch
