@@ -212,6 +212,17 @@ class OwnLoss(nn.Module):
         return F.cross_entropy(self.fc(x), target, reduction="sum"), torch.ones_like(target, dtype=x.dtype).sum()
 
 
+class Masking(nn.Module):
+    """Operators that compute something else of the same numbers in int64."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x, mask, grey, count):
+        return self.fc(torch.where(mask, x, -x) * (~mask).float() + x.masked_fill(mask, 0.5) * (grey - 128).float() / 255 + (count * 1_000_003).float() / 2**31)
+
+
 def images(n):
     return (torch.randn(n, 3, 8, 8),)
 
@@ -228,6 +239,10 @@ def padded(n):
     x = torch.randint(1, 11, (n, 7))
     x[::2, 4:] = 0
     return (x,)
+
+
+def masks(n):
+    return (*vectors(n), torch.rand(n, 12) > 0.6, torch.randint(0, 256, (n, 12), dtype=torch.uint8), torch.randint(0, 2**20, (n, 12), dtype=torch.int32))
 
 
 def labels(n):
@@ -252,6 +267,7 @@ MODELS = {
     "gpt": (Gpt, tokens, lambda n: torch.randint(0, 11, (n,))),
     "u_net": (UNet, images, lambda n: torch.randint(0, 5, (n, 8, 8))),
     "two_inputs": (TwoInputs, lambda n: (*tokens(n), *vectors(n)), labels),
+    "masking": (Masking, masks, labels),
     "outputs": (Outputs, vectors, labels),
     "autocast": (Autocast, vectors, labels),
     "own_loss": (OwnLoss, lambda n: (*vectors(n), labels(n)), labels),

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import MODELS, ConvNet, Counting, DropMlp, Masked, Outputs, OwnLoss, SharedDrops, export, images, labels, padded, vectors
+from exported_models import MODELS, ConvNet, Counting, DropMlp, Masked, Masking, Outputs, OwnLoss, SharedDrops, export, images, labels, masks, padded, vectors
 
 PROGRAM = sys.argv[1]
 RATE = 0.05
@@ -308,6 +308,20 @@ def check_refusals():
     return failures
 
 
+def check_numbers_beyond():
+    """Whole numbers are stored in another type than the program takes; one is too large for it."""
+    failures = 0
+    for place, most, word in ((1, 1, "Bool"), (2, 255, "Byte")):
+        with scratch() as folder:
+            export(Masking().train(), pathlib.Path(folder) / "model.pt2", masks(EXAMPLE))
+            inputs = [x.long() if not x.is_floating_point() else x for x in masks(10)]
+            Trial(folder, inputs, labels(10)).train()
+            inputs[place][7, 5] = most + 1
+            said = Trial(folder, inputs, labels(10)).train(expect=(2,))
+            failures += report(f"is {word}, which holds 0 to {most}, and is given {most + 1}" in " ".join(said.split()), f"refused: {most + 1} for {word}", said)
+    return failures
+
+
 def check_outputs():
     """One that is named; frozen BatchNorm."""
     failures = 0
@@ -332,7 +346,7 @@ def check_outputs():
 
 def main():
     warnings.filterwarnings("ignore")
-    return check_models() + check_modes() + check_evaluation() + check_outputs() + check_refusals()
+    return check_models() + check_modes() + check_evaluation() + check_outputs() + check_numbers_beyond() + check_refusals()
 
 
 if __name__ == "__main__":

@@ -258,11 +258,12 @@ constexpr Changes k_both = Changes::result | Changes::probe;
 std::vector<KeyOf<DatasetConfiguration>> safetensors_keys() {
   using D = DatasetConfiguration;
   return {
-      names_key({"inputs", k_both,
-                 "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers "
-                 "arrive as int64, booleans as they are, others in the run's precision; tar: endings of files, as "
-                 "`[\"npy\"]`"},
-                &D::inputs),
+      names_key(
+          {"inputs", k_both,
+           "safetensors: the tensors that the model takes, in its order, each `[samples, ...]`; whole numbers "
+           "arrive as int64, booleans as they are, others in the run's precision, and at an exported program whole "
+           "numbers and booleans in its own types; tar: endings of files, as `[\"npy\"]`"},
+          &D::inputs),
       text_key({"target", k_both,
                 "safetensors: `[samples]`, or `[samples, ...]` with a label per token or pixel; `\"\"` = none, for a "
                 "loss that needs none. Whole numbers are class indices from 0, looked through before the first step; "

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/models/sample_dropout.hpp"
+#include "trainer/models/whole_numbers.hpp"
 
 #include <ATen/ops/_foreach_mul.h>
 #include <c10/core/ScalarType.h>
@@ -54,8 +55,9 @@ struct Compiled : torch::autograd::Function<Compiled> {
   }
 };
 
-// Native code reads as far as it was told to: what it is given has to be what it was compiled for.
-void check_inputs(const CompiledPackage& package, const std::vector<at::Tensor>& given) {
+// Native code reads as far as it was told to: what it is given has to be what it was compiled for. Whole numbers and
+// booleans get its types.
+void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) {
   const auto refuse = [&](const std::string& why) {
     throw UserError(package.training.string() + ": " + why + ": compile the program anew, or leave model.compiled out");
   };
@@ -64,7 +66,13 @@ void check_inputs(const CompiledPackage& package, const std::vector<at::Tensor>&
   std::map<std::string, std::int64_t> bound;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const CompiledInput& due = package.inputs[i];
-    const at::Tensor& tensor = given[i];
+    at::Tensor& tensor = given[i];
+    if (const auto whole = whole_type_named(due.type)) {
+      if (const std::string why = beyond_type(tensor, *whole); !why.empty())
+        throw UserError(fmt::format("{}: its input {} {}: change the data, or export the program with inputs as it is",
+                                    package.training.string(), i, why));
+      tensor = in_whole_type(tensor, *whole);
+    }
     if (c10::getDtypeNames(tensor.scalar_type()).first != due.type)
       refuse(fmt::format("its input {} is of type {}, and the run's of {}", i, due.type,
                          c10::toString(tensor.scalar_type())));
@@ -151,7 +159,7 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   const at::Tensor key = noise_key(given.context);
   std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone()};
   for (const at::Tensor& input : given.inputs) inputs.push_back(input.contiguous());
-  check_inputs(parts_->described, inputs);
+  fit_inputs(parts_->described, inputs);
   parts_->follow_tensors();
   std::vector<at::Tensor> made;
   {

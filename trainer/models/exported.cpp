@@ -61,17 +61,18 @@ class ExportedModel final : public Model, public MayBeCompiled {
     set_phase(Phase::training);
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const ForwardContext& context) override {
-    inputs_.check(inputs, inputs_called_);
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, const ForwardContext& context) override {
+    inputs_.check(given, inputs_called_);
+    const std::vector<at::Tensor> inputs = inputs_.in_own_types(given);
     const RandomnessScope scope(context);
     const std::vector<c10::IValue> returned = masks_->block_for(inputs).run({inputs.begin(), inputs.end()});
     for (const BufferUpdate& update : outputs_.updates) {
       const at::NoGradGuard no_grad;
       state_.buffer(update.buffer).copy_(returned[update.index].toTensor());
     }
-    std::vector<at::Tensor> given;
-    for (const std::size_t index : returned_) given.push_back(returned[index].toTensor());
-    return given;
+    std::vector<at::Tensor> outputs;
+    for (const std::size_t index : returned_) outputs.push_back(returned[index].toTensor());
+    return outputs;
   }
 
   std::vector<NamedTensor> parameters() const override { return state_.parameters(); }

@@ -2,6 +2,7 @@
 
 #include "trainer/base/shape_text.hpp"
 #include "trainer/models/exported_schema.hpp"
+#include "trainer/models/whole_numbers.hpp"
 
 #include <fmt/format.h>
 
@@ -172,6 +173,18 @@ void ProgramInputs::check(const std::vector<at::Tensor>& given, const std::strin
     for (std::size_t d = 0; d < input.sizes.size(); ++d)
       check_size(input, d, tensor.size(static_cast<std::int64_t>(d)), bound);
   }
+}
+
+std::vector<at::Tensor> ProgramInputs::in_own_types(const std::vector<at::Tensor>& given) const {
+  std::vector<at::Tensor> own;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const ProgramInput& input = inputs_[i];
+    if (const std::string why = beyond_type(given[i], input.type); !why.empty())
+      throw UserError(fmt::format("{}: its input {} {}: export it with inputs as the data has them, or change the data",
+                                  file_, input.name, why));
+    own.push_back(in_whole_type(given[i], input.type));
+  }
+  return own;
 }
 
 void ProgramInputs::check_size(const ProgramInput& input, std::size_t dimension, std::int64_t size,

@@ -49,6 +49,9 @@ class ProgramInputs {
   void check_sample(const std::vector<std::int64_t>& sample_shape) const;
   /// Of one forward. `described`: where they are named, for the message.
   void check(const std::vector<at::Tensor>& given, const std::string& described) const;
+  /// Whole numbers and booleans in the types that they were exported in. Throws UserError where such a type cannot hold
+  /// one of them.
+  [[nodiscard]] std::vector<at::Tensor> in_own_types(const std::vector<at::Tensor>& given) const;
 
  private:
   using Bound = std::map<std::string, std::int64_t>;
