@@ -118,15 +118,29 @@ def constants_of(program):
     return places
 
 
-def in_type(module, names, after):
-    """Module.to() leaves tensors alone that are neither parameters nor buffers."""
-    module.to(after)
-    for name in names:
+def yields(own, other):
+    return own.itemsize > 1 and other.itemsize > 1 and torch.promote_types(own, other) == other
+
+
+def type_in_run(own, before, after):
+    """Of a buffer or constant, as the trainer has it: the run's, but what is wider than the program's and the run's stays."""
+    if not own.is_floating_point:
+        return own
+    return after if own == before or yields(own, before) or yields(own, after) else own
+
+
+def in_type(module, constants, before, after):
+    """Parameters and BatchNorm's statistics in `after`; what else the program holds in type_in_run()."""
+    calls = (node for node in module.graph.nodes if node.target is torch.ops.aten.batch_norm.default)
+    statistics = {given.target for call in calls for given in call.args[3:5] if isinstance(given, torch.fx.Node)}
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(after)
+    held = dict(module.named_buffers(remove_duplicate=False))
+    for name in (*held, *(name for name in constants if name not in held)):
         part, last = owner_of(module, name)
         tensor = getattr(part, last)
-        if tensor.is_floating_point():
-            setattr(part, last, tensor.to(after))
-    return module
+        setattr(part, last, tensor.to(after if name in statistics and tensor.is_floating_point() else type_in_run(tensor.dtype, before, after)))
 
 
 class Sizes:
@@ -186,10 +200,11 @@ def joint(file, types, loss):
         examples.append(torch.zeros(target_shape, dtype=torch.int64))
         shapes.append(target_sizes)
     constants = constants_of(program)
+    in_type(module, constants, before, after)
     hold_still(module)
     function = None if loss is None else lambda outputs, targets: keyed.cross_entropy(first(outputs).to(after), targets, loss["ignore_index"], loss["label_smoothing"])
     varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
-    whole = keyed.KeyedProgram(in_type(module, constants, after), before, after, varying, autocast, function, own)
+    whole = keyed.KeyedProgram(module, before, after, varying, autocast, function, own)
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})

@@ -223,6 +223,19 @@ class Masking(nn.Module):
         return self.fc(torch.where(mask, x, -x) * (~mask).float() + x.masked_fill(mask, 0.5) * (grey - 128).float() / 255 + (count * 1_000_003).float() / 2**31)
 
 
+class Clock(nn.Module):
+    """Times in seconds: a buffer and a constant that float32 does not hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 5)
+        self.register_buffer("start", torch.tensor(1_700_000_061.0, dtype=torch.float64))
+
+    def forward(self, seconds):
+        since = seconds[:, None] - self.start - torch.tensor([16777217.0, 16777219.0], dtype=torch.float64)
+        return self.fc((since / 60).float())
+
+
 def images(n):
     return (torch.randn(n, 3, 8, 8),)
 
@@ -243,6 +256,10 @@ def padded(n):
 
 def masks(n):
     return (*vectors(n), torch.rand(n, 12) > 0.6, torch.randint(0, 256, (n, 12), dtype=torch.uint8), torch.randint(0, 2**20, (n, 12), dtype=torch.int32))
+
+
+def times(n):
+    return (1_700_000_061 + 2**24 + torch.randint(0, 120, (n,)),)
 
 
 def labels(n):

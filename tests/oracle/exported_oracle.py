@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import MODELS, ConvNet, Counting, DropMlp, Masked, Masking, Outputs, OwnLoss, SharedDrops, export, images, labels, masks, padded, vectors
+from exported_models import MODELS, Clock, ConvNet, Counting, DropMlp, Masked, Masking, Outputs, OwnLoss, SharedDrops, export, images, labels, masks, padded, times, vectors
 
 PROGRAM = sys.argv[1]
 RATE = 0.05
@@ -322,6 +322,30 @@ def check_numbers_beyond():
     return failures
 
 
+def check_own_types():
+    """Buffers and constants in float64 of a program in float32: against eager PyTorch as it is, in float32."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(12)
+        model = Clock().train()
+        export(model, pathlib.Path(folder) / "model.pt2", times(EXAMPLE))
+        inputs, targets = times(10), labels(10)
+        before = {k: v.clone() for k, v in model.state_dict().items()}
+        trial = Trial(folder, inputs, targets)
+        for compute, parameters, limit in (("float64", "float64", 1e-6), ("float32", "float32", 1e-6), ("bfloat16", "float32", 0.1)):
+            trial.train(compute=compute, parameters=parameters)
+            model.load_state_dict(before)
+            optimizer = torch.optim.SGD(model.parameters(), RATE)
+            for batch in trial.batches:
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs[0][batch]), targets[batch]).backward()
+                optimizer.step()
+            error = update_error(before, trial.weights, model)
+            kept = trial.weights["start"].dtype == torch.float64 and torch.equal(trial.weights["start"], before["start"])
+            failures += report(kept and error <= limit, f"float64 in a program of float32, run in {compute}: relative L2 of what two steps change {error:.1e} (at most {limit}), the buffer {trial.weights['start']}")
+    return failures
+
+
 def check_outputs():
     """One that is named; frozen BatchNorm."""
     failures = 0
@@ -346,7 +370,7 @@ def check_outputs():
 
 def main():
     warnings.filterwarnings("ignore")
-    return check_models() + check_modes() + check_evaluation() + check_outputs() + check_numbers_beyond() + check_refusals()
+    return check_models() + check_modes() + check_evaluation() + check_outputs() + check_numbers_beyond() + check_own_types() + check_refusals()
 
 
 if __name__ == "__main__":

@@ -52,12 +52,14 @@ class SmallTypes(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(WIDTH, WORDS)
-        for kind in (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool, torch.float16, torch.bfloat16):
+        for kind in (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.float64):
             self.register_buffer(str(kind).split(".")[1] + "_buffer", (torch.arange(WIDTH) % 2).to(kind))
 
+        self.register_buffer("start", torch.tensor([16777217.0], dtype=torch.float64))  # which float32 does not hold
 
     def forward(self, x):
-        return self.head(x * (self.int8_buffer + self.int16_buffer + self.uint8_buffer))
+        late = (self.start - 16777216).float()
+        return self.head(x * late * (self.int8_buffer + self.int16_buffer + self.uint8_buffer))
 
 
 class Hidden(nn.Module):
@@ -171,9 +173,13 @@ def main():
         model = SmallTypes()
         trial = Trial(PROGRAM, folder, archive(model, "script", None), inputs, targets, precision="float32")
         trial.train(2)
-        kinds = {name: value.dtype for name, value in model.state_dict().items() if not value.is_floating_point()}
+        kept = dict(model.named_buffers())
+        report.check(all(trial.weights[name].dtype == value.dtype and torch.equal(trial.weights[name], value) for name, value in kept.items()), f"buffers of {len(kept)} other types are saved as they are")
+        gradient = trial.gradient(1)
+        expected = sgd(copy.deepcopy(model), inputs.float(), targets, [list(range(SAMPLES))])
+        error = relative_l2(gradient, expected)
+        report.check(error <= 1e-6, f"buffers of other types: gradient {error:.1e}")
         model.load_state_dict(trial.weights, strict=True)
-        report.check(all(trial.weights[name].dtype == kind for name, kind in kinds.items()), f"buffers of {len(kinds)} small types are saved as they are")
     with scratch() as folder:
         model, hidden = Hidden(), torch.rand(SAMPLES, WIDTH, generator=generator) > 0.6
         gradient = Trial(PROGRAM, folder, archive(model, "script", None), hidden, targets).gradient(1)

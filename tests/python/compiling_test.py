@@ -104,6 +104,34 @@ def test_float32_by_export(onebatch, tmp_path):
     assert 0.0 < error_of(found, plain) <= 1e-6
 
 
+class Times(nn.Module):
+    """A buffer and a constant that float32 does not hold, and booleans."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 4)
+        self.register_buffer("start", torch.tensor([1_700_000_061.0], dtype=torch.float64))
+
+    def forward(self, seconds, hidden):
+        since = seconds[:, None] - self.start - torch.tensor([16777217.0, 16777219.0], dtype=torch.float64)
+        return self.fc((since / 60).float() * (~hidden).float())
+
+
+def test_types_of_inputs_and_of_what_a_program_holds(onebatch, tmp_path):
+    def given(samples):
+        return 1_700_000_061 + 2**24 + torch.randint(0, 120, (samples,)), torch.rand(samples, 2) > 0.6
+
+    torch.manual_seed(5)
+    package.export(Times(), given(3), tmp_path / "model.pt2", check=False, compile=True)
+    seconds, hidden = given(23)
+    package.save_dataset(tmp_path / "train.safetensors", seconds=seconds, hidden=hidden, y=torch.randint(0, 4, (23,)))
+    scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32").replace('["x"]', '["seconds", "hidden"]'))
+    for run, compiled in {"plain": "never", "compiled": tmp_path / "model.compiled"}.items():
+        onebatch.run(1, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
+    plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))
+    assert found["start"].item() == 1_700_000_061 and error_of({"fc": found["fc.weight"]}, {"fc": plain["fc.weight"]}) <= 1e-6
+
+
 @pytest.mark.parametrize("name", ["mlp", "gpt"])
 def test_masks_are_the_same_on_three_ranks(name, made, onebatch):
     case = made(name)

@@ -8,6 +8,7 @@
 #include "trainer/models/exported_signature.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 #include "trainer/models/model_kind.hpp"
+#include "trainer/models/run_type.hpp"
 #include "trainer/models/single_values.hpp"
 #include "trainer/settings/key_types.hpp"
 
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 namespace onebatch {
@@ -55,6 +57,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
     layer_calls_ = compiler.layer_calls();
     batch_norms_ = literals.batch_norms();
     note_batch_norm_tensors();
+    note_own_types();
     check_whole();
     if (request.sample_shape) inputs_.check_sample(*request.sample_shape);
     choose_outputs(request);
@@ -88,17 +91,17 @@ class ExportedModel final : public Model, public MayBeCompiled {
   }
 
   void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
-    const auto move = [&](const at::Tensor& tensor) {
+    const auto move = [&](const at::Tensor& tensor, at::ScalarType to) {
       const bool of_batch_norm = batch_norm_tensors_.contains(tensor.unsafeGetTensorImpl());
-      const at::ScalarType floating = of_batch_norm ? batch_norm_type : type;
       tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
       at::Tensor(tensor).set_data(
-          tensor.detach().to(device, tensor.is_floating_point() ? floating : tensor.scalar_type()));
+          tensor.detach().to(device, of_batch_norm && c10::isFloatingType(to) ? batch_norm_type : to));
     };
-    for (const auto& group : {parameters(), buffers()}) {
-      for (const NamedTensor& one : group) move(one.tensor);
-    }
-    for (const at::Tensor& constant : state_.constants()) move(constant);
+    const auto own = [&](const at::Tensor& tensor) { return own_types_.at(tensor.unsafeGetTensorImpl()); };
+    for (const auto& [name, tensor] : parameters()) move(tensor, c10::isFloatingType(own(tensor)) ? type : own(tensor));
+    for (const auto& [name, tensor] : buffers()) move(tensor, run_type(own(tensor), mode_.program_type, type));
+    for (const at::Tensor& constant : state_.constants())
+      move(constant, run_type(own(constant), mode_.program_type, type));
     mode_.device = device;
     mode_.type = type;
     follow_mode();
@@ -140,6 +143,13 @@ class ExportedModel final : public Model, public MayBeCompiled {
       if (statistics.contains(name)) running_statistics_.insert(tensor.unsafeGetTensorImpl());
     }
     batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
+  }
+
+  void note_own_types() {
+    for (const auto& group : {parameters(), buffers()}) {
+      for (const NamedTensor& one : group) own_types_[one.tensor.unsafeGetTensorImpl()] = one.tensor.scalar_type();
+    }
+    for (const at::Tensor& one : state_.constants()) own_types_[one.unsafeGetTensorImpl()] = one.scalar_type();
   }
 
   void check_whole() const {
@@ -191,6 +201,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
   std::vector<std::size_t> returned_;  // of the graph's outputs
   std::set<const c10::TensorImpl*> batch_norm_tensors_;
   std::set<const c10::TensorImpl*> running_statistics_;
+  std::map<const c10::TensorImpl*, at::ScalarType> own_types_;  // that the program was exported with
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 

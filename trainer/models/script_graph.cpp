@@ -1,6 +1,7 @@
 #include "trainer/models/script_graph.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/models/run_type.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -140,7 +141,9 @@ ScriptGraph::ScriptGraph(const torch::jit::Module& module, std::string file, Bat
   inline_all(*graph_);
   torch::jit::LowerSimpleTuples(graph_);  // a traced module that is called twice hands its buffers on in them
   for (const at::Tensor& parameter : module_.parameters()) {
-    if (parameter.is_floating_point()) traced_type_ = parameter.scalar_type();
+    if (!parameter.is_floating_point()) continue;
+    traced_type_ = parameter.scalar_type();
+    parameter_types_.insert(traced_type_);
   }
   std::vector<Node*> nodes;
   collect(graph_->block(), nodes);
@@ -153,7 +156,7 @@ ScriptGraph::ScriptGraph(const torch::jit::Module& module, std::string file, Bat
   bool attention_without_dropout = false;
   for (Node* node : nodes) {
     if (node->kind() == prim::Constant && node->output()->type()->isSubtypeOf(*c10::TensorType::get()))
-      constants_.push_back(node);
+      constants_.emplace(node, node->t(attr::value).scalar_type());
     if (is_batch_norm(*node)) note_batch_norm(node, use);
     const bool counts = node->kind() == aten::add_ &&
                         name_of(node->input(0), graph_->inputs()[0]).value_or("").ends_with("num_batches_tracked");
@@ -274,13 +277,16 @@ void ScriptGraph::keep_own_switches(Node* node) {
   node->destroy();
 }
 
+at::ScalarType ScriptGraph::type_in_run(at::ScalarType own, at::ScalarType run) const {
+  return parameter_types_.contains(own) ? run : run_type(own, traced_type_, run);
+}
+
 void ScriptGraph::move_to(c10::Device device, at::ScalarType type) {
   device_->s_(attr::value, device.str());
   type_->i_(attr::value, static_cast<std::int64_t>(type));
-  for (Node* node : constants_) {
+  for (const auto& [node, own] : constants_) {
     const at::Tensor& tensor = node->t(attr::value);
-    if (tensor.dim() > 0)
-      node->t_(attr::value, tensor.to(device, tensor.is_floating_point() ? type : tensor.scalar_type()));
+    if (tensor.dim() > 0) node->t_(attr::value, tensor.to(device, type_in_run(own, type)));
   }
 }
 

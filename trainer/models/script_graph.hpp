@@ -12,7 +12,9 @@
 #include <c10/core/Device.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,7 +42,9 @@ class ScriptGraph {
   ScriptGraph(const torch::jit::Module& module, std::string file, BatchNormUse use);
 
   [[nodiscard]] const std::vector<BatchNormCall>& batch_norms() const { return batch_norms_; }
-  /// What a trace makes or holds itself goes to where the model is: constants as well, floating ones in the type.
+  /// What becomes of a buffer's or constant's type, which the file has, in a run of this one.
+  [[nodiscard]] at::ScalarType type_in_run(at::ScalarType own, at::ScalarType run) const;
+  /// What a trace makes or holds itself goes to where the model is: constants as well, in type_in_run().
   /// Numbers (tensors of no dimension) stay as they are, since they change no operator's device or type.
   void move_to(c10::Device device, at::ScalarType type);
 
@@ -60,8 +64,9 @@ class ScriptGraph {
   torch::jit::Node* training_ = nullptr;     // the module's attribute, read
   torch::jit::Node* device_ = nullptr;       // constants of the run
   torch::jit::Node* type_ = nullptr;
-  std::vector<torch::jit::Node*> constants_;  // tensors
-  bool drops_ = false;                        // some operator was traced in training
+  std::set<at::ScalarType> parameter_types_;
+  std::map<torch::jit::Node*, at::ScalarType> constants_;  // tensors, and the types that they had
+  bool drops_ = false;                                     // some operator was traced in training
 };
 
 }  // namespace onebatch

@@ -63,6 +63,7 @@ class TorchScriptModel final : public Model {
         running_statistics_.insert(tensor_named(module_, name).unsafeGetTensorImpl());
     }
     batch_norm_tensors_.insert(running_statistics_.begin(), running_statistics_.end());
+    for (const auto& [name, tensor] : buffers()) buffer_types_[tensor.unsafeGetTensorImpl()] = tensor.scalar_type();
     literals_ = literals_of(module_);
     set_phase(Phase::training);
   }
@@ -97,14 +98,15 @@ class TorchScriptModel final : public Model {
 
   void move_to(c10::Device device, at::ScalarType type, at::ScalarType batch_norm_type) override {
     const auto move = [&](const at::Tensor& tensor, at::ScalarType to) {
+      const bool of_batch_norm = batch_norm_tensors_.contains(tensor.unsafeGetTensorImpl());
       tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
-      at::Tensor(tensor).set_data(tensor.to(device, to));
+      at::Tensor(tensor).set_data(tensor.to(device, of_batch_norm && c10::isFloatingType(to) ? batch_norm_type : to));
     };
-    for (const auto& group : {parameters(), buffers()}) {
-      for (const auto& [name, tensor] : group) {
-        const bool of_batch_norm = batch_norm_tensors_.contains(tensor.unsafeGetTensorImpl());
-        move(tensor, !tensor.is_floating_point() ? tensor.scalar_type() : (of_batch_norm ? batch_norm_type : type));
-      }
+    for (const auto& [name, tensor] : parameters())
+      move(tensor, tensor.is_floating_point() ? type : tensor.scalar_type());
+    for (const auto& [name, tensor] : buffers()) {
+      const auto known = buffer_types_.find(tensor.unsafeGetTensorImpl());  // a forward may have set others
+      move(tensor, graph_.type_in_run(known == buffer_types_.end() ? tensor.scalar_type() : known->second, type));
     }
     graph_.move_to(device, type);
     literals_ = literals_of(module_);  // some were replaced
@@ -161,6 +163,7 @@ class TorchScriptModel final : public Model {
   ScriptGraph graph_;
   std::set<const c10::TensorImpl*> batch_norm_tensors_;  // parameters and buffers
   std::set<const c10::TensorImpl*> running_statistics_;
+  std::map<const c10::TensorImpl*, at::ScalarType> buffer_types_;  // that the file has
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
