@@ -236,6 +236,19 @@ class Clock(nn.Module):
         return self.fc((since / 60).float())
 
 
+class Booleans(nn.Module):
+    """Booleans of Python where an operator takes a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x):
+        largest = torch.zeros_like(x, dtype=torch.bool).scatter_(1, x.topk(2).indices, True)
+        kept = largest.masked_fill(x < -1, True) == True  # noqa: E712
+        return self.fc(x * (kept & torch.full((12,), True)))
+
+
 def images(n):
     return (torch.randn(n, 3, 8, 8),)
 
@@ -285,6 +298,7 @@ MODELS = {
     "u_net": (UNet, images, lambda n: torch.randint(0, 5, (n, 8, 8))),
     "two_inputs": (TwoInputs, lambda n: (*tokens(n), *vectors(n)), labels),
     "masking": (Masking, masks, labels),
+    "booleans": (Booleans, vectors, labels),
     "outputs": (Outputs, vectors, labels),
     "autocast": (Autocast, vectors, labels),
     "own_loss": (OwnLoss, lambda n: (*vectors(n), labels(n)), labels),

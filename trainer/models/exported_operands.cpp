@@ -170,6 +170,7 @@ void fit_single(const c10::Argument& due, const c10::TypePtr& type, const JsonRe
   if (wants_tensor && value.isScalar()) value = at::native::wrapped_scalar_tensor(value.toScalar());
   if (type->kind() == TypeKind::FloatType && value.isInt()) value = static_cast<double>(value.toInt());
   if (type->kind() == TypeKind::FloatType && value.isBool()) value = value.toBool() ? 1.0 : 0.0;
+  if (type->kind() == TypeKind::NumberType && value.isBool()) return;
   if (wants_tensor && value.isTensor()) return;
   if (operand.follows == Follows::device && type->kind() == TypeKind::DeviceObjType) return;
   if (!value.type()->isSubtypeOf(*type))
