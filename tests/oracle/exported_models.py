@@ -249,6 +249,18 @@ class Booleans(nn.Module):
         return self.fc(x * (kept & torch.full((12,), True)))
 
 
+class Rotating(nn.Module):
+    """Positions as complex numbers, which are not saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 5)
+        self.register_buffer("turns", torch.polar(torch.ones(6), torch.arange(6.0)), persistent=False)
+
+    def forward(self, x):
+        return self.fc(torch.view_as_real(torch.view_as_complex(x.unflatten(1, (6, 2))) * self.turns).flatten(1))
+
+
 def images(n):
     return (torch.randn(n, 3, 8, 8),)
 
@@ -299,6 +311,7 @@ MODELS = {
     "two_inputs": (TwoInputs, lambda n: (*tokens(n), *vectors(n)), labels),
     "masking": (Masking, masks, labels),
     "booleans": (Booleans, vectors, labels),
+    "rotating": (Rotating, vectors, labels),
     "outputs": (Outputs, vectors, labels),
     "autocast": (Autocast, vectors, labels),
     "own_loss": (OwnLoss, lambda n: (*vectors(n), labels(n)), labels),

@@ -73,7 +73,7 @@ class Model {
 /// Parameters and buffers, each tensor once.
 std::vector<NamedTensor> state_of(const Model& model);
 
-/// Throws UserError that names a parameter or buffer which no checkpoint could hold, or a parameter that cannot be
+/// Throws UserError that names what a checkpoint has to hold and could not, or a parameter that cannot be
 /// trained.
 void check_savable(const Model& model);
 

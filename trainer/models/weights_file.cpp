@@ -123,7 +123,7 @@ void check_savable(const Model& model) {
                       "), which is not trained here: keep real and imaginary part as one real parameter, and make it "
                       "complex in the forward (torch.view_as_complex)");
   }
-  for (const auto& [name, tensor] : state_of(model)) {
+  for (const auto& [name, tensor] : model.state_dict()) {
     if (can_be_saved(tensor)) continue;
     throw UserError(
         name + " is " +
