@@ -261,6 +261,17 @@ class Rotating(nn.Module):
         return self.fc(torch.view_as_real(torch.view_as_complex(x.unflatten(1, (6, 2))) * self.turns).flatten(1))
 
 
+class Squeezing(nn.Module):
+    """Also where there is one sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(F.adaptive_avg_pool2d(self.conv(x), 1).squeeze())
+
+
 def images(n):
     return (torch.randn(n, 3, 8, 8),)
 
@@ -312,6 +323,7 @@ MODELS = {
     "masking": (Masking, masks, labels),
     "booleans": (Booleans, vectors, labels),
     "rotating": (Rotating, vectors, labels),
+    "squeezing": (Squeezing, images, labels),
     "outputs": (Outputs, vectors, labels),
     "autocast": (Autocast, vectors, labels),
     "own_loss": (OwnLoss, lambda n: (*vectors(n), labels(n)), labels),

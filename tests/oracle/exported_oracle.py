@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import MODELS, Clock, ConvNet, Counting, DropMlp, Masked, Masking, Outputs, OwnLoss, SharedDrops, export, images, labels, masks, padded, times, vectors
+from exported_models import MODELS, Clock, ConvNet, Counting, DropMlp, Masked, Masking, Outputs, OwnLoss, SharedDrops, Squeezing, export, images, labels, masks, padded, times, vectors
 
 PROGRAM = sys.argv[1]
 RATE = 0.05
@@ -127,7 +127,7 @@ def check_models():
             inputs, targets = data(10), target(10)
             if isinstance(model, OwnLoss):
                 inputs, targets = inputs[:1], inputs[1]
-            trial = Trial(folder, in_float64(inputs), targets, micro=10 if isinstance(model, ConvNet) else 3, loss='kind = "model"' if isinstance(model, OwnLoss) else "")
+            trial = Trial(folder, in_float64(inputs), targets, micro={ConvNet: 10, Squeezing: 1}.get(type(model), 3), loss='kind = "model"' if isinstance(model, OwnLoss) else "")
             before = {k: v.clone() for k, v in model.state_dict().items()}
             trial.train()
             reference = eager(model, in_float64(inputs), targets, trial.batches)

@@ -4,6 +4,7 @@
 #include "trainer/models/exported_operands.hpp"
 #include "trainer/models/exported_regions.hpp"
 #include "trainer/models/exported_schema.hpp"
+#include "trainer/models/exported_squeeze.hpp"
 #include "trainer/models/exported_symbols.hpp"
 
 #include <ATen/InferSize.h>
@@ -147,6 +148,7 @@ void GraphCompiler::add_operator(Scope& scope, const JsonReader& node, const std
   take_arguments(scope, node, schema, call);
   literals_.look_at(call, schema, node);
   draws_.look_at(call, schema, node, scope.names);
+  keep_varying_sizes(call, schema, node, scope.names);
   convert_whole_numbers(scope, node, schema, call);
   take_results(scope, node, call);
   if (call.results.empty()) call.results.resize(schema.returns().size());
