@@ -112,6 +112,28 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
   }
 }
 
+// Their gradients arrive in the parameters, and become wider beside them: memory may end there as well.
+TEST_F(AccumulationTest, short_parameters_count_a_gradient_once_wherever_memory_ends) {
+  Configuration c = configuration_of("mlp");
+  c.model.hidden = {512, 512};
+  c.precision.parameters = c.precision.compute = Precision::bfloat16;
+  make(c);
+  const std::vector<MicroBatchRun> micro_batches = {{96, 1}};
+  const std::int64_t needed = need(micro_batches);
+  accumulate(micro_batches);
+  const at::Tensor expected = replica_->gradients.flat().clone();
+  const std::int64_t held = budget().current_bytes();
+  int struck = 0;
+  for (int percent = 99; percent >= 85; --percent) {
+    budget().set_limit_bytes(held + needed * percent / 100);
+    struck += accumulate(micro_batches).out_of_memory_events > 0 ? 1 : 0;
+    budget().set_limit_bytes(MemoryBudget::k_no_limit);
+    ASSERT_LE(relative(replica_->gradients.flat(), expected), 2e-2) << percent << " % of the memory";
+    ASSERT_EQ(budget().current_bytes(), held) << "nothing is left behind";
+  }
+  EXPECT_GT(struck, 10);
+}
+
 TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
   for (const BatchNormMode mode : {BatchNormMode::local, BatchNormMode::sync, BatchNormMode::exact}) {
     Configuration c = configuration_of("resnet");

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -105,14 +106,14 @@ bool FlatGradients::is_view(std::size_t index) const {
 }
 
 void FlatGradients::take(std::size_t index) {
-  at::Tensor& arrived = parameters_[index].tensor.mutable_grad();
+  // Memory may end here: what stayed in the parameter would be added to what the halves bring.
+  at::Tensor arrived = std::exchange(parameters_[index].tensor.mutable_grad(), at::Tensor());
   const at::NoGradGuard no_grad;
   if (arrived.is_sparse()) arrived = arrived.to_dense();
   if (reproducible_)
     reproducible_->add(index, in_memory_order(with_strides_of(views_[index], arrived)));
   else
     views_[index].detach().add_(arrived.to(flat_.scalar_type()));
-  arrived = at::Tensor();
 }
 
 void FlatGradients::set_listener(std::function<void(std::size_t)> listener) {
@@ -176,6 +177,9 @@ const std::vector<double>& FlatGradients::touched() const {
 
 void FlatGradients::begin_step() {
   check_views();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!is_view(i)) parameters_[i].tensor.mutable_grad() = at::Tensor();
+  }
   if (reproducible_)
     reproducible_->begin_step();  // the flat buffer is written at the step's end
   else
