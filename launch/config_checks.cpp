@@ -123,6 +123,13 @@ class Checker {
     if (chosen("optimizer.lr_batch_size") && c_.optimizer.lr_scaling == LrScaling::none)
       complain("optimizer.lr_batch_size",
                "belongs to optimizer.lr_scaling: write that too, as \"linear\", or leave it out");
+    if (c_.optimizer.lr == 0.0 && std::ranges::any_of(c_.optimizer.groups, [](const ParameterGroup& group) {
+          return group.lr.value_or(0.0) > 0.0;
+        }))
+      complain(
+          "optimizer.lr",
+          "is 0, and a group's own lr follows the schedule in proportion to it, so nothing would be trained: write "
+          "a rate above 0, and {match = \"*\", lr = 0} as the last group, or name in model.freeze what is to stay");
   }
 
   void check_validations() {

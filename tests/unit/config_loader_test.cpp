@@ -178,6 +178,10 @@ TEST(ConfigLoaderTest, bitwise_runs_need_a_grain) {
 
 TEST(ConfigLoaderTest, groups_of_parameters_are_tables) {
   EXPECT_THAT(mistakes_of(k_good + "[[optimizer.groups]]\nmatch = \"*.bias\"\nweight_decay = 0\n", {}), IsEmpty());
+  const std::string own_lr = "[[optimizer.groups]]\nmatch = \"*\"\nlr = 0.1\n";
+  EXPECT_THAT(mistakes_of(k_good + own_lr, {"optimizer.lr=0.0"}), HasSubstr("write a rate above 0"));
+  EXPECT_THAT(mistakes_of(k_good + own_lr, {"optimizer.lr=0.01"}), IsEmpty());
+  EXPECT_THAT(mistakes_of(k_good, {"optimizer.lr=0.0", "optimizer.groups=[{match = \"*\", lr = 0.0}]"}), IsEmpty());
   EXPECT_THAT(mistakes_of(k_good + "[[optimizer.groups]]\nmatch = \"*.bias\"\n", {}),
               HasSubstr("a group needs match, and lr or weight_decay"));
   EXPECT_THAT(mistakes_of(k_good, {"optimizer.groups=[{match = \"*\", momentum = 0.5}]"}),
