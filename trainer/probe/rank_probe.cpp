@@ -4,28 +4,24 @@
 #include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/base/version.hpp"
 #include "trainer/device/agreement.hpp"
-#include "trainer/device/allocator_settings.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
 #include "trainer/documents/documents.hpp"
 #include "trainer/gradients/clipping.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
+#include "trainer/probe/probe_identity.hpp"
 #include "trainer/probe/size_probe.hpp"
 #include "trainer/probe/timing.hpp"
 #include "trainer/replica/replica_state.hpp"
 #include "trainer/step/graph_step.hpp"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <sstream>
 
 namespace onebatch {
 namespace {
@@ -38,6 +34,11 @@ constexpr int k_most_sizes = 8;
 constexpr int k_most_sizes_of_fixed = 3;  // all micro-batches are of the largest, but for one that is left over
 constexpr int k_times_in_a_row = 2;
 constexpr double k_other_times = 1.2;  // by this factor, and they are not those that the cache has
+constexpr double k_other_peak = 1.2;   // the same of memory: another model than the cache's
+
+bool are_within(double factor, double a, double b) {
+  return a < factor * b && b < factor * a;
+}
 
 enum class Confirmed { no, as_it_was, with_new_times };
 
@@ -75,8 +76,10 @@ class RankProbe {
     Trial trial;
     agree(control_, [&] { trial = run_trial(known.largest_micro_batch).trial; });
     const double expected = CostTable(known.step_seconds).seconds(known.largest_micro_batch);
-    const bool as_quick = trial.seconds < k_other_times * expected && trial.seconds * k_other_times > expected;
-    double bad[2] = {trial.fits ? 0.0 : 1.0, as_quick ? 0.0 : 1.0};
+    const bool as_quick = are_within(k_other_times, trial.seconds, expected);
+    const bool as_large =
+        are_within(k_other_peak, static_cast<double>(trial.peak_bytes), static_cast<double>(known.peak_bytes));
+    double bad[2] = {trial.fits && as_large ? 0.0 : 1.0, as_quick ? 0.0 : 1.0};
     control_.all_reduce(bad, 2, comm::ScalarType::float64, comm::ReduceOp::max);
     if (bad[0] > 0.0) return Confirmed::no;
     known.rank = control_.rank();
@@ -298,21 +301,6 @@ ClusterProfile gather(const RankProfile& own, comm::Communicator& control) {
   return all;
 }
 
-// What a rank's answer depends on beside the configuration.
-std::string identity_of(const Replica& replica, const Dataset& data) {
-  // What is free of a host's memory is never the same twice: steps of a fifth.
-  const double limit =
-      std::floor(4.0 * std::log2(std::max(1.0, static_cast<double>(replica.device.memory_limit_bytes()))));
-  std::ostringstream text;
-  text << k_version << ", LibTorch " << TORCH_VERSION << ", " << comm::host_name() << ", " << replica.device.name()
-       << ", limit " << limit << ", " << at::get_num_threads() << " threads, samples "
-       << at::IntArrayRef(data.sample_shape());
-  if (replica.device.device().is_cuda()) text << ", allocator " << given_to_allocator().text;
-  for (const auto& [name, tensor] : live_tensors(replica))
-    text << "; " << name << " " << tensor.scalar_type() << tensor.sizes();
-  return text.str();
-}
-
 }  // namespace
 
 ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
@@ -322,7 +310,8 @@ ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner,
   RankProbe probe(request, runner, data, reducer, control);
   // Times depend on the neighbours: an answer is of all the ranks there were.
   std::string identity = request.identity;
-  for (const std::string& rank : comm::all_gather_text(control, identity_of(replica, data))) identity += "\n" + rank;
+  for (const std::string& rank : comm::all_gather_text(control, identity_of_rank(replica, data)))
+    identity += "\n" + rank;
   ProbeCache cache(request.cache_folder, fmt::format("{}\nrank {}", identity, control.rank()));
   std::optional<RankProfile> known = request.probe.cache ? cache.load() : std::nullopt;
   std::int64_t all_known = known ? 1 : 0;

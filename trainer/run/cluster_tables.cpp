@@ -7,6 +7,7 @@
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
+#include "trainer/probe/probe_identity.hpp"
 #include "trainer/settings/identity.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +32,8 @@ ProbeRequest ClusterTables::probe_request() const {
           .max_size = std::min(batch.global_batch_size, parts_.data.size()),
           .local_statistics = parts_.takes_local_statistics(),
           .recompute = parts_.configuration.memory.recompute,
-          .identity = fmt::format("{}of {} samples\n", identity_of_probe(parts_.configuration), parts_.data.size()),
+          .identity = fmt::format("{}{}of {} samples\n", identity_of_probe(parts_.configuration),
+                                  identity_of_file(parts_.configuration.model.path), parts_.data.size()),
           .cache_folder = ProbeCache::default_folder()};
 }
 
