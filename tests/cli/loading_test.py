@@ -1,5 +1,6 @@
 """Data workers change nothing of what is trained: same samples, same losses, same weights, whatever they read ahead, resumed or not; what cannot be read ends every rank
 and is named; what ranks wait for is told, and none of it is computing."""
+import json
 import os
 import pathlib
 import re
@@ -139,3 +140,20 @@ def test_keys_say_what_they_take(onebatch, tmp_path):
     for change, words in (("data.workers=-1", '"auto" or a whole number from 0'), ("data.workers=5000", "to 1024"), ("data.read_ahead_mb=0", "read_ahead_mb")):
         out = onebatch.run(1, "train", scratch.config, *settings(change), code=2)
         assert words in out, out
+
+
+def test_a_rank_without_samples_does_not_look_through_the_whole_run(onebatch, tmp_path):
+    data = '[data]\nkind = "synthetic"\nshape = [4]\nsize = 640\nworkers = 1\n[model]\nkind = "mlp"\nhidden = [8]\n'
+    scratch = Scratch(tmp_path, '[run]\nmax_steps = 20000000\noutput_dir = "{runs}"\nname = "run"\n[batch]\nglobal_batch_size = 64\nreplan = "never"\n' + data)
+    shares = [{"rank": rank, "device": "any", "samples": samples, "micro_batches": [[samples, 1]] if samples else [], "predicted_seconds": 0.1, "idle_fraction": 0.0}
+              for rank, samples in enumerate((64, 0))]  # fmt: skip
+    (tmp_path / "plan.json").write_text(json.dumps({"global_batch_size": 64, "predicted_step_seconds": 0.1, "ranks": shares}))
+    process = onebatch.start(2, "train", scratch.config, "--plan", tmp_path / "plan.json", *settings("comm.timeout_seconds=10"))
+    metrics = scratch.runs / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        time.sleep(0.05)
+    steps = metrics.read_text().count("\n") if metrics.exists() else 0
+    process.kill()  # mpirun; its ranks follow
+    assert steps >= 2, process.communicate()[0]
+    process.communicate()

@@ -70,10 +70,12 @@ void DataLoading::announce(const SampleOrder& order, std::int64_t steps_left) {
   // The step's own, and then some for each worker.
   const std::int64_t of_step = count_of(
       parts_.book.plan_of(order.next_size()).ranks.at(static_cast<std::size_t>(parts_.control.rank())).micro_batches);
-  const std::int64_t last = order.position().consumed_samples +
-                            steps_left * parts_.configuration.batch.global_batch_size;  // or a little beyond
-  while (coming_->position().consumed_samples < last &&
-         loader_->num_announced() < of_step + std::max<std::int64_t>(2 * loader_->workers(), 1)) {
+  const std::int64_t ahead = std::max<std::int64_t>(2 * loader_->workers(), 1);
+  // Steps in which this rank has no samples announce nothing: they are counted as well.
+  const std::int64_t last =
+      order.position().consumed_samples +
+      std::min(steps_left, 1 + ahead) * parts_.configuration.batch.global_batch_size;  // or a little beyond
+  while (coming_->position().consumed_samples < last && loader_->num_announced() < of_step + ahead) {
     if (!announce_step()) break;
   }
 }
