@@ -22,7 +22,7 @@ std::vector<double> brute_force_micro_steps(const std::vector<RankCost>& ranks, 
   for (const RankCost& rank : ranks) {
     std::vector<double> next(width, k_infinite);
     for (std::size_t have = 0; have < width; ++have) {
-      next[have] = std::min(next[have], std::max(best[have], rank.table.seconds(rank.min_micro_batch)));  // the dummy
+      next[have] = std::min(next[have], best[have]);  // it waits
       for (std::int64_t b = rank.min_micro_batch; b <= rank.max_micro_batch; ++b) {
         if (rank.fixed_micro_batch && b > *rank.fixed_micro_batch) break;
         const std::size_t sum = have + static_cast<std::size_t>(b);
@@ -143,6 +143,15 @@ TEST(LockStepTest, random_cases_equal_brute_force) {
     expect_sound(plan, ranks, batch);
   }
   EXPECT_GT(planned, 1000);
+}
+
+TEST(LockStepTest, a_rank_that_would_hold_the_others_up_waits) {
+  const std::vector<RankCost> ranks = {{"quick", CostTable({{1, 0.01}, {64, 0.1}}), 1, 64, std::nullopt, 0.0},
+                                       {"slow", CostTable({{1, 0.25}, {64, 0.5}}), 1, 64, std::nullopt, 0.0}};
+  const Plan plan = plan_global_batch(64, ranks, {.gradient_accumulation_steps = std::nullopt, .lock_step = true});
+  EXPECT_EQ(plan.ranks[0].samples, 64);
+  EXPECT_EQ(plan.ranks[1].predicted_seconds, 0.0);
+  EXPECT_NEAR(plan.predicted_step_seconds, 0.1, 1e-12);
 }
 
 TEST(LockStepTest, a_fixed_number_of_steps_is_kept) {

@@ -24,9 +24,9 @@ Bounds bounds_of(const RankCost& rank) {
   return {rank.min_micro_batch, largest < rank.min_micro_batch ? 0 : largest};
 }
 
-// What a rank computes in a micro-step in which it has no samples.
-double dummy_seconds(const RankCost& rank) {
-  return rank.table.seconds(rank.min_micro_batch);
+// A rank computes nothing in a micro-step in which it has no samples.
+double seconds_of(const RankCost& rank, std::int64_t size) {
+  return size == 0 ? 0.0 : rank.table.seconds(size);
 }
 
 class LockStepSearch {
@@ -34,15 +34,12 @@ class LockStepSearch {
   explicit LockStepSearch(const std::vector<RankCost>& ranks) : ranks_(ranks) {
     for (const RankCost& rank : ranks) {
       bounds_.push_back(bounds_of(rank));
-      floor_ = std::max(floor_, dummy_seconds(rank));
       least_sum_ += bounds_.back().largest > 0 ? bounds_.back().least : 0;
       largest_sum_ += bounds_.back().largest;
     }
   }
 
   [[nodiscard]] std::int64_t largest_sum() const { return largest_sum_; }
-  /// That no micro-step undercuts: the slowest dummy.
-  [[nodiscard]] double least_seconds() const { return floor_; }
 
   /// G(c); infinite where it cannot be done.
   double seconds(std::int64_t count) {
@@ -60,11 +57,10 @@ class LockStepSearch {
  private:
   double solve(std::int64_t count) const {
     if (count > largest_sum_) return k_infinite;
-    if (possible(count, floor_)) return floor_;
-    double high = floor_;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) high = std::max(high, ranks_[r].table.seconds(bounds_[r].largest));
+    double high = 0.0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) high = std::max(high, seconds_of(ranks_[r], bounds_[r].largest));
     if (!possible(count, high)) return k_infinite;
-    double low = floor_;
+    double low = 0.0;
     // The least time is one that some size takes: halving ends where the bracket holds one such time only, which is
     // then taken exactly.
     for (double middle = low + (high - low) / 2; middle > low && middle < high; middle = low + (high - low) / 2) {
@@ -80,8 +76,8 @@ class LockStepSearch {
 
   // Of what can be done within a time, the time that it takes itself.
   double slowest_of(const Sizes& most) const {
-    double slowest = floor_;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) slowest = std::max(slowest, ranks_[r].table.seconds(most[r]));
+    double slowest = 0.0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) slowest = std::max(slowest, seconds_of(ranks_[r], most[r]));
     return slowest;
   }
 
@@ -160,7 +156,6 @@ class LockStepSearch {
 
   const std::vector<RankCost>& ranks_;
   std::vector<Bounds> bounds_;
-  double floor_ = 0.0;
   std::int64_t least_sum_ = 0;
   std::int64_t largest_sum_ = 0;
   std::map<std::int64_t, double> known_;
@@ -194,7 +189,7 @@ std::vector<std::vector<MicroBatchRun>> find_lock_steps(std::int64_t global_batc
     const std::int64_t larger = global_batch_size % steps;
     double seconds = static_cast<double>(steps) * options.lock_step_seconds;
     if (best_steps != 0 && steps > preferred) break;
-    if (size == 0 || seconds + static_cast<double>(steps) * search.least_seconds() >= best) break;
+    if (size == 0 || seconds >= best) break;
     seconds += static_cast<double>(steps - larger) * search.seconds(size);
     if (larger > 0) seconds += static_cast<double>(larger) * search.seconds(size + 1);
     if (seconds >= best) continue;
@@ -218,10 +213,9 @@ std::vector<std::vector<VaryingTime>> lock_step_times(const Plan& plan, const st
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     std::size_t step = 0;
     for (const auto& [size, count] : plan.ranks[r].micro_batches) {
-      const double seconds = size == 0 ? dummy_seconds(ranks[r]) : ranks[r].table.seconds(size);
       for (std::int64_t i = 0; i < count; ++i, ++step) {
         if (step == times.size()) times.emplace_back();
-        times[step].push_back({seconds, ranks[r].jitter});
+        times[step].push_back({seconds_of(ranks[r], size), ranks[r].jitter});
       }
     }
   }
