@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from program import Scratch, settings
+from program import Scratch, settings, write_safetensors
 
 
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, scratch):
@@ -66,6 +66,26 @@ def test_missing_data_are_named(onebatch, scratch):
     out = onebatch.run(2, "train", scratch.config, *settings("data.path=/nonexistent"), code=2)
     assert "train-images-idx3-ubyte" in out
     assert "/nonexistent" in out
+
+
+@pytest.fixture
+def tabular(scratch):
+    def configured(*pairs, **tensors):
+        write_safetensors(scratch.path / "x.safetensors", **tensors)
+        return (scratch.config, *settings("data.kind=safetensors", f"data.path={scratch.path / 'x.safetensors'}", "data.validation.fraction=0.2", *pairs))
+
+    return configured
+
+
+NUMBERS = {"x": ("F32", [20, 3], [i / 60 for i in range(60)]), "y": ("F32", [20, 1], [float(i) for i in range(20)])}
+
+
+@pytest.mark.parametrize("pairs, words", [
+    ((), "model.num_classes = 0 is as many as the data has classes, and it has none: write how many numbers"),
+    (("model.num_classes=2",), "returns [2, 2] for targets [2, 1]: mean squared error needs the same shape; let the model return 1 for each sample (model.num_classes = 1 "),
+])
+def test_how_many_numbers_a_model_returns_is_asked_for(onebatch, tabular, pairs, words):
+    assert words in onebatch.run(1, "train", *tabular("loss.kind=mse", *pairs, **NUMBERS), code=2)
 
 
 def test_torn_data_are_refused(onebatch, scratch):

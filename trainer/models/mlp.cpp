@@ -56,7 +56,7 @@ ModelKind mlp_kind() {
           {0.0, 0.999}, &ModelConfiguration::dropout)};
   kind.make = [](const ModelRequest& request) {
     const std::int64_t num_features = c10::multiply_integers(request.sample_shape);
-    return wrap_module(std::make_shared<Mlp>(request.configuration, num_features, classes_of(request)), request);
+    return wrap_module(std::make_shared<Mlp>(request.configuration, num_features, outputs_of(request)), request);
   };
   return kind;
 }

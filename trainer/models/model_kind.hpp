@@ -19,6 +19,9 @@ struct ModelKind : Kind<ModelConfiguration> {
 /// Of a classifier: the configuration's, or else the data's. Throws UserError where the data has more.
 std::int64_t classes_of(const ModelRequest& request);
 
+/// Of a built-in model: classes_of(). Throws UserError where that is 0, as it is of targets that are numbers.
+std::int64_t outputs_of(const ModelRequest& request);
+
 /// What is to be said of the chosen kind; empty: nothing.
 std::string model_notice(const ModelConfiguration& model);
 

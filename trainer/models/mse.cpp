@@ -8,8 +8,17 @@
 #include <ATen/ops/one_hot.h>
 #include <c10/util/accumulate.h>
 
+#include <fmt/format.h>
+
 namespace onebatch {
 namespace {
+
+std::string what_would_fit(at::IntArrayRef outputs, at::IntArrayRef targets) {
+  if (outputs.size() == 2 && targets.size() == 2)
+    return fmt::format("let the model return {0} for each sample (model.num_classes = {0} of an mlp or resnet)",
+                       targets[1]);
+  return "let the model return that, or save the target so, as y.unsqueeze(1) for one output";
+}
 
 at::Tensor squared_error(const LossTensors& t, const LossConfiguration& c) {
   const bool classes = t.targets.scalar_type() == at::kLong;
@@ -19,8 +28,7 @@ at::Tensor squared_error(const LossTensors& t, const LossConfiguration& c) {
     throw UserError(
         "the model returns " + shape_text(t.outputs.sizes()) + " for targets " + shape_text(wanted.sizes()) +
         (classes ? " (whole numbers are class indices, one-hot; save others as floating-point numbers)" : "") +
-        ": mean squared error needs the same shape; let the model return that, or save the target so, as "
-        "y.unsqueeze(1) for one output");
+        ": mean squared error needs the same shape; " + what_would_fit(t.outputs.sizes(), wanted.sizes()));
   const auto outputs_of_a_sample = static_cast<double>(c10::multiply_integers(t.outputs.sizes().slice(1)));
   // Mean over a sample's outputs, sum over samples: PyTorch's "mean" of the whole batch after the division.
   if (!t.weights.defined()) return at::mse_loss(t.outputs, wanted, at::Reduction::Sum).div(outputs_of_a_sample);

@@ -20,6 +20,15 @@ std::int64_t classes_of(const ModelRequest& request) {
   return asked != 0 ? asked : request.num_classes;
 }
 
+std::int64_t outputs_of(const ModelRequest& request) {
+  const std::int64_t outputs = classes_of(request);
+  if (outputs == 0)
+    throw UserError(
+        "model.num_classes = 0 is as many as the data has classes, and it has none: write how many numbers the model "
+        "returns for a sample, as model.num_classes = 1 for targets [N, 1]");
+  return outputs;
+}
+
 std::string model_notice(const ModelConfiguration& model) {
   const auto& notice = chosen_kind<ModelKind>(model).notice;
   return notice ? notice(model) : "";

@@ -146,7 +146,7 @@ std::unique_ptr<Model> make_model_of(const ModelRequest& request) {
   if (request.sample_shape.size() != 3)
     throw UserError("model.kind = \"resnet\" takes images [C, H, W], but a sample of the data is " +
                     shape_text(request.sample_shape) + ": use model.kind = \"mlp\"");
-  return wrap_module(make_resnet(request.configuration, request.sample_shape[0], classes_of(request)), request);
+  return wrap_module(make_resnet(request.configuration, request.sample_shape[0], outputs_of(request)), request);
 }
 
 }  // namespace
