@@ -88,6 +88,12 @@ def test_how_many_numbers_a_model_returns_is_asked_for(onebatch, tabular, pairs,
     assert words in onebatch.run(1, "train", *tabular("loss.kind=mse", *pairs, **NUMBERS), code=2)
 
 
+def test_whole_numbers_in_the_place_of_floats_are_named(onebatch, tabular):
+    out = onebatch.run(1, "train", *tabular(x=("I64", [20, 3], list(range(60))), y=("I64", [20], [i % 3 for i in range(20)])), code=2)
+    assert 'save data.inputs "x" so, as x.float(), or images in 8 bits with data.mean and data.std' in out
+    assert "warning" not in out and "Shapes that fit" not in out
+
+
 def test_torn_data_are_refused(onebatch, scratch):
     bad = scratch.path / "bad"
     bad.mkdir()

@@ -39,5 +39,18 @@ def test_samples_that_do_not_fit_are_named(onebatch, tmp_path, model, samples, g
     assert not list(tmp_path.glob("runs/*"))
 
 
+def test_numbers_outside_of_an_embeddings_table_are_said_to_be(onebatch, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Flatten(), torch.nn.Linear(24, 3))
+    said = onebatch.run(1, "train", write(tmp_path, model, torch.full((40, 6), 10)), code=2)
+    assert 'outside of an embedding\'s table (of these samples data.inputs "x" is 10 to 10): make its num_embeddings larger' in said
+    assert "warning" not in said
+
+
+def test_floats_in_the_place_of_whole_numbers_are_named(onebatch, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Flatten(), torch.nn.Linear(24, 3))
+    said = onebatch.run(1, "train", write(tmp_path, model, torch.ones(40, 6)), code=2)
+    assert 'save data.inputs "x" so, as x.long()' in said
+
+
 def test_samples_that_fit_are_trained_on(onebatch, tmp_path):
     onebatch.run(1, "train", write(tmp_path, torch.nn.Sequential(torch.nn.Linear(10, 3)), torch.randn(40, 10)), "--quiet")

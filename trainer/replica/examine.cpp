@@ -7,6 +7,7 @@
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/replica/unfit_samples.hpp"
 
 #include <ATen/core/grad_mode.h>
 
@@ -103,6 +104,8 @@ class Examining {
     others_ = of(2);
   }
 
+  [[nodiscard]] const Samples& samples() const { return some_; }
+
   Examination run() {
     const State before = subject_.state();
     const State attributes = subject_.attributes();
@@ -184,7 +187,9 @@ Examination examine(const Configuration& configuration, const Dataset& data) {
   } catch (const std::exception& error) {
     // What the model cannot do here it cannot do in a step either, whose error says it where it belongs.
     Examination nothing;
-    nothing.why_not = error.what();
+    nothing.why_not = own_words(error);
+    if (is_outside_a_table(nothing.why_not))
+      refuse_samples(data.gather(examining.samples(), at::kFloat), data, configuration, nothing.why_not);
     return nothing;
   }
 }

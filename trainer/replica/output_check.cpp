@@ -1,8 +1,8 @@
 #include "trainer/replica/output_check.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/shape_text.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/replica/unfit_samples.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -22,34 +22,8 @@ void check_label(const Dataset& data, const Label& label, std::int64_t num_class
                               wrong_label(label.value, num_classes)));
 }
 
-// TorchScript puts its stack before the words of what went wrong, and LibTorch its own behind them.
-std::string own_words(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  words.erase(words.find_last_not_of(" \n") + 1);
-  if (words.find("TorchScript interpreter") != std::string::npos) words.erase(0, words.rfind('\n') + 1);
-  return words;
-}
-
 bool is_a_devices(const std::string& words) {
   return words.find("CUDA error") != std::string::npos || words.find("CUDA driver") != std::string::npos;
-}
-
-[[noreturn]] void refuse_samples(const Batch& batch, const Dataset& data, const Configuration& configuration,
-                                 const std::string& words) {
-  std::string shapes;
-  for (std::size_t i = 0; i < batch.inputs.size(); ++i)
-    shapes += fmt::format("{}{} {} {}", i == 0 ? "" : ", ", data.name_of(i),
-                          std::string(batch.inputs[i].dtype().name()), shape_text(batch.inputs[i].sizes()));
-  const ModelConfiguration& model = configuration.model;
-  const std::string& place = configuration.data.train.path;
-  throw UserError(
-      fmt::format("{} does not take the samples of {}: given {}, of {} samples, it says\n  {}\nShapes that fit are "
-                  "those that it was made "
-                  "for: change the data or data.inputs, or save the model for these",
-                  model.path.empty() ? fmt::format("model.kind = \"{}\"", model.kind) : model.path,
-                  place.empty() ? fmt::format("data.kind = \"{}\"", configuration.data.train.kind) : place, shapes,
-                  batch.inputs.empty() ? 0 : batch.inputs.front().size(0), words));
 }
 
 Replica::Forward first_forward(Replica& replica, const Dataset& data, const Configuration& configuration,

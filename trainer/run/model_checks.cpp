@@ -38,15 +38,16 @@ void say_what_depends_on_micro_batches(const Examination& examination, EventStre
 
 }  // namespace
 
-Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control,
-                            EventStream& events) {
+Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control) {
   std::string text;
   agree_on_rank_0(control, [&] { text = examine(configuration, data).to_text(); });
-  Examination examination = Examination::from_text(comm::broadcast_text(control, text, 0));
+  return Examination::from_text(comm::broadcast_text(control, text, 0));
+}
+
+void warn_of_unexamined(const Examination& examination, EventStream& events) {
   if (!examination.examined)
     events.warn("what the model keeps and draws in a forward is not known, since one on the host failed: " +
                 examination.why_not);
-  return examination;
 }
 
 void refuse_or_say(const Examination& examination, const Configuration& configuration, comm::Communicator& control,

@@ -8,9 +8,12 @@
 
 namespace onebatch {
 
-/// What a forward of the model keeps, changes and draws. Collective.
-Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control,
-                            EventStream& events);
+/// What a forward of the model keeps, changes and draws. Throws AgreedError where it cannot take the samples anywhere.
+/// Collective.
+Examination examine_for_all(const Configuration& configuration, const Dataset& data, comm::Communicator& control);
+
+/// Where nothing of that is known; to be said once the model has taken samples where it trains.
+void warn_of_unexamined(const Examination& examination, EventStream& events);
 
 /// Throws AgreedError where training would not be that of one large batch whatever the plan, and says it where only its
 /// noise is not. Collective.

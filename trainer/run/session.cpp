@@ -50,9 +50,10 @@ struct Session::State {
     open();
     communication.emplace(configuration, *opened->device, world, events);
     world.set_activity("the first forward of the model, on the host");
-    examination = examine_for_all(configuration, *opened->data, communication->control(), events);
+    examination = examine_for_all(configuration, *opened->data, communication->control());
     settle_layout(order);
     make_replica();
+    warn_of_unexamined(examination, events);
     settle_padding(configuration, *opened->data, *replica, communication->control(), events);
     settle_batch_norm();
     warn_of_short_parameters(configuration.precision, events);
