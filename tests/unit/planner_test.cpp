@@ -344,6 +344,16 @@ TEST(PlannerTest, no_small_micro_batch_stands_beside_large_ones_where_statistics
   EXPECT_NE(plan.notes[0].find("memory does not hold more"), std::string::npos) << plan.notes[0];
 }
 
+TEST(PlannerTest, a_small_batch_and_not_memory_is_why_statistics_are_of_few) {
+  // The probe tries no more than the batch.
+  const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0}};
+  PlannerOptions options;
+  options.preferred_micro_batch = 16;
+  const Plan plan = plan_global_batch(8, ranks, options);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("a batch of 8 has no more for each of 1 rank(s)"), std::string::npos) << plan.notes[0];
+}
+
 TEST(PlannerTest, equally_quick_splits_are_of_like_sizes_where_statistics_are_taken) {
   const std::vector<RankCost> ranks = {{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 60, std::nullopt, 0.0}};
   PlannerOptions options;

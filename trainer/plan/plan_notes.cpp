@@ -37,9 +37,10 @@ void note_small_statistics(Plan& plan, const std::vector<RankCost>& ranks, const
   const bool fixed = options.gradient_accumulation_steps || std::ranges::any_of(ranks, [](const RankCost& rank) {
                        return rank.fixed_micro_batch.has_value();
                      });
-  const bool room = options.lock_step || std::ranges::all_of(ranks, [&](const RankCost& rank) {
-                      return rank.max_micro_batch >= 2 * options.preferred_micro_batch - 1;
-                    });
+  // What the probe tries ends at the batch, whatever memory is left then.
+  const std::int64_t enough = std::min(2 * options.preferred_micro_batch - 1, plan.global_batch_size);
+  const bool room = options.lock_step ||
+                    std::ranges::all_of(ranks, [&](const RankCost& rank) { return rank.max_micro_batch >= enough; });
   const std::string why = fixed ? "[batch] fixes micro-batches or their number"
                                 : (room ? fmt::format("a batch of {} has no more for each of {} rank(s)",
                                                       plan.global_batch_size, ranks.size())
