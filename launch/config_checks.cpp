@@ -47,7 +47,14 @@ class Checker {
     return found != keys_.end() && chosen(*found);
   }
 
+  // A mistake was found where it stands.
+  bool is_wrong(const std::string& key) const {
+    return std::ranges::any_of(loaded_.wrong,
+                               [&](const std::string& one) { return key == one || key.starts_with(one + "."); });
+  }
+
   void complain(const std::string& key, const std::string& message) {
+    if (is_wrong(key)) return;
     const auto origin = loaded_.origins.find(key);
     mistakes_.push_back(
         {origin == loaded_.origins.end() ? name_ : (origin->second == "command line" ? "--set" : origin->second),
@@ -59,7 +66,8 @@ class Checker {
       complain("batch.global_batch_size", "is needed: write how many samples one optimizer step uses over all ranks");
     if (!given("data.kind")) complain("data.kind", "is needed: write " + kind_names<DatasetConfiguration>());
     if (!given("model.kind")) complain("model.kind", "is needed: write " + kind_names<ModelConfiguration>());
-    if (!c_.run.epochs && !c_.run.max_steps) complain("run.epochs", "is needed, or run.max_steps: how long to train");
+    if (!c_.run.epochs && !c_.run.max_steps && !is_wrong("run.max_steps"))
+      complain("run.epochs", "is needed, or run.max_steps: how long to train");
   }
 
   // What the kind of a section has to say of it.
@@ -73,9 +81,9 @@ class Checker {
                  .complain = [&](const std::string& key, const std::string& words) { complain(prefix + key, words); }});
   }
 
-  // A kind that has to be named and is not.
+  // A kind that has to be named and is not, or is none.
   bool is_missing(const std::string& kind) const {
-    return (kind == "data.kind" || kind == "model.kind") && !given(kind);
+    return is_wrong(kind) || ((kind == "data.kind" || kind == "model.kind") && !given(kind));
   }
 
   // Keys of other kinds than those that are chosen.

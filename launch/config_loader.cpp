@@ -82,7 +82,10 @@ class Loader {
       if (found == given_.end()) continue;
       const Given& given = found->second;
       const Complaint complaint = key.read(given.value, loaded_.configuration);
-      if (!complaint.empty()) complain(given.place, key.path + ": " + complaint, given.line);
+      if (!complaint.empty()) {
+        complain(given.place, key.path + ": " + complaint, given.line);
+        loaded_.wrong.insert(key.path);
+      }
       loaded_.origins[key.path] = given.origin;
     }
   }
@@ -135,12 +138,31 @@ class Loader {
     const std::string where = source == Source::command_line ? "--set " + path : place(begin);
     const unsigned line = source == Source::command_line ? 0 : begin.line;
     if (path == "data.validation.workers") return workers(path, node, where, line);
+    if (is_section(path)) {
+      loaded_.wrong.insert(path);
+      return complain(where, path + ": is a section: " + in_its_place(path, node), line);
+    }
     std::vector<std::string> known;
     for (const Key& key : keys_) known.push_back(key.path);
     const auto meant = meant_keys(path, known, sections());
     std::string hint;
     for (const std::string& key : meant) hint += (hint.empty() ? "; did you mean " : " or ") + key;
+    if (meant.size() == 1 && is_key(meant.front())) loaded_.wrong.insert(meant.front());
     complain(where, path + ": no such key" + (hint.empty() ? "" : hint + "?"), line);
+  }
+
+  // The first key of the section that takes what was given.
+  std::string in_its_place(const std::string& section, const toml::node& node) const {
+    if (node.is_array_of_tables()) return fmt::format("write [{0}] in the place of [[{0}]]", section);
+    std::string first;
+    for (const Key& key : keys_) {
+      if (!key.path.starts_with(section + ".")) continue;
+      if (first.empty()) first = key.path;
+      Configuration with;
+      if (key.read(value_of(node), with).empty())
+        return fmt::format("write a key of it, as {} = {}", key.path, key.show(with));
+    }
+    return "write a key of it, as " + first;
   }
 
   // Earlier versions had this key, and 0 was all that it could be.

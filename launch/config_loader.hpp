@@ -4,6 +4,7 @@
 #include "trainer/base/configuration.hpp"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct LoadedConfig {
   Configuration configuration;
   // Key -> "x.toml:12" or "command line"; keys that are not here have their defaults.
   std::map<std::string, std::string> origins;
+  std::set<std::string> wrong = {};      // keys, and sections, that a mistake is of: nothing else is to be said of them
   std::vector<ConfigMistake> mistakes;   // empty: the configuration may be used
   std::vector<ConfigMistake> left_over;  // keys of earlier versions whose values say nothing any more
 };

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <random>
 
 namespace onebatch::launch {
@@ -136,6 +137,27 @@ TEST(ConfigLoaderTest, what_is_not_there_is_said) {
               HasSubstr("model.kind: write \"mlp\" or \"resnet\" or \"torchscript\" or \"exported\""));
   EXPECT_THAT(mistakes_of(k_good, {"memory.roundup_mb=20"}), HasSubstr("memory.roundup_mb: no such key"));
   EXPECT_THAT(mistakes_of(k_good + "[memory]\npinned = true\n"), HasSubstr("memory.pinned: no such key"));
+}
+
+TEST(ConfigLoaderTest, a_section_in_a_keys_place_is_said_with_a_key_that_takes_the_value) {
+  EXPECT_EQ(mistakes_of(k_good, {"checkpoint.keep_best=accuracy"}),
+            "--set checkpoint.keep_best: is a section: write a key of it, as checkpoint.keep_best.metric = "
+            "\"accuracy\"\n");
+  EXPECT_EQ(mistakes_of(k_good, {"run=3"}), "--set run: is a section: write a key of it, as run.seed = 3\n");
+  EXPECT_EQ(mistakes_of("[[run]]\nepochs = 3\n" + k_good.substr(k_good.find("[batch]"))),
+            "x.toml:1:1: run: is a section: write [run] in the place of [[run]]\n");
+}
+
+TEST(ConfigLoaderTest, a_key_that_is_wrong_is_not_missing_too) {
+  for (const char* wrong : {"run.epochs=-1", "data.kind=3", "model.kind=5", "batch.global_batch_size=many"}) {
+    const std::string said = mistakes_of(k_good, {wrong});
+    EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  }
+  const std::string images =
+      mistakes_of(k_good, {"data.kind=image_folder", "data.image_size=32", "data.validation.fraction=0.1"});
+  EXPECT_EQ(std::ranges::count(images, '\n'), 1) << images;
+  const std::string text = "[run]\nepoch = 3\n" + k_good.substr(k_good.find("[batch]"));
+  EXPECT_EQ(mistakes_of(text), "x.toml:2:9: run.epoch: no such key; did you mean run.epochs?\n");
 }
 
 TEST(ConfigLoaderTest, precisions_that_do_not_go_together_are_said) {
