@@ -139,6 +139,12 @@ TEST_F(StartWeightsTest, a_prefix_that_would_help_is_named) {
   EXPECT_THAT(refusal(model), HasSubstr("model.weights_prefix = \"gpt.\": no name begins with it"));
 }
 
+TEST_F(StartWeightsTest, a_prefix_with_which_no_shape_fits_is_not_named) {
+  LinearAndHead model;
+  save({{"fc.weight", at::zeros({7, 7})}, {"fc.bias", at::zeros({7})}});
+  EXPECT_THAT(refusal(model), Not(HasSubstr("write model.weights_prefix = \"")));
+}
+
 TEST_F(StartWeightsTest, float64_of_the_file_is_kept) {
   LinearAndHead model;
   model.named.resize(1);

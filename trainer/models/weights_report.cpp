@@ -27,10 +27,11 @@ std::string prefix_between(const std::string& longer, const std::string& shorter
   return fits ? longer.substr(0, longer.size() - shorter.size()) : "";
 }
 
-// That would bring the most of both sides together; empty: none would.
+// With which a tensor of the file has both name and shape of one in the model; empty: there is none.
 std::string likely_prefix(const WeightsMisfit& misfit) {
   for (const MisfitTensor& missing : misfit.missing) {
     for (const MisfitTensor& unknown : misfit.unknown) {
+      if (unknown.shape != missing.shape) continue;
       const std::string of_file = prefix_between(unknown.name, missing.name);
       const std::string of_model = prefix_between(missing.name, unknown.name);
       if (!of_file.empty() || !of_model.empty()) return of_file + of_model;
