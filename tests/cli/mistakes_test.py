@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from program import Scratch, settings, write_safetensors
+from program import ROOT, Scratch, settings, write_safetensors
 
 
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, scratch):
@@ -66,6 +66,20 @@ def test_missing_data_are_named(onebatch, scratch):
     out = onebatch.run(2, "train", scratch.config, *settings("data.path=/nonexistent"), code=2)
     assert "train-images-idx3-ubyte" in out
     assert "/nonexistent" in out
+
+
+def test_a_bad_path_of_validation_is_not_the_training_datas(onebatch, scratch):
+    out = onebatch.run(1, "train", scratch.config, *settings("data.validation.path=/nonexistent"), code=2)
+    assert "no t10k-images-idx3-ubyte and no t10k-images-idx3-ubyte.gz in /nonexistent: data.validation.path" in out
+
+
+def test_validation_files_may_lie_alone(onebatch, scratch):
+    held = scratch.path / "held"
+    held.mkdir()
+    for file in (ROOT / "data/digits").glob("t10k-*"):
+        shutil.copy(file, held)
+    out = onebatch.run(1, "data", scratch.config, *settings(f"data.validation.path={held}"))
+    assert "validation: 297 samples" in out
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ struct OpenRequest {
   std::optional<std::int64_t> ignored;        // the label that counts for nothing, and is no class
   AugmentConfiguration augment = {};          // of the training split, for data sets that change samples by themselves
   std::vector<std::string> class_names = {};  // the training data's, for the validation split
+  std::string training_path = {};             // likewise, where that is of the same kind
 };
 
 struct DatasetKind : Kind<DatasetConfiguration> {

@@ -97,12 +97,16 @@ IdxArray read_idx(const fs::path& file, std::int64_t num_dimensions) {
   return array;
 }
 
-fs::path find_idx(const fs::path& folder, const std::string& name) {
+fs::path find_idx(const fs::path& folder, const std::string& name, const std::string& key) {
   for (const fs::path& file : {folder / name, folder / (name + ".gz")}) {
     if (fs::exists(file)) return file;
   }
-  throw UserError("no " + name + " and no " + name + ".gz in " + fs::absolute(folder).string() +
-                  ": data.path must be the folder that holds them");
+  throw UserError("no " + name + " and no " + name + ".gz in " + fs::absolute(folder).string() + ": " + key +
+                  " must be the folder that holds them");
+}
+
+bool has_idx(const fs::path& folder, const std::string& name) {
+  return fs::exists(folder / name) || fs::exists(folder / (name + ".gz"));
 }
 
 }  // namespace onebatch

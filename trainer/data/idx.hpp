@@ -17,7 +17,12 @@ struct IdxArray {
 /// this length can hold. Never allocates more than the file can expand to.
 IdxArray read_idx(const std::filesystem::path& file, std::int64_t num_dimensions);
 
-/// `folder`/`name` or `folder`/`name`.gz, whichever is there. Throws UserError that says what was looked for.
-std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name);
+/// `folder`/`name` or `folder`/`name`.gz, whichever is there. Throws UserError that says what was looked for, and that
+/// `key` of the configuration is to name the folder.
+std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name,
+                               const std::string& key = "data.path");
+
+/// Whether `folder` has either.
+bool has_idx(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace onebatch

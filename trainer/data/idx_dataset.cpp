@@ -17,9 +17,9 @@ struct Labelled {
   IdxArray labels;
 };
 
-Labelled read_pair(const std::filesystem::path& folder, const std::string& prefix) {
-  const auto images = find_idx(folder, prefix + "-images-idx3-ubyte");
-  const auto labels = find_idx(folder, prefix + "-labels-idx1-ubyte");
+Labelled read_pair(const std::filesystem::path& folder, const std::string& prefix, const std::string& key) {
+  const auto images = find_idx(folder, prefix + "-images-idx3-ubyte", key);
+  const auto labels = find_idx(folder, prefix + "-labels-idx1-ubyte", key);
   Labelled pair{read_idx(images, 3), read_idx(labels, 1)};
   if (pair.images.shape[0] != pair.labels.shape[0]) {
     throw UserError(fmt::format("{} has {} images, but {} has {} labels", images.string(), pair.images.shape[0],
@@ -96,22 +96,30 @@ class IdxDataset final : public Dataset {
   std::optional<LabelRange> labels_;
 };
 
+// Where the training files are: beside those of validation, or, where these are alone, in the training data's folder.
+std::filesystem::path folder_of_training(const std::filesystem::path& folder, const OpenRequest& request) {
+  if (request.training_path.empty() || has_idx(folder, "train-images-idx3-ubyte")) return folder;
+  return request.training_path;
+}
+
 // Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].
-std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, Split split,
-                                          std::optional<std::int64_t> ignored) {
+std::unique_ptr<Dataset> open_idx_dataset(const std::filesystem::path& folder, const OpenRequest& request) {
+  const std::optional<std::int64_t> ignored = request.ignored;
+  std::optional<Labelled> validation;
+  if (request.split == Split::validation)
+    validation = read_pair(folder, "t10k", "data.validation.path (data.path, where that is left out)");
   // Scale and classes are the training files', whichever split is asked for: both must mean the same to a model.
-  Labelled train = read_pair(folder, "train");
+  Labelled train = read_pair(folder_of_training(folder, request), "train", "data.path");
   const std::uint8_t largest_pixel = largest(train.images);
   const auto labels = range_of(train.labels, ignored);
   const std::int64_t num_classes = labels ? labels->largest.value + 1 : 1;
-  if (split == Split::train) return std::make_unique<IdxDataset>(std::move(train), largest_pixel, num_classes, labels);
-  Labelled validation = read_pair(folder, "t10k");
-  const auto validated = range_of(validation.labels, ignored);
+  if (!validation) return std::make_unique<IdxDataset>(std::move(train), largest_pixel, num_classes, labels);
+  const auto validated = range_of(validation->labels, ignored);
   if (validated && validated->largest.value >= num_classes) {
     throw UserError(fmt::format("{}: the t10k labels go up to {}, the train labels only to {}", folder.string(),
                                 validated->largest.value, num_classes - 1));
   }
-  return std::make_unique<IdxDataset>(std::move(validation), largest_pixel, num_classes, validated);
+  return std::make_unique<IdxDataset>(*std::move(validation), largest_pixel, num_classes, validated);
 }
 
 }  // namespace
@@ -124,7 +132,7 @@ DatasetKind idx_dataset_kind() {
       request.complain("path", "is needed for data.kind = \"idx\": the folder that holds train-images-idx3-ubyte");
   };
   kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
-    return open_idx_dataset(data.path, request.split, request.ignored);
+    return open_idx_dataset(data.path, request);
   };
   kind.count_samples = [](const DatasetConfiguration& data) {
     return read_idx(find_idx(data.path, "train-labels-idx1-ubyte"), 1).shape[0];

@@ -179,9 +179,15 @@ RunData open_run_data(const DataConfiguration& configuration, std::uint64_t seed
     run.train = std::make_unique<Subset>(whole, std::move(parts.train), SampleChanges::kept);
     if (splits) run.validation = std::make_unique<Subset>(whole, std::move(parts.validation), SampleChanges::none);
   }
-  if (configuration.validation && !splits)
-    run.validation =
-        open_dataset(*configuration.validation, {Split::validation, seed, ignored, {}, run.train->class_names()});
+  if (configuration.validation && !splits) {
+    const bool same_kind = configuration.validation->kind == configuration.train.kind;
+    run.validation = open_dataset(*configuration.validation,
+                                  {.split = Split::validation,
+                                   .seed = seed,
+                                   .ignored = ignored,
+                                   .class_names = run.train->class_names(),
+                                   .training_path = same_kind ? configuration.train.path : std::string()});
+  }
   run.drawing = drawing_of(configuration, *run.train, ignored, count);
   run.given_samples = checksum_of_given(sampling, *run.train, run.drawing);
   return run;
