@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+from image_folders import CONFIG, make_images
 from program import ROOT, Scratch, read_json, settings, write_safetensors
 
 DIGITS = 1500
@@ -101,6 +102,17 @@ def test_values_that_are_not_finite_are_counted(onebatch, tmp_path):
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["train"]["ranges"] == [{"least": -2.0, "largest": 6.0, "mean": 2.0, "not_finite": 2}]
     assert document["validation"] is None
+
+
+@pytest.mark.parametrize("on_broken", ["stop", "skip"])
+def test_broken_files_are_named_whatever_a_run_does_with_them(onebatch, tmp_path, on_broken):
+    scratch = Scratch(tmp_path, CONFIG.replace("resize = 12", f'resize = 12\non_broken = "{on_broken}"'))
+    scratch.runs.mkdir()  # which the path goes through
+    make_images(tmp_path / "images")
+    (tmp_path / "images/bee/3.png").write_bytes(b"")
+    out = onebatch.run(1, "data", scratch.config)
+    assert "1 of 30 samples cannot be read" in out
+    assert "bee/3.png is empty\n" in out
 
 
 def test_waiting_is_estimated_against_a_profile(look, scratch):

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/data/image_reader.hpp"
 #include "trainer/data/image_sheet.hpp"
 #include "trainer/data/run_data.hpp"
 
@@ -101,7 +102,8 @@ class Look {
     for (const std::int64_t sample : samples) at_block({sample});
   }
 
-  void note_broken(std::int64_t sample, const std::string& reason) {
+  void note_broken(std::int64_t sample, std::string reason) {
+    if (reason.ends_with(k_stopped_by_it)) reason.resize(reason.size() - k_stopped_by_it.size());
     ++report_.num_broken;
     if (report_.broken.size() < k_most_broken) report_.broken.push_back({data_.origin_of(sample), reason});
   }
@@ -228,10 +230,24 @@ SplitReport look_at(const Dataset& data, const DataReportOptions& options) {
   return look.report();
 }
 
+// The same data, but what is broken is told as it is met.
+DataConfiguration telling(DataConfiguration configuration) {
+  configuration.train.on_broken = OnBroken::stop;
+  if (configuration.validation) configuration.validation->on_broken = OnBroken::stop;
+  return configuration;
+}
+
+std::vector<ReadingSpeed> speeds_of(const TrainingData& training, const std::vector<std::int64_t>& order,
+                                    double seconds) {
+  std::vector<ReadingSpeed> speeds;
+  for (const int threads : {1, 2, 4}) speeds.push_back(Reading(training, order, seconds).by(threads));
+  return speeds;
+}
+
 }  // namespace
 
 DataReport report_data(const DataConfiguration& configuration, std::uint64_t seed, const DataReportOptions& options) {
-  const RunData data = open_run_data(configuration, seed, options.ignored);
+  const RunData data = open_run_data(telling(configuration), seed, options.ignored);
   check_augmentation(configuration.augment, *data.train);
   const TrainingData training(*data.train, configuration.augment, {seed, 0});
   const std::vector<std::int64_t> order = epoch_order(seed, 0, data.train->size(), data.drawing);
@@ -239,8 +255,10 @@ DataReport report_data(const DataConfiguration& configuration, std::uint64_t see
   if (options.sheet == WithSheet::yes) report.sheet = sheet_of_training(training, order);
   report.train = look_at(*data.train, options);
   if (data.validation) report.validation = look_at(*data.validation, options);
-  for (const int threads : {1, 2, 4})
-    report.reading.push_back(Reading(training, order, options.seconds_of_reading).by(threads));
+  const bool skips = configuration.train.on_broken == OnBroken::skip;
+  const RunData skipping = skips ? open_run_data(configuration, seed, options.ignored) : RunData{};
+  const TrainingData read(skips ? *skipping.train : *data.train, configuration.augment, {seed, 0});
+  report.reading = speeds_of(read, order, options.seconds_of_reading);
   return report;
 }
 

@@ -15,8 +15,7 @@ std::optional<Image> ImageReader::unless_broken(std::int64_t sample, const Make&
     return make(files_->bytes(sample));
   } catch (const ImageError& error) {
     const std::string words = files_->name(sample) + " " + error.what();
-    if (on_broken_ == OnBroken::stop)
-      throw UserError(words + R"(: mend it, take it out, or write data.on_broken = "skip")");
+    if (on_broken_ == OnBroken::stop) throw UserError(words + std::string(k_stopped_by_it));
     const std::lock_guard lock(mutex_);
     if (skipped_.insert(sample).second) complaints_.push_back(words);
     return std::nullopt;

@@ -8,6 +8,7 @@
 
 #include <mutex>
 #include <set>
+#include <string_view>
 
 namespace onebatch {
 
@@ -17,6 +18,9 @@ struct ImageForm {
   std::int64_t channels = 3;
   std::int64_t shorter_side = 0;  // before the centre is cut out
 };
+
+/// What the words of a file that stops a run end in.
+inline constexpr std::string_view k_stopped_by_it = R"(: mend it, take it out, or write data.on_broken = "skip")";
 
 /// Reads from any number of threads at once.
 class ImageReader {
