@@ -173,7 +173,7 @@ def main():
         model = SmallTypes()
         trial = Trial(PROGRAM, folder, archive(model, "script", None), inputs, targets, precision="float32")
         trial.train(2)
-        kept = dict(model.named_buffers())
+        kept = {name: value for name, value in model.named_buffers() if value.dtype not in (torch.float16, torch.bfloat16)}
         report.check(all(trial.weights[name].dtype == value.dtype and torch.equal(trial.weights[name], value) for name, value in kept.items()), f"buffers of {len(kept)} other types are saved as they are")
         gradient = trial.gradient(1)
         expected = sgd(copy.deepcopy(model), inputs.float(), targets, [list(range(SAMPLES))])
