@@ -218,6 +218,7 @@ class Program {
     if (!result.stopped_by_signal) folder->complete(document + "\n");
     if (loaded_.configuration.log.report)
       leave_report(run_dir, result.stopped_by_signal ? LeaveReport::where_quick : LeaveReport::always);
+    world_.control().set_activity("saying what the run came to");  // to a reader who may pause, while others wait
     print_result(result);
     return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
   }

@@ -275,8 +275,7 @@ void RunFolder::begin() const {
 }
 
 void RunFolder::complete(const std::string& result) const {
-  if (!fs::exists(path_ / k_config)) begin();  // a start that had nothing to do
-  if (fs::exists(path_ / k_result)) return;    // likewise: what the run came to stands
+  if (fs::exists(path_ / k_result)) return;  // a start that had nothing to do: what the run came to stands
   write_text_atomically(path_ / k_result, result);
 }
 

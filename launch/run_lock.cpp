@@ -156,7 +156,8 @@ LockAttempt RunLock::try_lock(const fs::path& folder, std::chrono::milliseconds 
     const std::string content = read_all(opened.get());
     if (refused && left_by_the_dead(content)) refused = !waited_for(opened.get(), patience);
     if (refused) return {std::nullopt, content.empty() ? "a process that has just started" : holder_text(content), {}};
-    const bool may_live = !content.empty() && (error != 0 || !of_this_kernel(content));
+    const bool has_no_locks = error != 0 && error != EWOULDBLOCK;
+    const bool may_live = !content.empty() && (has_no_locks || !of_this_kernel(content));
     if (may_live && shows_life(opened.get(), patience)) return {std::nullopt, holder_text(content), {}};
     if (!is_still(file, opened.get())) continue;  // who held it has removed it in between
     const std::string own = own_text();

@@ -52,7 +52,9 @@ Waiting& waiting() {
 void wait_for_room(int descriptor) {
   constexpr int k_milliseconds = 200;
   pollfd room = {descriptor, POLLOUT, 0};
-  while (::poll(&room, 1, k_milliseconds) == 0) {
+  for (;;) {
+    const int ready = ::poll(&room, 1, k_milliseconds);
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return;
     if (waiting().thread.load() == std::this_thread::get_id()) waiting().tell();
   }
 }

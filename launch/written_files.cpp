@@ -6,11 +6,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <system_error>
 
 namespace onebatch::launch {
@@ -49,8 +51,20 @@ void refuse_what_is_read(const std::string& said, const fs::path& file, Output o
   if (!fs::is_regular_file(file, error)) return;
   if (file.extension() == ".toml" && output != Output::configuration)
     throw UserError(said + " is a configuration: name another file");
-  if (fs::exists(led_to(file).parent_path() / "manifest.json", error))
+  const fs::path beside = led_to(file).parent_path();
+  if (fs::exists(beside / "manifest.json", error) && fs::exists(beside / "state.json", error))
     throw UserError(said + " is a part of a checkpoint: name another file");
+}
+
+// Of this process, /dev/stdout as well, where that leads into a file: what is written goes behind what is there.
+std::optional<int> stream_of(const fs::path& file) {
+  struct stat named {};
+  if (::stat(file.c_str(), &named) != 0) return std::nullopt;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat own {};
+    if (::fstat(stream, &own) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino) return stream;
+  }
+  return std::nullopt;
 }
 
 // A device, a pipe: what is written to it goes through it, and it stays.
@@ -58,11 +72,12 @@ bool is_special(const fs::path& file) {
   std::error_code error;
   const fs::file_type type = fs::status(file, error).type();
   return type == fs::file_type::character || type == fs::file_type::fifo || type == fs::file_type::block ||
-         type == fs::file_type::socket;
+         type == fs::file_type::socket || stream_of(file).has_value();
 }
 
 void write_through(const fs::path& file, std::string_view text) {
-  const Descriptor opened(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  const auto own = stream_of(file);
+  const Descriptor opened(own ? ::fcntl(*own, F_DUPFD_CLOEXEC, 0) : ::open(file.c_str(), O_WRONLY | O_CLOEXEC));
   while (!text.empty()) {
     const ssize_t written = opened.get() < 0 ? -1 : ::write(opened.get(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -82,11 +97,11 @@ void check_can_be_written(const std::string& option, const fs::path& named, Outp
   const std::string said = fmt::format("{} {}", option, named.string());
   std::error_code error;
   if (is_special(named)) {
-    if (output == Output::text) return;
+    if (output == Output::text && !fs::is_socket(named, error)) return;
     throw UserError(said + " is no ordinary file: write the name of one");
   }
   refuse_what_is_read(said, named, output);
-  const fs::path file = led_to(named);
+  const fs::path file = output == Output::text ? led_to(named) : named;
   if (file.filename().empty() || fs::is_directory(file, error))
     throw UserError(fmt::format("{} is a folder: write the name of a file in it", said));
   const fs::path folder = file.parent_path();

@@ -87,8 +87,16 @@ def test_a_complete_run_stays_what_it_is(runs):
     before = (result.read_bytes(), config.read_bytes())
     assert "none of them now" in runs.train("a", 12, "--resume", *settings("optimizer.lr=0.5"))
     assert (result.read_bytes(), config.read_bytes()) == before
+    runs.train("a", 8, begin=runs.checkpoints("a") / "step-8")
+    assert (result.read_bytes(), config.read_bytes()) == before
+    assert runs.saved("a") == ["latest", "step-12", "step-4", "step-8"]
     runs.train("a", 16, "--resume")
     assert read_json(result)["steps"] == 16
+
+
+def test_a_new_run_from_a_checkpoint_after_which_nothing_is_left_to_do_is_complete(runs):
+    runs.train("b", 12, begin=runs.checkpoints("a") / "step-12")
+    assert all((runs.runs / "b" / name).exists() for name in ("config.toml", "result.json"))
 
 
 def test_a_complete_run_without_checkpoints_is_not_begun_again(runs):

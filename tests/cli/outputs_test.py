@@ -208,3 +208,13 @@ def test_what_is_read_is_not_written_over(onebatch, scratch):
     before = model.read_bytes()
     assert "is a part of a checkpoint" in onebatch.run(1, "report", scratch.runs / "run", "--out", model, code=2)
     assert model.read_bytes() == before
+
+
+def test_standard_output_that_is_a_file_is_added_to(onebatch, scratch):
+    log = scratch.path / "all.log"
+    log.write_text("before\n")
+    with open(log, "a") as opened:
+        process = onebatch.start(1, "data", scratch.config, "--json", "/dev/stdout", stdout=opened, stderr=subprocess.PIPE)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+    said = log.read_text()
+    assert said.startswith("before\n") and '"looked_at"' in said and "samples/s" in said

@@ -126,8 +126,20 @@ def run_case(ranks, mode, stops):
     return failures + report(error <= 1e-12 and max(losses) <= 1e-12, f"    {mode}, {stops} steps: weights and statistics {error:.1e}, validation {losses[0]:.1e}, eval {losses[1]:.1e}")
 
 
+def ended_by_a_gradient():
+    """A step too far, after which numbers are no longer finite: the infinities of the mask were meant, and the weights are saved."""
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        torch.jit.script(make()).save(str(folder / "model.pt"))
+        config = folder / "c.toml"
+        config.write_text(CONFIG.format(folder=folder, mode="local", steps=8, devices="{}"))
+        said = onebatch(PROGRAM, 1, ["train", config, "--set", "optimizer.lr=1e300"], expect=(1,))
+        saved = (folder / "run" / "checkpoints" / "step-1").exists()
+    return report(saved and "the weights are those of step 1, saved" in said, "a gradient that is not finite ends it: saved with its mask")
+
+
 def main():
-    failures = 0
+    failures = ended_by_a_gradient()
     for ranks in (1, 2, 3, 4):
         failures += run_case(ranks, "local", (3,))
     failures += run_case(3, "exact", (3,))

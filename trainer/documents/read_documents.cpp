@@ -96,7 +96,7 @@ RankPlan read_rank_plan(const JsonReader& json) {
   for (std::size_t i = 0; i < count; ++i) {
     const JsonReader pair = runs.item(i);
     if (pair.array_size("a size and its count") != 2) pair.fail("must be [size, count]");
-    // A size of 0 is the dummy of a plan in lock-step.
+    // A size of 0 is a micro-step that a rank sits out in lock-step.
     const std::int64_t size = pair.item(0).integer(0, rank.samples);
     rank.micro_batches.push_back({size, pair.item(1).integer(1, size == 0 ? k_largest_size : rank.samples / size)});
     sum += size * rank.micro_batches.back().count;

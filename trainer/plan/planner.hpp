@@ -49,8 +49,8 @@ struct PlannerOptions {
 };
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that
-/// is above 0). In lock-step that of find_lock_steps: there a rank's micro-batches may be of size 0, and are then a
-/// dummy's. Throws UserError where no split exists, and DoesNotFitError where there is no memory for the shares, and
+/// is above 0). In lock-step that of find_lock_steps: there a rank's micro-batches may be of size 0, and cost
+/// nothing. Throws UserError where no split exists, and DoesNotFitError where there is no memory for the shares, and
 /// says what to change.
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
                        const PlannerOptions& options = {});

@@ -31,6 +31,11 @@ double quantile(std::vector<double> values, double q) {
   return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
 }
 
+bool is_its_own(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir) {
+  std::error_code error;  // there may be no such folder
+  return !checkpoint.empty() && std::filesystem::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error);
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
@@ -48,8 +53,8 @@ TrainResult TrainingLoop::run() {
   say_where_it_begins();
   agree_on_rank_0(parts_.control, [&] {
     check_room();
-    set_newer_aside();
-    if (goes_on()) parts_.options.accepted();
+    if (goes_on()) set_newer_aside();
+    if (goes_on() || !is_its_own(resumed_from_, parts_.options.run_dir)) parts_.options.accepted();
     save_class_names();
   });
   settle_best();

@@ -11,6 +11,7 @@
 #include <ATen/ops/isnan.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -148,10 +149,13 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
 }
 
 bool has_finite_weights(const Replica& replica, comm::Communicator& control) {
-  std::int64_t good = 1;
-  for (const auto& tensors : {replica.model->parameters(), replica.model->buffers()}) {
-    for (const auto& [name, tensor] : tensors) good = good != 0 && all_finite(tensor) ? 1 : 0;
+  const auto& statistics = replica.running_statistics;
+  bool finite = true;
+  for (const auto& [name, tensor] : replica.model->parameters()) finite = finite && all_finite(tensor);
+  for (const auto& [name, tensor] : replica.model->buffers()) {
+    if (std::ranges::find(statistics, name) != statistics.end()) finite = finite && all_finite(tensor);
   }
+  std::int64_t good = finite ? 1 : 0;
   control.all_reduce(&good, 1, comm::ScalarType::int64, comm::ReduceOp::min);
   return good != 0;
 }

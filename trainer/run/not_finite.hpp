@@ -16,7 +16,7 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
                              const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
                              comm::Communicator& control);
 
-/// Of parameters and buffers, on all ranks. Collective.
+/// Parameters and running statistics, on all ranks; other buffers may hold an infinity, as masks do. Collective.
 bool has_finite_weights(const Replica& replica, comm::Communicator& control);
 
 }  // namespace onebatch
