@@ -39,7 +39,7 @@ timeout_seconds = 4
 """
 # What docs/documents.md says that a run's folder may hold.
 NAMED = re.compile(r"config\.toml|metrics\.jsonl|samples\.jsonl|validation\.jsonl|(metrics|validation)\.csv|tensorboard(/events\.out\.tfevents\.\d{10}\.[\w.-]+\.\d+)?|profile\.json|plan\.json|events\.jsonl|report\.html|result\.json|checkpoints|checkpoints/latest|"
-                   r"checkpoints/step-\d+(/(model|optimizer|rank_generators|rank_buffers)\.safetensors|/state\.json|/manifest\.json)?|"
+                   r"checkpoints/step-\d+(?:\.aside)?(/(model|optimizer|rank_generators|rank_buffers)\.safetensors|/state\.json|/manifest\.json)?|"
                    r"(checkpoints/)?\S+\.partial(/\S+)?|incident-[0-9TZ.]+-rank\d\.(json|txt)")  # fmt: skip
 CODES = {1, 2, 3, 4, 137}  # besides 0; a request to stop is none of these faults
 FAULTS = ("EIO", "kill", "ENOSPC", "short", "EINTR", "torn")
