@@ -78,11 +78,6 @@ bool has_several_nodes() {
   return true;
 }
 
-bool is_ignored(int number) {
-  struct sigaction now {};
-  return sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-}
-
 // What the configuration's [simulate] plays, one rank each; 0: nothing, or there is no such file.
 int simulated_devices(const std::vector<std::string>& words) {
   const auto file = std::ranges::find_if(words, [](const std::string& word) { return word.ends_with(".toml"); });
@@ -135,8 +130,11 @@ class Launched {
   Launched(const std::vector<std::string>& line, const LaunchOptions& options) : options_(options) {
     sigemptyset(&held_);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
-      if (number == SIGHUP && is_ignored(number)) continue;  // under nohup
-      std::signal(number, number == SIGCHLD ? SIG_DFL : hear);
+      const auto before = std::signal(number, number == SIGCHLD ? SIG_DFL : hear);
+      if (number == SIGHUP && before == SIG_IGN) {  // nohup
+        std::signal(number, SIG_IGN);
+        continue;
+      }
       sigaddset(&held_, number);
     }
     sigprocmask(SIG_BLOCK, &held_, nullptr);

@@ -94,6 +94,15 @@ def test_a_complete_run_stays_what_it_is(runs):
     assert read_json(result)["steps"] == 16
 
 
+def test_a_run_that_was_killed_as_it_had_saved_its_last_step_ends_with_latest_there(runs):
+    latest = runs.checkpoints("a") / "latest"
+    latest.unlink()
+    latest.symlink_to("step-8")
+    (runs.runs / "a" / "result.json").unlink()
+    assert "none of them now" in runs.train("a", 12, "--resume")
+    assert latest.readlink().name == "step-12" and (runs.runs / "a" / "result.json").exists()
+
+
 def test_a_new_run_from_a_checkpoint_after_which_nothing_is_left_to_do_is_complete(runs):
     runs.train("b", 12, begin=runs.checkpoints("a") / "step-12")
     assert all((runs.runs / "b" / name).exists() for name in ("config.toml", "result.json"))

@@ -97,16 +97,17 @@ IdxArray read_idx(const fs::path& file, std::int64_t num_dimensions) {
   return array;
 }
 
-fs::path find_idx(const fs::path& folder, const std::string& name, const std::string& key) {
+std::optional<fs::path> idx_in(const fs::path& folder, const std::string& name) {
   for (const fs::path& file : {folder / name, folder / (name + ".gz")}) {
     if (fs::exists(file)) return file;
   }
-  throw UserError("no " + name + " and no " + name + ".gz in " + fs::absolute(folder).string() + ": " + key +
-                  " must be the folder that holds them");
+  return std::nullopt;
 }
 
-bool has_idx(const fs::path& folder, const std::string& name) {
-  return fs::exists(folder / name) || fs::exists(folder / (name + ".gz"));
+fs::path find_idx(const fs::path& folder, const std::string& name, const std::string& key) {
+  if (const auto file = idx_in(folder, name)) return *file;
+  throw UserError("no " + name + " and no " + name + ".gz in " + fs::absolute(folder).string() + ": " + key +
+                  " must be the folder that holds them");
 }
 
 }  // namespace onebatch

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace onebatch {
@@ -17,12 +19,12 @@ struct IdxArray {
 /// this length can hold. Never allocates more than the file can expand to.
 IdxArray read_idx(const std::filesystem::path& file, std::int64_t num_dimensions);
 
-/// `folder`/`name` or `folder`/`name`.gz, whichever is there. Throws UserError that says what was looked for, and that
-/// `key` of the configuration is to name the folder.
+/// `folder`/`name` or `folder`/`name`.gz, whichever is there; none where neither is.
+std::optional<std::filesystem::path> idx_in(const std::filesystem::path& folder, const std::string& name);
+
+/// The same. Throws UserError where there is none, which says what was looked for, and that `key` of the configuration
+/// is to name the folder.
 std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name,
                                const std::string& key = "data.path");
-
-/// Whether `folder` has either.
-bool has_idx(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace onebatch

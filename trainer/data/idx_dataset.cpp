@@ -98,7 +98,7 @@ class IdxDataset final : public Dataset {
 
 // Where the training files are: beside those of validation, or, where these are alone, in the training data's folder.
 std::filesystem::path folder_of_training(const std::filesystem::path& folder, const OpenRequest& request) {
-  if (request.training_path.empty() || has_idx(folder, "train-images-idx3-ubyte")) return folder;
+  if (request.training_path.empty() || idx_in(folder, "train-images-idx3-ubyte")) return folder;
   return request.training_path;
 }
 

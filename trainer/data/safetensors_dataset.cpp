@@ -129,7 +129,7 @@ class SafetensorsDataset final : public Dataset {
       batch.inputs.push_back(values(input, indices, length, 0).to(made));
     }
     batch.pixels = pixels_;
-    if (target_) batch.targets = targets(indices, length).to(target_->column.floating() ? type : at::kLong);
+    if (target_) batch.targets = targets(indices, length).to(target_type(target_->column.type(), type));
     if (weights_) batch.weights = values(*weights_, indices, length, 0).to(type);
     if (!weights_ && target_ && target_->values && target_->column.floating())
       batch.weights = weights_of_padding(batch.targets, indices);

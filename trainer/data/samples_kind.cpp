@@ -44,7 +44,7 @@ class GivenSamples final : public Dataset {
     for (at::Tensor* const tensor : {&batch.targets, &batch.weights}) {
       if (!tensor->defined()) continue;
       check(*tensor, indices.size());
-      *tensor = tensor->detach().to(tensor->is_floating_point() ? type : at::kLong).contiguous();
+      *tensor = tensor->detach().to(target_type(tensor->scalar_type(), type)).contiguous();
     }
     if (batch.weights.defined() && (!batch.targets.defined() || batch.weights.sizes() != batch.targets.sizes()))
       throw UserError(named_ + " gives weights that have not the targets' shape");

@@ -49,7 +49,7 @@ class TarDataset final : public Dataset {
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const at::Tensor rows = stacked(i, indices);
       if (i < num_inputs_) batch.inputs.push_back(rows.to(input_type(rows.scalar_type(), type)));
-      if (i >= num_inputs_) batch.targets = rows.to(rows.is_floating_point() ? type : at::kLong);
+      if (i >= num_inputs_) batch.targets = rows.to(target_type(rows.scalar_type(), type));
     }
     return batch;
   }

@@ -53,7 +53,8 @@ TrainResult TrainingLoop::run() {
   say_where_it_begins();
   agree_on_rank_0(parts_.control, [&] {
     check_room();
-    if (goes_on()) set_newer_aside();
+    // A path may be that of an older one, from which nothing is left to do.
+    if (goes_on() || parts_.configuration.checkpoint.resume == ResumeMode::automatic) set_newer_aside();
     if (goes_on() || !is_its_own(resumed_from_, parts_.options.run_dir)) parts_.options.accepted();
     save_class_names();
   });
