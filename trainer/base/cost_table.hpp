@@ -21,6 +21,7 @@ class CostTable {
   /// negative or not finite.
   explicit CostTable(std::vector<TimedSize> points);
 
+  /// Of no samples: 0.
   [[nodiscard]] double seconds(std::int64_t size) const;
   /// `visit(size, seconds(size))` for all sizes from `first`, at least 1, to `last`: quicker than asking for each.
   template <typename Visit>

@@ -24,11 +24,6 @@ Bounds bounds_of(const RankCost& rank) {
   return {rank.min_micro_batch, largest < rank.min_micro_batch ? 0 : largest};
 }
 
-// A rank computes nothing in a micro-step in which it has no samples.
-double seconds_of(const RankCost& rank, std::int64_t size) {
-  return size == 0 ? 0.0 : rank.table.seconds(size);
-}
-
 class LockStepSearch {
  public:
   explicit LockStepSearch(const std::vector<RankCost>& ranks) : ranks_(ranks) {
@@ -58,7 +53,7 @@ class LockStepSearch {
   double solve(std::int64_t count) const {
     if (count > largest_sum_) return k_infinite;
     double high = 0.0;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) high = std::max(high, seconds_of(ranks_[r], bounds_[r].largest));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) high = std::max(high, ranks_[r].table.seconds(bounds_[r].largest));
     if (!possible(count, high)) return k_infinite;
     double low = 0.0;
     // The least time is one that some size takes: halving ends where the bracket holds one such time only, which is
@@ -77,7 +72,7 @@ class LockStepSearch {
   // Of what can be done within a time, the time that it takes itself.
   double slowest_of(const Sizes& most) const {
     double slowest = 0.0;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) slowest = std::max(slowest, seconds_of(ranks_[r], most[r]));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) slowest = std::max(slowest, ranks_[r].table.seconds(most[r]));
     return slowest;
   }
 
@@ -215,7 +210,7 @@ std::vector<std::vector<VaryingTime>> lock_step_times(const Plan& plan, const st
     for (const auto& [size, count] : plan.ranks[r].micro_batches) {
       for (std::int64_t i = 0; i < count; ++i, ++step) {
         if (step == times.size()) times.emplace_back();
-        times[step].push_back({seconds_of(ranks[r], size), ranks[r].jitter});
+        times[step].push_back({ranks[r].table.seconds(size), ranks[r].jitter});
       }
     }
   }

@@ -77,7 +77,7 @@ RankPlan rank_plan(std::size_t rank, const RankCost& cost, std::vector<MicroBatc
                 .kept_in_host = cost.kept_in_host};
   for (const auto& [size, count] : runs) {
     plan.samples += size * count;
-    plan.micro_batch_seconds.push_back(size == 0 ? 0.0 : cost.table.seconds(size));
+    plan.micro_batch_seconds.push_back(cost.table.seconds(size));
   }
   plan.micro_batches = std::move(runs);
   return plan;
