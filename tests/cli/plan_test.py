@@ -37,6 +37,38 @@ devices = [{{slowdown = 1.0}}, {{slowdown = 3.0}}]
 OTHER_DEVICES = settings("run.name=other", "simulate.devices=[{slowdown = 3.0}, {slowdown = 1.0}]")
 
 
+# Of which one sample fits where activations are computed again, and not otherwise.
+SCARCE = """
+[run]
+max_steps = 2
+output_dir = "{runs}"
+name = "run"
+[batch]
+global_batch_size = 4
+[data]
+kind = "synthetic"
+shape = [3, 64, 64]
+size = 64
+[model]
+kind = "resnet"
+depth = 20
+stem = "cifar"
+[batch_norm]
+frozen = true
+[optimizer]
+kind = "sgd"
+[memory]
+recompute = "auto"
+[probe]
+cache = false
+steps_per_trial = 1
+[verify]
+at_start = false
+[simulate]
+devices = [{{memory = "8MiB"}}]
+"""
+
+
 class Hash128(ctypes.Structure):
     _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
 
@@ -207,3 +239,15 @@ def test_killed_before_its_first_checkpoint_the_plan_comes_again(onebatch, scrat
     assert read_json(scratch.runs / "run" / "plan.json") == before
     assert "probe of every rank" not in out
     assert scratch.folders() == ["run"]
+
+
+def test_a_plan_that_recomputes_is_followed_as_it_was_made(onebatch, tmp_path):
+    scratch = Scratch(tmp_path, SCARCE)
+    onebatch.run(1, "train", scratch.config)
+    file = scratch.runs / "run" / "plan.json"
+    assert [rank["recomputes"] for rank in read_json(file)["ranks"]] == [True]
+    for arguments in (["train", "--resume", *settings("run.max_steps=4")], ["train", "--plan", file, *settings("run.name=other")]):
+        assert "probe of every rank" not in onebatch.run(1, arguments[0], scratch.config, *arguments[1:])
+    roomy = settings('simulate.devices=[{memory = "32MiB"}]')  # verify holds more than a run
+    assert "the plan is that of" in onebatch.run(1, "verify", scratch.config, "--plan", file, *roomy)
+    assert weights(scratch, "other") != weights(scratch, "run"), "of two steps and of four"

@@ -52,10 +52,13 @@ TEST(DocumentsTest, a_plan_survives_the_round_trip) {
   EpochPlan plan;
   plan.full.global_batch_size = 50;
   plan.full.ranks = {{0, "a", 50, {{10, 1}, {20, 2}}, {0.02, 0.04}, 0.1, 0.0}, {1, "b", 0, {}, {}, 0.0, 1.0}};
+  plan.full.ranks[1].recomputes = true;
   plan.full.notes = {"said"};
   plan.last = plan.full;
   const EpochPlan back = parse_epoch_plan(to_json(plan), "plan.json");
   EXPECT_EQ(back.full.ranks[0].micro_batches, plan.full.ranks[0].micro_batches);
+  EXPECT_FALSE(back.full.ranks[0].recomputes);
+  EXPECT_TRUE(back.full.ranks[1].recomputes);
   EXPECT_EQ(back.full.notes, plan.full.notes);
   EXPECT_FALSE(back.full.equal_split_seconds.has_value());
   EXPECT_TRUE(back.last.has_value());

@@ -24,6 +24,7 @@ struct RankPlan {
   double predicted_seconds = 0.0;            // compute and the rank's constant
   double idle_fraction = 0.0;                // 1 - predicted_seconds / slowest rank's
   bool kept_in_host = false;                 // what exact BatchNorm keeps of the share lies in host memory
+  bool recomputes = false;                   // activations are computed again, as memory.recompute = "auto" may choose
 };
 
 struct Plan {

@@ -97,7 +97,8 @@ Json plan_json(const Plan& plan) {
                      {"micro_batch_seconds", seconds},
                      {"predicted_seconds", number(rank.predicted_seconds)},
                      {"idle_fraction", number(rank.idle_fraction)},
-                     {"kept_in_host", rank.kept_in_host}});
+                     {"kept_in_host", rank.kept_in_host},
+                     {"recomputes", rank.recomputes}});
   }
   return {{"global_batch_size", plan.global_batch_size},
           {"predicted_step_seconds", number(plan.predicted_step_seconds)},

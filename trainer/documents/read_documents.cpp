@@ -90,13 +90,14 @@ RankPlan read_rank_plan(const JsonReader& json) {
   rank.predicted_seconds = json.field("predicted_seconds").number_at_least(0.0);
   rank.idle_fraction = json.field("idle_fraction").number_at_least(-1e-9);
   if (json.has("kept_in_host")) rank.kept_in_host = json.field("kept_in_host").boolean();
+  if (json.has("recomputes")) rank.recomputes = json.field("recomputes").boolean();
   const JsonReader runs = json.field("micro_batches");
   std::int64_t sum = 0;
   const std::size_t count = runs.array_size("[size, count] pairs");
   for (std::size_t i = 0; i < count; ++i) {
     const JsonReader pair = runs.item(i);
     if (pair.array_size("a size and its count") != 2) pair.fail("must be [size, count]");
-    // A size of 0 is a micro-step that a rank sits out in lock-step.
+    // A size of 0: in lock-step a rank waits there for the others.
     const std::int64_t size = pair.item(0).integer(0, rank.samples);
     rank.micro_batches.push_back({size, pair.item(1).integer(1, size == 0 ? k_largest_size : rank.samples / size)});
     sum += size * rank.micro_batches.back().count;

@@ -25,6 +25,7 @@ std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfi
                   .constant_seconds = rank.lock_step ? 0.0 : rank.exchange_seconds};
     cost.jitter = rank.jitter;
     cost.kept_in_host = rank.kept_in_host;
+    cost.recomputes = rank.recomputes;
     if (!fixed.empty()) cost.fixed_micro_batch = fixed.size() == 1 ? fixed.front() : fixed[i];
     if (rank.memory.kept_bytes_per_sample > 0.0 && !rank.kept_in_host)
       cost.share_memory = {static_cast<double>(rank.room_bytes), rank.memory.kept_bytes_per_sample,

@@ -74,7 +74,8 @@ RankPlan rank_plan(std::size_t rank, const RankCost& cost, std::vector<MicroBatc
                 .micro_batch_seconds = {},
                 .predicted_seconds = seconds,
                 .idle_fraction = 0.0,
-                .kept_in_host = cost.kept_in_host};
+                .kept_in_host = cost.kept_in_host,
+                .recomputes = cost.recomputes};
   for (const auto& [size, count] : runs) {
     plan.samples += size * count;
     plan.micro_batch_seconds.push_back(cost.table.seconds(size));

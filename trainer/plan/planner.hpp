@@ -19,6 +19,7 @@ struct RankCost {
   std::optional<std::int64_t> fixed_micro_batch;  // every micro-batch of this size, but for one smaller remainder
   double constant_seconds = 0.0;                  // per optimizer step, whatever the share
   bool kept_in_host = false;                      // what is kept of the share
+  bool recomputes = false;                        // activations are computed again, which the table has in it
   std::optional<ShareMemory> share_memory = std::nullopt;  // limits micro-batches further, the larger the share is
   double jitter = 0.0;                                     // of its times, as in VaryingTime: for the prediction only
   std::int64_t preferred_micro_batch = 1;                  // see PlannerOptions: set by the planner
@@ -49,9 +50,9 @@ struct PlannerOptions {
 };
 
 /// The exact minimum of max_r (c_r + F_r(n_r)) with sum n_r = global_batch_size (within few_sizes_tolerance where that
-/// is above 0). In lock-step that of find_lock_steps: there a rank's micro-batches may be of size 0, and cost
-/// nothing. Throws UserError where no split exists, and DoesNotFitError where there is no memory for the shares, and
-/// says what to change.
+/// is above 0). In lock-step that of find_lock_steps: there a rank's micro-batches may be of size 0, where it
+/// waits for the others. Throws UserError where no split exists, and DoesNotFitError where there is no memory for the
+/// shares, and says what to change.
 Plan plan_global_batch(std::int64_t global_batch_size, const std::vector<RankCost>& ranks,
                        const PlannerOptions& options = {});
 

@@ -83,6 +83,7 @@ class RankProbe {
     control_.all_reduce(bad, 2, comm::ScalarType::float64, comm::ReduceOp::max);
     if (bad[0] > 0.0) return Confirmed::no;
     known.rank = control_.rank();
+    known.recomputes = recomputes();
     known.trials = {trial};
     known.from_cache = true;
     if (bad[1] == 0.0) return Confirmed::as_it_was;
@@ -120,6 +121,11 @@ class RankProbe {
   }
 
  private:
+  // Since this probe, or since a plan that was followed or a cached answer that was tried: once it does, it goes on.
+  bool recomputes() const {
+    return request_.recompute == Recompute::automatic && runner_.apart() != nullptr && !replica_.shares_statistics;
+  }
+
   TrialResult run_trial(std::int64_t size) {
     control_.set_activity(fmt::format("a trial of {} samples in the probe", size));
     return sizes_.run_trial(size);
@@ -150,10 +156,9 @@ class RankProbe {
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
     SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
-    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(runner_)) {
-      profile.recomputes = true;
+    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(runner_))
       found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
-    }
+    profile.recomputes = recomputes();
     profile.trials = found.trials;
     profile.min_micro_batch = found.min_micro_batch;
     profile.largest_micro_batch = found.largest_micro_batch;

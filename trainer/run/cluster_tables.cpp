@@ -9,6 +9,7 @@
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/probe_identity.hpp"
 #include "trainer/settings/identity.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <fmt/format.h>
 
@@ -61,6 +62,8 @@ void ClusterTables::use(ClusterProfile profile) {
     throw UserError(
         fmt::format("the profile has {} ranks, but {} were started", profile.ranks.size(), parts_.control.size()));
   profile_ = std::move(profile);
+  const bool recomputes = profile_->ranks[static_cast<std::size_t>(parts_.control.rank())].recomputes;
+  if (recomputes && parts_.configuration.memory.recompute == Recompute::automatic) recompute(parts_.runner);
 }
 
 std::vector<RankCost> ClusterTables::costs() const {

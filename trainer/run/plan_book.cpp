@@ -5,6 +5,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/plan/plan_check.hpp"
 #include "trainer/plan/plan_notes.hpp"
+#include "trainer/step/graph_step.hpp"
 
 #include <fmt/format.h>
 
@@ -92,10 +93,11 @@ void PlanBook::repeat_plan(EpochPlan plan, const std::string& origin) {
 
 void PlanBook::adopt() {
   plan_ = given_->plan;
+  const RankPlan& mine = plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank()));
+  // Nothing is probed for it: the plan fits in memory as it was made.
+  if (mine.recomputes && parts_.configuration.memory.recompute == Recompute::automatic) recompute(parts_.runner);
   if (parts_.runner.apart() != nullptr)
-    parts_.runner.apart()->keep_in(plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).kept_in_host
-                                       ? SavedPlace::host
-                                       : SavedPlace::device);
+    parts_.runner.apart()->keep_in(mine.kept_in_host ? SavedPlace::host : SavedPlace::device);
   if (!given_->origin.empty()) {
     const auto devices = comm::all_gather_text(parts_.control, parts_.replica.device.name());
     std::string others;
