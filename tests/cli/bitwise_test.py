@@ -80,6 +80,12 @@ def test_float64_has_the_same_bits(onebatch, tmp_path_factory):
     all_alike(onebatch, tmp_path_factory, [(1, PLANS[0]), (3, PLANS[1])], "run.max_steps=20", *FLOAT64)
 
 
+# No sum of such weights is exact in float64, and every gradient is divided by it.
+def test_weights_that_are_no_whole_numbers_have_the_same_bits(onebatch, tmp_path_factory):
+    weights = "loss.class_weights=[0.1, 0.3, 0.7, 1.1, 1.3, 0.9, 0.77, 0.123, 2.3, 1.9]"
+    all_alike(onebatch, tmp_path_factory, [(1, PLANS[0]), (2, PLANS[2]), (3, PLANS[1])], "run.max_steps=20", weights, *FLOAT64)
+
+
 # Float64 keeps the last bit of running statistics too: every rank has them, so nothing is averaged.
 @pytest.mark.parametrize("pairs", ((), FLOAT64), ids=("float32", "float64"))
 def test_exact_batch_norm_has_the_same_bits(onebatch, tmp_path_factory, pairs):

@@ -101,7 +101,7 @@ TEST_F(AccumulationTest, wherever_memory_ends_the_gradient_is_the_whole_batchs) 
       struck += sums.out_of_memory_events > 0 ? 1 : 0;
       ASSERT_LE(relative(replica_->gradients.flat(), expected), 1e-14) << percent << " % of the memory";
       ASSERT_NEAR(sums.loss, whole.loss, 1e-12 * whole.loss);
-      ASSERT_EQ(sums.weight, whole.weight);
+      ASSERT_EQ(sums.weight.value(), whole.weight.value());
       ASSERT_EQ(budget().current_bytes(), held) << "nothing is left behind";
       for (std::size_t i = 0; i < replica_->gradients.parameters().size(); ++i)
         ASSERT_EQ(heard[i], 1) << "parameter " << i << " is final once";
@@ -181,7 +181,7 @@ TEST_F(AccumulationTest, graphs_give_way_to_a_micro_batch) {
   EXPECT_EQ(sums.out_of_memory_events, 0);
   EXPECT_LE(relative(replica_->gradients.flat(), expected), 1e-14);
   EXPECT_NEAR(sums.loss, whole.loss, 1e-12 * whole.loss);
-  EXPECT_EQ(sums.weight, whole.weight);
+  EXPECT_EQ(sums.weight.value(), whole.weight.value());
 }
 
 TEST_F(AccumulationTest, a_probe_gets_the_error_itself) {

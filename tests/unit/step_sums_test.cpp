@@ -15,6 +15,7 @@ StepPart part_of(std::size_t rank) {
   const auto whole = static_cast<std::int64_t>(rank);
   StepPart part;
   part.weight = 16.0 + r;
+  part.weight_rest = 0.25 + r;
   part.out_of_memory_events = 2 + whole;
   part.failed_size = 100 + whole;
   part.step = 200 + whole;
@@ -44,7 +45,7 @@ TEST(StepSumsTest, what_ranks_pack_is_read_again_by_each) {
     StepSums expected;
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       parts.push_back(part_of(rank));
-      expected.weight += parts[rank].weight;
+      expected.weight += parts[rank].weight + parts[rank].weight_rest;
       expected.out_of_memory_events += parts[rank].out_of_memory_events;
     }
     const StepSums found = sums_of(parts);

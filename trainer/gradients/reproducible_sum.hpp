@@ -5,7 +5,9 @@
 // same in any order, over any ranks. The step follows from the largest element that the parameter's gradient has had on
 // any rank: it lies 40 bits below its base, a power of two above that element. A larger element than the base moves the
 // base, and the optimizer step is computed again; how bases move depends on nothing but the gradients, so not on the
-// plan either. (The idea is Demmel and Nguyen's, "Parallel reproducible summation", 2015.)
+// plan either. What the sum is divided by, the samples' weights, is made of such multiples as well: WeightSum rounds
+// each micro-batch's to 2^-20 and what that leaves to 2^-60, and sums the two apart. (The idea is Demmel and Nguyen's,
+// "Parallel reproducible summation", 2015.)
 #pragma once
 
 #include "trainer/gradients/bucket.hpp"

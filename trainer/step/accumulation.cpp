@@ -13,10 +13,9 @@
 #include "trainer/step/micro_step_graphs.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <fmt/format.h>
@@ -56,8 +55,8 @@ class Accumulator {
 
   LocalSums finish() {
     sums_.unread.emplace();
-    sums_.unread->numbers = replica_.loss.is_the_models() ? at::stack({numbers_.loss_sum, numbers_.weight_sum})
-                                                          : numbers_.loss_sum.reshape({1});
+    const at::Tensor loss_sum = numbers_.loss_sum.reshape({1});
+    sums_.unread->numbers = replica_.loss.is_the_models() ? at::cat({loss_sum, numbers_.weight_sum}) : loss_sum;
     return sums_;
   }
 
@@ -66,7 +65,8 @@ class Accumulator {
   static MicroStepGraphs::Numbers own_numbers(const Replica& replica) {
     const auto on_device = at::TensorOptions().device(replica.device.device());
     const at::Tensor zero = at::zeros({}, on_device.dtype(at::kDouble));
-    return {zero, at::zeros_like(zero), at::full({}, replica.loss_scale.factor(), on_device.dtype(replica.loss_type))};
+    return {zero, at::zeros({2}, zero.options()),
+            at::full({}, replica.loss_scale.factor(), on_device.dtype(replica.loss_type))};
   }
 
   // Whether there is more memory without them.
@@ -117,7 +117,7 @@ class Accumulator {
       graphs_->run(batch, {step, [&] { return noise_key(context_of(samples)); }});
     else
       step(batch, key);
-    sums_.weight += weight;
+    sums_.weight.add(weight);
   }
 
   // All of it is the device's: it may be recorded.
@@ -135,7 +135,7 @@ class Accumulator {
       torch::autograd::backward({loss}, {gradient}, std::nullopt, false, inputs);
     }
     numbers_.loss_sum.add_(loss.detach());
-    if (made.weight.defined()) numbers_.weight_sum.add_(made.weight);
+    if (made.weight.defined()) add_weight(numbers_.weight_sum, made.weight);
   }
 
   [[nodiscard]] ForwardContext context_of(Indices samples, const at::Tensor& key = {}) const {
@@ -207,7 +207,7 @@ MicroBatchDoesNotFit::MicroBatchDoesNotFit(std::int64_t size)
 void settle(LocalSums& sums, std::span<const double> read) {
   const UnreadSums unread = *std::exchange(sums.unread, std::nullopt);
   sums.loss = read[0];
-  if (read.size() > 1) sums.weight = read[1];
+  if (read.size() > 1) sums.weight = {read[1], read[2]};
   sums.compute_seconds += unread.end->seconds_since(*unread.begin);
   for (const DataWait& wait : unread.left_out) sums.compute_seconds -= wait.end->seconds_since(*wait.begin);
 }

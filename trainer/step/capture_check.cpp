@@ -77,7 +77,7 @@ Outcome by_the_tape(const MicroBatchRunner& runner, const Dataset& data, const S
   replica.gradients.begin_step();
   const LocalSums sums =
       accumulate_gradient(runner, data, samples, {{static_cast<std::int64_t>(samples.size()), 1}}, step);
-  return {sums.loss, sums.weight, replica.gradients.flat().clone(), copies_of(replica.model->buffers())};
+  return {sums.loss, sums.weight.value(), replica.gradients.flat().clone(), copies_of(replica.model->buffers())};
 }
 
 // Relative; NaN where either is.

@@ -10,7 +10,6 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -108,7 +107,7 @@ MicroStepGraphs::MicroStepGraphs(Replica& replica, std::unique_ptr<DeviceGraphs>
     : replica_(replica), device_(std::move(device)), factor_(replica.loss_scale.factor()) {
   const auto on_device = at::TensorOptions().device(replica.device.device());
   numbers_.loss_sum = at::zeros({}, on_device.dtype(at::kDouble));
-  numbers_.weight_sum = at::zeros_like(numbers_.loss_sum);
+  numbers_.weight_sum = at::zeros({2}, numbers_.loss_sum.options());
   numbers_.factor = at::full({}, factor_, on_device.dtype(replica.loss_type));
 }
 

@@ -48,7 +48,7 @@ class MicroStepGraphs {
   /// Scalars on the device at addresses that stay.
   struct Numbers {
     at::Tensor loss_sum;    // float64
-    at::Tensor weight_sum;  // float64, where the model tells it
+    at::Tensor weight_sum;  // float64 [2], where the model tells it: see WeightSum
     at::Tensor factor;      // of the loss, see Note [Loss scale]
   };
   /// Before a step's micro-batches: sums of zero.

@@ -65,7 +65,7 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
       exchange_(
           ranks, [this] { time_.stop(); }, [this] { time_.start(); }),
       time_(replica.device),
-      loss_sum_(at::zeros({replica.loss.is_the_models() ? 2 : 1},
+      loss_sum_(at::zeros({replica.loss.is_the_models() ? 3 : 1},
                           at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
   for (const Segment& segment : shape.segments) {
     norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
@@ -259,7 +259,13 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   const Value loss = micro_batch.graph->tape.loss;
   const bool returns_weight = replica_.loss.is_the_models();
   if (const auto made = run.made.find(loss); made != run.made.end()) {
-    loss_sum_.add_(made->second.detach());
+    const at::Tensor told = made->second.detach();
+    if (returns_weight) {
+      loss_sum_.select(0, 0).add_(told.select(0, 0));
+      add_weight(loss_sum_.narrow(0, 1, 2), told.select(0, 1));
+    } else {
+      loss_sum_.add_(told);
+    }
     at::Tensor gradient = at::full_like(made->second, replica_.loss_scale.factor());
     if (returns_weight) gradient[1].zero_();
     micro_batch.gradients.put(loss, gradient);

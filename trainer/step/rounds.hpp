@@ -122,7 +122,7 @@ class Rounds {
   bool refuses_single_values_ = false;
   StepExchange exchange_;
   OwnTime time_;
-  at::Tensor loss_sum_;                       // and the weight, where the model tells it
+  at::Tensor loss_sum_;                       // and both of WeightSum's, where the model tells it
   std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
   FinalParameters told_;
   std::vector<std::optional<std::size_t>> only_readers_;  // by parameter, in the last run()

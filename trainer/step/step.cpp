@@ -165,7 +165,8 @@ StepTotals TrainingStep::agree(const Part& mine, const StepRequest& request) {
   const auto size = static_cast<std::size_t>(control_.size());
   const auto& touched = replica_.gradients.touched();
   std::vector<double> numbers = packed(
-      {.weight = mine.sums.weight,
+      {.weight = mine.sums.weight.coarse,
+       .weight_rest = mine.sums.weight.fine,
        .stop_requested = request.stop_requested,
        .save_due = request.save_due,
        .failed = mine.failure != nullptr,

@@ -5,6 +5,7 @@
 #include "trainer/base/plan.hpp"
 #include "trainer/data/read_ahead.hpp"
 #include "trainer/graph/saved_values.hpp"
+#include "trainer/step/weight_sum.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -22,7 +23,7 @@ struct Replica;
 
 /// What only the device can tell of a rank's micro-batches, when it has done them.
 struct UnreadSums {
-  at::Tensor numbers;                         // float64: the loss's sum, and its weight where the model tells it
+  at::Tensor numbers;                         // float64: the loss's sum, and both of WeightSum's where the model tells
   std::shared_ptr<const DeviceMoment> begin;  // of what compute_seconds does not have yet
   std::shared_ptr<const DeviceMoment> end;
   std::vector<DataWait> left_out;  // between the two: no computing
@@ -31,7 +32,7 @@ struct UnreadSums {
 /// What one rank's micro-batches of one step came to.
 struct LocalSums {
   double loss = 0.0;  // sum, not mean
-  double weight = 0.0;
+  WeightSum weight;
   double compute_seconds = 0.0;           // of all micro-batches, a simulated device's slowness included
   double data_wait_seconds = 0.0;         // for samples: no part of those
   std::optional<UnreadSums> unread = {};  // what is missing in those three; see settle()

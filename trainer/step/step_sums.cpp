@@ -6,7 +6,17 @@ namespace onebatch {
 namespace {
 
 // First what is summed; then, for each rank, what it alone fills in; then a number for each parameter.
-enum Slot : std::size_t { k_weight, k_stop, k_save, k_failed, k_discard, k_news, k_out_of_memory, k_first_per_rank };
+enum Slot : std::size_t {
+  k_weight,
+  k_weight_rest,
+  k_stop,
+  k_save,
+  k_failed,
+  k_discard,
+  k_news,
+  k_out_of_memory,
+  k_first_per_rank
+};
 enum PerRank : std::size_t { k_step, k_failed_size, k_memory_peak, k_num_per_rank };
 
 // Of the figures: these, and then three for each rank.
@@ -33,6 +43,7 @@ std::int64_t whole(double number) {
 std::vector<double> packed(const StepPart& part, std::size_t rank, std::size_t num_ranks) {
   std::vector<double> numbers(first_touched(num_ranks), 0.0);
   numbers[k_weight] = part.weight;
+  numbers[k_weight_rest] = part.weight_rest;
   numbers[k_stop] = flag(part.stop_requested);
   numbers[k_save] = flag(part.save_due);
   numbers[k_failed] = flag(part.failed);
@@ -48,7 +59,7 @@ std::vector<double> packed(const StepPart& part, std::size_t rank, std::size_t n
 
 StepSums unpacked(std::span<const double> sums, std::size_t num_ranks) {
   StepSums all;
-  all.weight = sums[k_weight];
+  all.weight = sums[k_weight] + sums[k_weight_rest];
   all.stop_requested = sums[k_stop] > 0.0;
   all.save_due = sums[k_save] > 0.0;
   all.failed = sums[k_failed] > 0.0;

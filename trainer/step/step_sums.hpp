@@ -11,6 +11,7 @@ namespace onebatch {
 /// What one rank has to tell of its part of a step.
 struct StepPart {
   double weight = 0.0;
+  double weight_rest = 0.0;  // what WeightSum keeps beside it
   bool stop_requested = false;
   bool save_due = false;
   bool failed = false;                    // what has failed is said afterwards

@@ -49,7 +49,7 @@ Gradient HostReplica::gradient_of(const std::vector<std::int64_t>& samples, cons
   replica.gradients.begin_step();
   const LocalSums sums = accumulate_gradient(own_->runner, parts_.data, samples, runs, step);
   replica.gradients.complete_sum();
-  replica.gradients.finish_sum(sums.weight != 0.0 ? sums.weight : 1.0);
+  replica.gradients.finish_sum(sums.weight.value() != 0.0 ? sums.weight.value() : 1.0);
   Gradient gradient;
   for (std::size_t i = 0; i < replica.gradients.views().size(); ++i)
     gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i])});
