@@ -138,6 +138,11 @@ def lengths_of(arrays):
     return next(iter(counts.values()))
 
 
+def whole(arrays):
+    """Lists become tensors as a whole: one number of a list may have another type than the first, as in [1, 2.5]."""
+    return {name: as_tensor(name, array) if isinstance(array, (list, tuple)) else array for name, array in arrays.items()}
+
+
 def write_arrays(path, arrays, shown):
     samples = lengths_of(arrays)
     if samples == 0:
@@ -235,6 +240,7 @@ def save_dataset(path, dataset=None, *, names=None, progress=None, samples_per_f
         dataset, arrays = None, {name: dataset[name] for name in names or dataset}
     elif names is not None and dataset is None:
         raise ValueError("names are a data set's: arrays have theirs, as in x=images")
+    arrays = whole(arrays)
     if dataset is not None:
         check_dataset(dataset)
     if samples_per_file is not None:

@@ -96,6 +96,15 @@ def test_lists_are_numbers_of_pytorch(file):
     assert same(load_file(file), {"x": torch.tensor([[1.5, 2.0], [3.0, 4.0]]), "y": torch.tensor([1, 2])})
 
 
+@pytest.mark.parametrize("first", (1, False))
+def test_a_list_has_one_type_whatever_its_first_number_is(file, tmp_path, small_pieces, first):
+    numbers = [first] + [2.5] * 999
+    package.save_dataset(file, x=numbers, y=tuple([i] for i in numbers))
+    assert same(load_file(file), {"x": torch.tensor(numbers), "y": torch.tensor(numbers)[:, None]})
+    package.save_dataset(tmp_path / "folder", {"x": numbers}, samples_per_file=1)
+    assert load_file(tmp_path / "folder" / "00000.safetensors")["x"].dtype == torch.float32
+
+
 def test_a_data_set_of_dictionaries_is_written_in_pieces(file, columns, small_pieces):
     package.save_dataset(file, Rows(columns))
     assert same(load_file(file), columns)
