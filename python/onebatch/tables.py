@@ -2,6 +2,7 @@
 import dataclasses
 import glob
 import json
+import os
 import pathlib
 
 from .refusals import ConversionError
@@ -9,6 +10,8 @@ from .refusals import ConversionError
 PARTS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".jsonl": "json lines", ".txt": "text"}
 TEXT = "text"  # the column that plain text files have
 ROWS_IN_A_PIECE = 8192
+LEAST_BLOCK = 1 << 20  # bytes
+MOST_IN_A_BLOCK = (1 << 31) - 1
 
 
 def arrow():
@@ -123,17 +126,22 @@ def read_unit(unit, columns=None):
     return table.select(columns) if columns else table
 
 
+def block_of(file):
+    """As much as readers take at once: a whole file, as no row may be longer."""
+    return min(max(os.stat(file).st_size, LEAST_BLOCK), MOST_IN_A_BLOCK)
+
+
 def read_table(pa, unit, columns):
     if unit.format == "text":
         return pa.table({TEXT: [pathlib.Path(unit.file).read_text(encoding="utf-8")]})
     if unit.format == "csv":
         from pyarrow import csv
 
-        return csv.read_csv(unit.file)
+        return csv.read_csv(unit.file, csv.ReadOptions(block_size=block_of(unit.file)))
     if unit.format == "json lines":
         from pyarrow import json as json_lines
 
-        return json_lines.read_json(unit.file)
+        return json_lines.read_json(unit.file, json_lines.ReadOptions(block_size=block_of(unit.file)))
     if unit.format == "parquet":
         from pyarrow import parquet
 

@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
-load_file = pytest.importorskip("safetensors.numpy").load_file
+pytest.importorskip("safetensors.numpy")
 
+from conversions import command, environment, joined, refusal, same, words  # noqa: E402
 from onebatch.converting import Wishes, convert  # noqa: E402
 from onebatch.refusals import ConversionError  # noqa: E402
-from program import ROOT  # noqa: E402
 
 ROWS = 1000
 
@@ -39,33 +39,6 @@ def source(tmp_path, rows):
     file = tmp_path / "rows.parquet"
     parquet.write_table(table_of(rows), file, row_group_size=70)
     return file
-
-
-def joined(folder):
-    pieces = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
-    return {name: numpy.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-
-
-def same(found, expected):
-    return set(found) == set(expected) and all(numpy.array_equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in found)
-
-
-def environment():
-    return dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "python"), *filter(None, sys.path)]))
-
-
-def words(*arguments):
-    return [sys.executable, "-m", "onebatch", "convert", *map(str, arguments)]
-
-
-def command(*arguments):
-    return subprocess.run(words(*arguments), env=environment(), text=True, capture_output=True, timeout=120)
-
-
-def refusal(*arguments, **options):
-    with pytest.raises(ConversionError) as refused:
-        convert(*arguments, workers=1, **options)
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("workers", (1, 3))
@@ -104,6 +77,14 @@ def test_json_lines_become_tensors(tmp_path):
     assert same(joined(tmp_path / "out"), {"x": numpy.array([[1, 2], [3, 4]]), "label": numpy.array([1, 0])})
     (tmp_path / "broken.jsonl").write_text('{"x": [1, 2]\n')
     assert "broken.jsonl cannot be read" in refusal(tmp_path / "broken.jsonl", tmp_path / "no", Wishes("tensors"))
+
+
+@pytest.mark.parametrize("row, name", (('{"x": [%s]}\n', "a.jsonl"), ('x\n"%s"\n', "a.csv")))
+def test_a_row_may_be_longer_than_a_reader_takes_at_once(tmp_path, row, name):
+    """A million bytes are what pyarrow does by itself."""
+    (tmp_path / name).write_text(row % ",".join(["12345"] * 400_000))
+    wishes = Wishes("tensors") if name == "a.jsonl" else Wishes("tokens", text="x")
+    assert convert(tmp_path / name, tmp_path / "out", wishes, workers=1)["rows"] == 1
 
 
 def test_lists_of_any_length_are_packed(tmp_path):
