@@ -122,7 +122,7 @@ def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_
     writer = WRITERS[wishes.to]
     writer.check(wishes)
     classes = classes_of(units, wishes.classes) if wishes.classes else None
-    State(target).begin({**plan_of(source, units, wishes, rows), **writer.plan(classes)})
+    State(target).begin({**plan_of(source, units, wishes, rows), **writer.plan(wishes, classes)})
     said = Said(target, len(units), sys.stderr.isatty() if progress is None else progress)
     workers = max(1, min(workers or os.cpu_count() or 1, len(units)))
     try:

@@ -9,6 +9,9 @@ from .refusals import ConversionError
 
 SUFFIXES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n\x1a\n", ".png"))
 BYTES = 256  # a vocabulary
+HEADER = 256  # numbers of 32 bits before tokens of 32 bits, as llm.c writes them: these two, how many tokens there are, and zeros
+MAGIC, VERSION = 20240801, 7
+MOST_TOKENS = (1 << 31) - 1  # of a file with a header
 
 
 def numbers_of(name, array, unit, pad):
@@ -132,7 +135,7 @@ class Tensors:
         pass
 
     @staticmethod
-    def plan(_classes):
+    def plan(_wishes, _classes):
         return {}
 
     @staticmethod
@@ -183,8 +186,8 @@ class Tokens:
         return {"vocabulary": vocabulary, "separator": separator, "type": type_of(vocabulary)}
 
     @staticmethod
-    def plan(_classes):
-        return {}
+    def plan(wishes, _classes):
+        return {"header": [MAGIC, VERSION]} if type_of(vocabulary_of(wishes)[0]) == "uint32" else {}
 
     @staticmethod
     def columns(wishes):
@@ -194,16 +197,30 @@ class Tokens:
     def write(table, unit, target, wishes, _classes):
         import numpy
 
-        vocabulary, separator = vocabulary_of(wishes)
-        encode = encoder_of(wishes)
         path = target / f"part-{unit.number:05}.bin"
+        vocabulary, separator = vocabulary_of(wishes)
+        wide = type_of(vocabulary) == "uint32"
         with replacing(path) as partial, open(partial, "wb") as file:
-            for row, text in enumerate(table.column(wishes.text).to_pylist()):
-                if not isinstance(text, str):
-                    raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} has {type(text).__name__} in {wishes.text!r}, not text")
-                tokens = encode(text) + ([] if separator is None else [separator])
-                file.write(numpy.asarray(tokens, dtype=f"<u{4 if type_of(vocabulary) == 'uint32' else 2}").tobytes())
+            file.write(bytes(4 * HEADER if wide else 0))
+            count = 0
+            for tokens in Tokens.rows(table, unit, wishes, separator):
+                count += len(tokens)
+                if wide and count > MOST_TOKENS:
+                    raise ConversionError(f"{unit.file}: piece {unit.number} has more than {MOST_TOKENS} tokens, and the header of a file of 32-bit tokens counts no more: "
+                                          "split the source into smaller files, or Parquet into smaller row groups")  # fmt: skip
+                file.write(numpy.asarray(tokens, dtype="<u4" if wide else "<u2").tobytes())
+            if wide:
+                file.seek(0)
+                file.write(numpy.array([MAGIC, VERSION, count], dtype="<i4").tobytes())
         return [path]
+
+    @staticmethod
+    def rows(table, unit, wishes, separator):
+        encode = encoder_of(wishes)
+        for row, text in enumerate(table.column(wishes.text).to_pylist()):
+            if not isinstance(text, str):
+                raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} has {type(text).__name__} in {wishes.text!r}, not text")
+            yield encode(text) + ([] if separator is None else [separator])
 
     @staticmethod
     def end(target, classes):
@@ -255,7 +272,7 @@ class Images:
             raise ConversionError("--to images makes a folder for each class: write --classes COLUMN")
 
     @staticmethod
-    def plan(classes):
+    def plan(_wishes, classes):
         return {"folders": folders_of(classes)}
 
     @staticmethod

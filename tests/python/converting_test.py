@@ -18,6 +18,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("safetensors.numpy")
 
 from conversions import command, environment, joined, refusal, same, words  # noqa: E402
+from onebatch import written  # noqa: E402
 from onebatch.converting import Wishes, convert  # noqa: E402
 from onebatch.refusals import ConversionError  # noqa: E402
 
@@ -115,8 +116,8 @@ def test_lists_of_unlike_lengths_are_filled_up(tmp_path):
     assert found["ids_lengths"].tolist() == [3, 0, 1, 2]
 
 
-def tokens(folder, width="<u2"):
-    return numpy.concatenate([numpy.fromfile(path, width) for path in sorted(folder.glob("*.bin"))]).tolist()
+def tokens(folder):
+    return numpy.concatenate([numpy.fromfile(path, "<u2") for path in sorted(folder.glob("*.bin"))]).tolist()
 
 
 def test_text_becomes_bytes(tmp_path):
@@ -142,9 +143,26 @@ def test_text_becomes_the_tokens_of_a_tokenizer(tmp_path):
     parquet.write_table(pyarrow.table({"line": ["to be or", "not to see"]}), tmp_path / "rows.parquet")
     wishes = Wishes("tokens", text="line", tokenizer=str(tmp_path / "tokenizer.json"), separator="<end>")
     report = convert(tmp_path / "rows.parquet", tmp_path / "out", wishes, workers=1)
-    width = "<u4" if report["type"] == "uint32" else "<u2"
-    assert tokens(tmp_path / "out", width) == [1, 2, 3, 5, 70000 if width == "<u4" else 70000 % 65536, 1, 0, 5]
     assert report["type"] == "uint32", "a token of the vocabulary has more than 16 bits"
+    header, found = numpy.split(numpy.fromfile(tmp_path / "out" / "part-00000.bin", "<i4"), [256])
+    assert header.tolist() == [20240801, 7, 8] + [0] * 253, "llm.c's, of 32 bits"
+    assert found.tolist() == [1, 2, 3, 5, 70000, 1, 0, 5]
+
+
+def test_the_program_reads_tokens_of_32_bits_as_such(onebatch, tmp_path):
+    (tmp_path / "text.txt").write_text("a" * (65 * 16))
+    convert(tmp_path / "text.txt", tmp_path / "out", Wishes("tokens", separator="70000"), workers=1)
+    (tmp_path / "tokens.toml").write_text(f'[data]\nkind = "tokens"\npath = "{tmp_path}/out"\nblock_size = 16\nvocabulary = 70001\n[model]\nkind = "mlp"\n'
+                                          "[batch]\nglobal_batch_size = 2\n[optimizer]\nlr = 0.1\n[run]\nmax_steps = 1\n")  # fmt: skip
+    assert "65 samples" in onebatch.run(1, "data", tmp_path / "tokens.toml")
+
+
+def test_more_tokens_than_a_header_counts_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(written, "MOST_TOKENS", 5)
+    (tmp_path / "text.txt").write_text("12345")
+    assert "more than 5 tokens" in refusal(tmp_path / "text.txt", tmp_path / "out", Wishes("tokens", separator="70000"))
+    convert(tmp_path / "text.txt", tmp_path / "narrow", Wishes("tokens", separator="256"), workers=1)
+    assert not list((tmp_path / "out").glob("*.bin")) and len(tokens(tmp_path / "narrow")) == 6
 
 
 def png(value):
