@@ -9,9 +9,10 @@ import pathlib
 import sys
 import time
 
+from .classes import classes_of
 from .files import replacing
 from .refusals import ConversionError
-from .tables import ROWS_IN_A_PIECE, classes_of, read_unit, units_of
+from .tables import ROWS_IN_A_PIECE, read_unit, units_of
 from .written import WRITERS
 
 STATE = ".convert"  # files of the target that begin so know what is done; a folder would be a class of images
@@ -87,7 +88,7 @@ def work(unit, target, wishes, classes):
     if piece is not None:
         return piece["rows"], True
     writer = WRITERS[wishes.to]
-    table = read_unit(unit, writer.columns(wishes))
+    table = read_unit(unit, writer.columns(wishes), as_text=wishes.classes)
     files = writer.write(table, unit, pathlib.Path(target), wishes, classes)
     return state.finish(unit.number, files, table.num_rows)["rows"], False
 
@@ -131,7 +132,7 @@ def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_
     finally:
         said.end()
     writer.end(pathlib.Path(target), classes)
-    report = {"source": str(source), "to": wishes.to, "pieces": said.done, "rows": said.rows, "kept": said.kept, "classes": classes,
+    report = {"source": str(source), "to": wishes.to, "pieces": said.done, "rows": said.rows, "kept": said.kept, "classes": classes and classes.values,
               **writer.facts(wishes)}  # fmt: skip
     write_json(pathlib.Path(target) / "convert.json", report)
     return report

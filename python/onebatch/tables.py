@@ -115,11 +115,19 @@ class reading:
             raise ConversionError(f"{self.file} cannot be read: {error}") from error
 
 
-def read_unit(unit, columns=None):
-    """A table of Arrow's."""
+def missing_in_csv():
+    """What stands for no value in a column of numbers: nothing, NA, null, …"""
+    arrow()
+    from pyarrow import csv
+
+    return set(csv.ConvertOptions().null_values)
+
+
+def read_unit(unit, columns=None, as_text=""):
+    """A table of Arrow's. `as_text`: a column of which CSV keeps the spelling."""
     pa = arrow()
     with reading(unit.file):
-        table = read_table(pa, unit, columns)
+        table = read_table(pa, unit, columns, as_text)
     missing = [name for name in columns or () if name not in table.column_names]
     if missing:
         raise ConversionError(f"{unit.file} has no column {missing[0]!r}: it has {', '.join(map(repr, table.column_names))}")
@@ -131,13 +139,14 @@ def block_of(file):
     return min(max(os.stat(file).st_size, LEAST_BLOCK), MOST_IN_A_BLOCK)
 
 
-def read_table(pa, unit, columns):
+def read_table(pa, unit, columns, as_text):
     if unit.format == "text":
         return pa.table({TEXT: [pathlib.Path(unit.file).read_text(encoding="utf-8")]})
     if unit.format == "csv":
         from pyarrow import csv
 
-        return csv.read_csv(unit.file, csv.ReadOptions(block_size=block_of(unit.file)))
+        return csv.read_csv(unit.file, csv.ReadOptions(block_size=block_of(unit.file)),
+                            convert_options=csv.ConvertOptions(column_types={as_text: pa.string()} if as_text else {}))  # fmt: skip
     if unit.format == "json lines":
         from pyarrow import json as json_lines
 
@@ -150,23 +159,3 @@ def read_table(pa, unit, columns):
             return opened.read_row_groups(range(unit.first, unit.end), columns=known if columns and len(known) == len(columns) else None)
     found = [batch for i, batch in enumerate(batches(unit.file)) if unit.first <= i < unit.end]
     return pa.Table.from_batches(found)
-
-
-def names_in(table, column):
-    """Of the classes of a column, where Hugging Face's description of the table has them; else None."""
-    described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-    return described.get("info", {}).get("features", {}).get(column, {}).get("names")
-
-
-def classes_of(units, column):
-    """The values of a column, sorted, or the names that numbers stand for: what class index is which."""
-    values = set()
-    for unit in units:
-        table = read_unit(unit, [column])
-        names = names_in(table, column)
-        if names:
-            return names
-        values.update(table.column(column).unique().to_pylist())
-    if None in values:
-        raise ConversionError(f"the column {column!r} lacks a value in some rows: leave them out first")
-    return sorted(values)

@@ -135,8 +135,8 @@ class Tensors:
         pass
 
     @staticmethod
-    def plan(_wishes, _classes):
-        return {}
+    def plan(_wishes, classes):
+        return {"names": [str(value) for value in classes.values]} if classes else {}
 
     @staticmethod
     def facts(_wishes):
@@ -158,9 +158,7 @@ class Tensors:
             if name in lists:
                 continue
             if name == wishes.classes:
-                index = {value: i for i, value in enumerate(classes)}
-                values = table.column(name).to_pylist()
-                arrays[name] = torch.tensor([value if isinstance(value, int) and value not in index else index[value] for value in values])
+                arrays[name] = torch.tensor(classes.indices(table, unit, name, others=True))
             else:
                 for part, array in numbers_of(name, table.column(name), unit, wishes.pad).items():
                     arrays[part] = torch.from_numpy(array.copy())
@@ -273,7 +271,7 @@ class Images:
 
     @staticmethod
     def plan(_wishes, classes):
-        return {"folders": folders_of(classes)}
+        return {"folders": folders_of(classes.values)}
 
     @staticmethod
     def facts(_wishes):
@@ -285,18 +283,14 @@ class Images:
 
     @staticmethod
     def write(table, unit, target, wishes, classes):
-        folders = folders_of(classes)
-        by_value = dict(zip(classes, folders))
+        folders = folders_of(classes.values)
         files = []
-        for row, (value, label) in enumerate(zip(table.column(wishes.image).to_pylist(), table.column(wishes.classes).to_pylist())):
+        for row, (value, index) in enumerate(zip(table.column(wishes.image).to_pylist(), classes.indices(table, unit, wishes.classes))):
             raw = file_of(value, unit)
             suffix = next((suffix for magic, suffix in SUFFIXES if raw.startswith(magic)), ".webp" if raw[8:12] == b"WEBP" else None)
             if suffix is None:
                 raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} is no JPEG, PNG or WebP image")
-            if label not in by_value and not (isinstance(label, int) and 0 <= label < len(folders)):
-                raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} has {label} in {wishes.classes!r}, which is none of the {len(classes)} classes: "
-                                      "leave such rows out")  # fmt: skip
-            path = target / (by_value[label] if label in by_value else folders[label]) / f"{unit.number:05}-{row:06}{suffix}"
+            path = target / folders[index] / f"{unit.number:05}-{row:06}{suffix}"
             path.parent.mkdir(exist_ok=True)
             with replacing(path) as partial:
                 partial.write_bytes(raw)
@@ -306,7 +300,7 @@ class Images:
     @staticmethod
     def end(target, classes):
         """A class without a row has a folder, too, or the classes after it would have other numbers."""
-        for value, folder in zip(classes, folders_of(classes)):
+        for value, folder in zip(classes.values, folders_of(classes.values)):
             (target / folder).mkdir(exist_ok=True)
             if not any((target / folder).iterdir()):
                 warnings.warn(f"the class {value!r} has no row, and its folder {target / folder} is empty: that will do for validation; as training data it is refused: "

@@ -1,0 +1,86 @@
+"""Which class index stands for which value of a column: of the values sorted, or as a description of them has it."""
+import dataclasses
+import json
+import math
+
+from .refusals import ConversionError
+from .tables import missing_in_csv, read_unit
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    values: list  # of index 0, 1, …
+    names: list | None = None  # what the column's numbers stand for, where Hugging Face describes that
+
+    def indices(self, table, unit, column, others=False):
+        """Of each row of a piece. `others`: numbers that no description has stay as they are, as -1 for no label."""
+        names = names_in(table, column) or self.names
+        index = {spelled(value): i for i, value in enumerate(self.values)}
+        found = []
+        for row, value in enumerate(table.column(column).to_pylist()):
+            i = index.get(name_of(value, names))
+            if i is None and not (others and isinstance(value, int)):
+                raise ConversionError(f"{unit.file}: row {row} of piece {unit.number} has {value} in {column!r}, which is none of the {len(self.values)} classes: "
+                                      "leave such rows out")  # fmt: skip
+            found.append(value if i is None else i)
+        return found
+
+
+def spelled(value):
+    """Values of one column are told apart by it, and JSON keeps it."""
+    return str(value)
+
+
+def name_of(value, names):
+    """None: the description has no such number."""
+    if names is None:
+        return spelled(value)
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+
+def names_in(table, column):
+    """Of the classes of a column, where Hugging Face's description of the table has them; else None."""
+    described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+    return described.get("info", {}).get("features", {}).get(column, {}).get("names")
+
+
+def values_of(units, column, else_names=False):
+    """All that a column holds, {value: a file with it}, and its description's names or None. `else_names`: where there are some, they alone."""
+    values, names = {}, None
+    for unit in units:
+        table = read_unit(unit, [column], as_text=column)
+        names = names_in(table, column) or names
+        if names and else_names:
+            return {}, names
+        found = table.column(column).unique().to_pylist()
+        values.update((value, unit.file) for value in found if value not in values)
+    if units and units[0].format == "csv":
+        values = of_csv(values)
+    if None in values and names is None:
+        raise ConversionError(f"{values[None]}: the column {column!r} lacks a value in some rows: leave them out first")
+    return values, names
+
+
+def of_csv(values):
+    """Numbers where all are written as numbers are, else texts: 01, 1 and 1.0 may be three classes."""
+    absent = {text for text in values if text in missing_in_csv()}
+    for kind in (int, float):
+        numbers = {number_of(text, kind): file for text, file in values.items() if text not in absent}
+        if None not in numbers:
+            return {**numbers, **{None: values[text] for text in absent}}
+    return {text or None: file for text, file in values.items()}
+
+
+def number_of(text, kind):
+    """None where it is none, or another spelling of one."""
+    try:
+        number = kind(text)
+    except ValueError:
+        return None
+    return number if str(number) == text and (kind is int or math.isfinite(number)) else None
+
+
+def classes_of(units, column):
+    """The values of a column, sorted, or the names that numbers stand for."""
+    values, names = values_of(units, column, else_names=True)
+    return Classes(names or sorted(values), names)
