@@ -58,6 +58,7 @@ def add_convert(commands):
     command.add_argument("--split", help="of a folder that holds several data sets, as train")
     command.add_argument("--columns", type=lambda text: tuple(text.split(",")), default=(), help="of tensors: these, as in x,label; else all")
     command.add_argument("--classes", default="", help="the column whose values are classes")
+    command.add_argument("--classes-of", metavar="FOLDER", help="number them as in this folder, which convert has written of another split")
     command.add_argument("--pad", type=int, default=0, help="of tensors: fill lists up to so many values, and write their lengths")
     command.add_argument("--packed", action="store_true", help="of tensors: lists of any length lie one after another, and offsets says where each begins")
     command.add_argument("--text", default="text", help="of tokens: the column with the text")
@@ -79,6 +80,7 @@ def say(message, *_place):
 
 
 def converted(given):
+    from .classes import counted
     from .converting import Wishes, convert
 
     if given.pad and given.packed:
@@ -88,12 +90,15 @@ def converted(given):
     try:
         with warnings.catch_warnings():
             warnings.showwarning = say
-            report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows)
+            report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows, like=given.classes_of)
     except (ConversionError, OSError) as error:
         say(error)
         return 2
     kept = f", {report['kept']} of them there before" if report["kept"] else ""
     print(f"{given.target} holds {report['rows']} rows in {report['pieces']} pieces{kept}; convert.json there says more")
+    if report["classes"]:
+        hint = "" if given.classes_of else f"; another split has the same ones by --classes-of {given.target}"
+        print(counted(report["classes"]) + hint)
     return 0
 
 

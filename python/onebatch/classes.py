@@ -1,10 +1,13 @@
-"""Which class index stands for which value of a column: of the values sorted, or as a description of them has it."""
+"""Which class index stands for which value of a column: of the values sorted, of a description of them, or as a conversion before has it."""
 import dataclasses
 import json
 import math
+import pathlib
 
 from .refusals import ConversionError
 from .tables import missing_in_csv, read_unit
+
+NAMED = 10  # in a sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,3 +87,37 @@ def classes_of(units, column):
     """The values of a column, sorted, or the names that numbers stand for."""
     values, names = values_of(units, column, else_names=True)
     return Classes(names or sorted(values), names)
+
+
+def classes_as_in(folder, units, column):
+    """Those of a conversion before. Raises ConversionError where the column has others."""
+    values = written_in(folder)
+    held, names = values_of(units, column)
+    known = {spelled(value) for value in values}
+    unknown = {value: file for value, file in held.items() if name_of(value, names) not in known}
+    if unknown:
+        file = next(iter(unknown.values()))
+        shown = [name_of(value, names) or value for value, where in unknown.items() if where == file]
+        raise ConversionError(f"{file}: {column!r} holds {some(shown)}, and {folder} has no such class, but {counted(values)}: leave such rows out, or convert both "
+                              "anew with --classes-of the one that has all classes")  # fmt: skip
+    return Classes(values, names)
+
+
+def written_in(folder):
+    try:
+        values = json.loads((pathlib.Path(folder) / "convert.json").read_text())["classes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConversionError(f"--classes-of {folder}: no convert.json with classes is there: name a folder that convert has written with --classes") from None
+    if not values:
+        raise ConversionError(f"--classes-of {folder}: it was written without --classes: name a folder that has classes")
+    return values
+
+
+def some(values):
+    shown = ", ".join(map(str, values[:NAMED]))
+    return shown + (f" and {len(values) - NAMED} more" if len(values) > NAMED else "")
+
+
+def counted(values):
+    """As in "3 classes: cat, dog, emu"."""
+    return f"{len(values)} class{'' if len(values) == 1 else 'es'}: {some(values)}"

@@ -9,7 +9,7 @@ import pathlib
 import sys
 import time
 
-from .classes import classes_of
+from .classes import classes_as_in, classes_of
 from .files import replacing
 from .refusals import ConversionError
 from .tables import ROWS_IN_A_PIECE, read_unit, units_of
@@ -117,12 +117,16 @@ def plan_of(source, units, wishes, rows):
     return json.loads(json.dumps(plan))
 
 
-def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_PIECE, progress=None):
-    """Converts, or goes on with it. Returns what convert.json says. Raises ConversionError."""
+def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_PIECE, progress=None, like=None):
+    """Converts, or goes on with it; with the classes of the folder `like`. Returns what convert.json says. Raises ConversionError."""
     units = units_of(source, split, rows)
     writer = WRITERS[wishes.to]
     writer.check(wishes)
-    classes = classes_of(units, wishes.classes) if wishes.classes else None
+    if like and not wishes.classes:
+        raise ConversionError("--classes-of says which classes a column has: write --classes COLUMN, too")
+    classes = None
+    if wishes.classes:
+        classes = classes_as_in(like, units, wishes.classes) if like else classes_of(units, wishes.classes)
     State(target).begin({**plan_of(source, units, wishes, rows), **writer.plan(wishes, classes)})
     said = Said(target, len(units), sys.stderr.isatty() if progress is None else progress)
     workers = max(1, min(workers or os.cpu_count() or 1, len(units)))
