@@ -1,10 +1,11 @@
 # The program run as a user runs it, mistakes included.
 onebatch_add_test(NAME config_loader_test SOURCES unit/config_loader_test.cpp unit/identity_test.cpp unit/kinds_test.cpp unit/line_process_test.cpp unit/live_line_test.cpp unit/nearest_test.cpp unit/run_folder_test.cpp unit/run_lock_test.cpp LIBRARIES onebatch_launch)
 onebatch_add_test(NAME doctor_test SOURCES unit/doctor_test.cpp LIBRARIES onebatch_launch)
-foreach(part commands ranks plan probe communication drift launch doctor watching metrics predict report)
+foreach(part probe drift)  # they measure
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
-foreach(part mistakes broken_streams log_files outputs sinks control_characters data older resume going_back best runs kept_values bitwise precision init shell)   # nothing in these depends on time
+foreach(part commands ranks plan communication launch doctor watching metrics predict report mistakes broken_streams log_files outputs sinks control_characters data older resume going_back best runs kept_values bitwise
+        precision init shell)
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
 add_executable(noted_onebatch ${PROJECT_SOURCE_DIR}/launch/main.cpp cli/noted_syncs.cpp)

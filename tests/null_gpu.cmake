@@ -1,6 +1,6 @@
 # A CUDA device that computes nothing, under the program as it is: where there is no GPU, what LibTorch's CUDA code does still shows.
 # Where CUDA's libraries are missing, stand-ins are enough for Python and for the null GPU.
-onebatch_add_pytest(stand_ins null_gpu/stand_ins_test.py LABELS ranks null_gpu TIMEOUT 200 PROCESSORS 2 ARGUMENTS --build ${CMAKE_BINARY_DIR} --compiler "${CMAKE_CXX_COMPILER}")
+onebatch_add_pytest(stand_ins null_gpu/stand_ins_test.py LABELS ranks null_gpu TIMEOUT 200 PROCESSORS 1 ARGUMENTS --build ${CMAKE_BINARY_DIR} --compiler "${CMAKE_CXX_COMPILER}")
 if(NOT ONEBATCH_CUDA)
   return()
 endif()
@@ -38,7 +38,7 @@ target_link_libraries(watched_operators PRIVATE onebatch_settings LibTorch::CUDA
 set_target_properties(no_cudnn watched_operators PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 
 add_executable(null_gpu_defects null_gpu/defects.cpp)
-target_link_libraries(null_gpu_defects PRIVATE onebatch_settings LibTorch::CUDA)
+target_link_libraries(null_gpu_defects PRIVATE onebatch_settings onebatch_trainer LibTorch::CUDA)
 set_target_properties(null_gpu_defects PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 add_executable(null_gpu_borrowed_device null_gpu/borrowed_device.cpp)
 target_link_libraries(null_gpu_borrowed_device PRIVATE onebatch_settings onebatch_trainer LibTorch::CUDA)

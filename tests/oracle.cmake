@@ -5,9 +5,9 @@ foreach(oracle gradient_oracle batch_norm_oracle buffers_oracle weights_oracle p
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${oracle} PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 LABELS oracle)
 endforeach()
-# Random models, plans and configurations, as many as 3 minutes allow.
+# Random models, plans and configurations, as many as 2 minutes allow.
 add_test(NAME random_runs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/random_runs.py $<TARGET_FILE:onebatch>
-         --cases 200 --minutes 3 --jobs 2 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+         --cases 200 --minutes 2 --jobs 2 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(random_runs PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 LABELS oracle)
 # Archives that are damaged or forged, some hundred; by hand, any number.
 add_executable(load_archives oracle/load_archives.cpp)
@@ -20,5 +20,5 @@ add_test(NAME mutated_programs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh
          WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(mutated_programs PROPERTIES TIMEOUT 400 SKIP_RETURN_CODE 77 LABELS oracle)
 foreach(part unfit_samples init_models)
-  onebatch_add_pytest(${part} oracle/${part}_test.py LABELS oracle TIMEOUT 200 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
+  onebatch_add_pytest(${part} oracle/${part}_test.py LABELS oracle TIMEOUT 200 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()

@@ -6,4 +6,4 @@ foreach(part tokens pieces shards)
   onebatch_add_pytest(own_${part} oracle/own_${part}_test.py LABELS oracle TIMEOUT 400 PROCESSORS 1
     ARGUMENTS --program $<TARGET_FILE:onebatch> --show-samples $<TARGET_FILE:show_samples>)
 endforeach()
-onebatch_add_pytest(predict_models oracle/predict_test.py LABELS oracle TIMEOUT 400 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)
+onebatch_add_pytest(predict_models oracle/predict_test.py LABELS oracle TIMEOUT 400 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
