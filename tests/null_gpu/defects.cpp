@@ -1,4 +1,6 @@
 // A CUDA program with one defect, by name: each must be seen on the stand-in. Without a name it has none.
+#include "trainer/device/cuda_graphs.hpp"
+
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -124,6 +126,19 @@ void captured_default() {
   std::cerr << "defect: " << cudaGetErrorString(ended) << "\n";
 }
 
+// Graphs that were let go and are recorded again, while cuBLAS's workspace lies in what was their memory.
+void graphs_anew() {
+  const auto graphs = onebatch::create_cuda_graphs(k_device.device());
+  const at::Tensor x = at::ones({8, 8}, k_device);
+  for (int i = 0; i < 3; ++i) {
+    const auto first = graphs->record([&] { static_cast<void>(x.matmul(x)); });
+    const auto second = graphs->record([&] { static_cast<void>(x.add(x)); });
+    first->replay();
+    second->replay();
+    c10::cuda::getCurrentCUDAStream().synchronize();
+  }
+}
+
 // What a communicator's thread may do at any time.
 void neighbours_call() {
   const cudaError_t ended = beside_a_capture([](cudaStream_t) {
@@ -151,6 +166,7 @@ int main(int count, char** words) {
     if (defect == "captured_wait") captured_wait();
     if (defect == "beside_capture") beside_capture();
     if (defect == "captured_default") captured_default();
+    if (defect == "graphs_anew") graphs_anew();
     if (defect.empty()) neighbours_call();
     at::ones({1 << 10}, k_device).add(1.0).sum().item<float>();
   } catch (const std::exception& error) {

@@ -65,7 +65,7 @@ def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
 
 @pytest.mark.parametrize("defect, seen", [("", None), ("host_read", "SIGSEGV"), ("stale_error", "device not ready"), ("missing_wait", "null GPU: pinned memory changed"),
                                           ("early_read", "defect: not a number"), ("there_and_back one", None),
-                                          ("there_and_back two", "null GPU: a copy to the device reads pinned memory before"), ("two_streams event", None), ("two_streams host", None), ("two_halves", None),
+                                          ("there_and_back two", "null GPU: a copy to the device reads pinned memory before"), ("two_streams event", None), ("two_streams host", None), ("two_halves", None), ("graphs_anew", None),
                                           ("two_streams nothing", "aten::add reads what aten::zeros writes on another stream"),
                                           ("two_streams freed", "aten::fill_ writes what aten::add reads on another stream"),
                                           ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1"),

@@ -1,11 +1,14 @@
 #include "trainer/device/cuda_graphs.hpp"
 
 #include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 #include <torch/version.h>
+
+#include <memory>
 
 namespace onebatch {
 namespace {
@@ -15,6 +18,7 @@ class CudaGraph final : public DeviceGraph {
   void replay() override { graph.replay(); }
 
   at::cuda::CUDAGraph graph;
+  std::shared_ptr<const int> of_the_pool;
 };
 
 class CudaGraphs final : public DeviceGraphs {
@@ -28,7 +32,10 @@ class CudaGraphs final : public DeviceGraphs {
     // The default stream cannot be captured. What is recorded waits for nothing that lies there: it is replayed behind
     // all of it.
     const c10::cuda::CUDAStreamGuard on_a_stream_of_its_own(stream_);
+    if (alive_.use_count() == 1 && used_) begin_another_pool();
+    used_ = true;
     auto made = std::make_unique<CudaGraph>();
+    made->of_the_pool = alive_;
     try {
       // In the default mode a call of another thread, as the communicator's, would end the capture.
       made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
@@ -42,6 +49,12 @@ class CudaGraphs final : public DeviceGraphs {
   }
 
  private:
+  // With its last graph a pool is over for LibTorch's allocators, while cuBLAS's workspaces still lie in it.
+  void begin_another_pool() {
+    at::cuda::clearCublasWorkspaces();
+    pool_ = at::cuda::graph_pool_handle();
+  }
+
   // LibTorch's allocators go on handing out the pool's memory where a capture does not end well: later tensors would
   // lie in it.
   void abandon(at::cuda::CUDAGraph& graph) {
@@ -67,6 +80,8 @@ class CudaGraphs final : public DeviceGraphs {
 
   c10::DeviceIndex device_;
   decltype(at::cuda::graph_pool_handle()) pool_;
+  bool used_ = false;
+  std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);  // one more of it for each graph
   c10::cuda::CUDAStream stream_;
 };
 
