@@ -2,7 +2,7 @@
 import pytest
 from null_gpu.runs import configuration, counts_of_a_step, expect_trained, mode
 
-from program import read_json
+from program import read_json, settings
 
 WIDE = '[run]\nmax_steps = 2\ndevice = "cuda"\nname = "run"\noutput_dir = "{folder}/runs"\n[batch]\nglobal_batch_size = 4000\n[data]\nkind = "synthetic"\nshape = [3, 32, 32]\nsize = 8000\n' \
        '[model]\nkind = "resnet"\nstem = "cifar"\ndepth = 20\n[verify]\nat_start = false\n[probe]\nsteps_per_trial = 1\ncache = false\n{more}\n'
@@ -64,6 +64,15 @@ def test_a_trials_peak_is_its_own_whatever_was_tried_before(null_gpu, tmp_path):
         assert alone.code == 0, alone.words
         trials = {trial["size"]: trial["peak_bytes"] for trial in read_json(tmp_path / "alone.json")["ranks"][0]["trials"]}
         assert trials[size] == doubled[size], (size, trials, doubled)
+
+
+def test_a_rank_without_samples_is_waited_for_by_no_device(null_gpu, tmp_path):
+    """Near its limit the other rank's allocator frees memory, which waits for all that is under way: no bucket may be, that this rank sends after the next exchange."""
+    sizes = settings("data.shape=[3,256,256]", "data.size=6", "batch.global_batch_size=1", "memory.garbage_collection_threshold=0.6")
+    for more in (140, 143):
+        config = configuration(tmp_path, "resnet", batch="micro_batch_size = 1", steps=3, timeout=15, bucket=0.01, overlap="true", more=mode("exact"))
+        done = null_gpu.run(2, "train", config, *sizes, "--set", f'run.name="of-{more}"', devices=[{"memory": (400 + more) << 20}] * 2)
+        assert done.code == 0, done.words
 
 
 def test_pinned_memory_that_ends_is_the_hosts(null_gpu, tmp_path):

@@ -19,17 +19,30 @@ using Indices = std::span<const std::int64_t>;
 
 constexpr std::size_t k_most_graphs = 64;  // of other sizes and lengths
 
-// The most micro-batches that any rank has. Collective.
-std::size_t most_micro_batches(const Rounds& rounds, std::size_t mine, StepExchange& start) {
+constexpr std::size_t k_told_at_start = 3;  // numbers, by each rank
+
+struct OfAllRanks {
+  std::size_t most_micro_batches = 0;
+  bool all_end_with_samples = true;  // each has some in the last round
+};
+
+// Collective.
+OfAllRanks look_at_all(const Rounds& rounds, const std::vector<Indices>& parts, bool together, StepExchange& start) {
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
   const auto total = static_cast<double>(std::accumulate(schedule.begin(), schedule.end(), std::size_t{0}));
-  std::size_t most = 0;
-  const std::vector<double> numbers = start.gather({static_cast<double>(mine), total});
-  for (std::size_t i = 0; i < numbers.size(); i += 2) {
-    most = std::max(most, static_cast<std::size_t>(numbers[i]));
+  const auto has_samples = [](const Indices part) { return !part.empty(); };
+  const bool ends = together ? std::ranges::any_of(parts, has_samples) : !parts.empty() && has_samples(parts.back());
+  const std::vector<double> numbers = start.gather({static_cast<double>(parts.size()), total, ends ? 1.0 : 0.0});
+  OfAllRanks all;
+  for (std::size_t i = 0; i < numbers.size(); i += k_told_at_start) {
+    all.most_micro_batches = std::max(all.most_micro_batches, static_cast<std::size_t>(numbers[i]));
     if (numbers[i + 1] != total) throw std::logic_error("the ranks' models have other BatchNorms");
   }
-  return most;
+  for (std::size_t i = 0; i < numbers.size(); i += k_told_at_start) {
+    const bool in_last_round = together || static_cast<std::size_t>(numbers[i]) == all.most_micro_batches;
+    all.all_end_with_samples = all.all_end_with_samples && in_last_round && numbers[i + 2] > 0.0;
+  }
+  return all;
 }
 
 }  // namespace
@@ -94,7 +107,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
   const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
   StepExchange start(
       ranks, [] {}, [] {});
-  start.expect({2});
+  start.expect({k_told_at_start});
   std::optional<Rounds> rounds;
   try {
     if (graphs_.size() > k_most_graphs) graphs_.clear();
@@ -108,8 +121,11 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
     start.report_failure();
     throw;
   }
-  const std::size_t most = most_micro_batches(*rounds, parts.size(), start);
+  const auto [most, all_end_with_samples] = look_at_all(*rounds, parts, together, start);
   const std::size_t num_rounds = together ? 1 : most;
+  // A rank without samples has nothing to tell: it would send its buckets behind exchanges for which others, who have
+  // sent theirs, may wait with their whole device.
+  const bool tells = ranks.size() == 1 || (told.beside_exchanges && all_end_with_samples);
   if (together && replica.gradients.reproducible() != nullptr) rounds->send_apart(most);
   if (which == Samples::of_a_step) rounds->refuse_single_values();
   for (std::size_t i = 0; i < num_rounds; ++i) rounds->exchange().expect(rounds->exchanges_of_a_round());
@@ -125,7 +141,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
         rounds->leave_out(data.waits().back());
       }
       fault_point("model", step);
-      if (round + 1 == num_rounds && (ranks.size() == 1 || told.beside_exchanges)) rounds->tell(told);
+      if (round + 1 == num_rounds && tells) rounds->tell(told);
       rounds->run(group);
     }
     rounds->finish(sums);
