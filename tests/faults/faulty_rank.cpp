@@ -1,7 +1,8 @@
 // The program with one rank that fails: ONEBATCH_FAULT="rank place number kind file". A place is a fault point's, or an
 // operation that the watchdog guards (all_reduce, with _ for a space; the number says which of that name), where it
-// fails inside. Kind is kill, stop, throw, loop, overflow (of its stack), segv (in a thread of its own), ahead or
-// memory (from then on its device has half as much for activations as the last step took). It writes the moment of the
+// fails inside. Kind is kill, stop, throw, loop, overflow (of its stack), segv (in a thread of its own), ahead,
+// memory (from then on its device has half as much for activations as the last step took) or full (once, as a GPU whose
+// memory ends). It writes the moment of the
 // fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE: so many seconds pass before a
 // checkpoint is copied, or written, beside the steps; ONEBATCH_SLOW_READER: and before each training sample is read.
 // ONEBATCH_LATE: a step's figures are read late on a CPU too.
@@ -76,6 +77,11 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
     MemoryBudget& budget = MemoryBudget::install();
     if (!done) budget.set_limit_bytes(budget.current_bytes() + (budget.peak_bytes() - budget.current_bytes()) / 2);
     done = true;
+    return 0;
+  }
+  if (fault.kind == "full") {
+    static bool done = false;
+    if (!std::exchange(done, true)) throw std::runtime_error("CUDA out of memory: a fault");
     return 0;
   }
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -202,6 +202,16 @@ def test_where_a_graph_finds_no_memory_the_run_goes_on_without(null_gpu, tmp_pat
     assert struck > 0
 
 
+def test_where_memory_ends_beside_graphs_the_step_is_made_again_without_them(null_gpu, tmp_path, monkeypatch):
+    """Halves would have other batch statistics, and the plan is fixed: without the graphs there is room."""
+    monkeypatch.setenv("ONEBATCH_FAULT", f"0 model 3 full {tmp_path / 'when'}")
+    batch = 'micro_batch_size = 6\ngradient_accumulation_steps = 4\nreplan = "never"'
+    config = configuration(tmp_path, "resnet", steps=5, batch=batch, more="[verify]\nat_start = false")
+    done = null_gpu.run(1, "train", config, *settings("run.cuda_graphs=true"), program=null_gpu.build / "faulty_onebatch")
+    expect_trained(done, 5, tmp_path)
+    assert "micro-batches of 6 run as CUDA graphs from here on" in done.words and "a micro-batch ran out of memory beside them" in done.words, done.words
+
+
 def test_graphs_are_given_up_where_not_as_much_memory_is_left_beside_them(null_gpu, tmp_path):
     """A micro-batch takes 80 MiB."""
     config = configuration(tmp_path, "resnet", steps=4, batch="micro_batch_size = 24", more="[verify]\nat_start = false")

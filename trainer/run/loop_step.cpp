@@ -193,6 +193,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                  }});
     if (totals.out_of_memory_events == 0) return totals;
     note_out_of_memory(totals);
+    const bool as_planned = std::ranges::all_of(totals.failed_sizes, [](std::int64_t size) { return size == 0; });
+    if (totals.discarded && as_planned && attempt < k_most_attempts) continue;  // without graphs it may fit
     bool replanned = false;
     measuring([&] {
       replanned = attempt < k_most_attempts && parts_.plans.book.lower_limits(totals.failed_sizes);

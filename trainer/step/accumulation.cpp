@@ -81,7 +81,10 @@ class Accumulator {
     if (fits(samples, wanted)) return;
     recover_from_out_of_memory(replica_.device);
     const auto size = static_cast<std::int64_t>(samples.size());
-    if (give_up_graphs() && !replica_.has_batch_statistics) return run(samples, replica_.gradients.not_reached(wanted));
+    if (give_up_graphs()) {
+      if (!replica_.has_batch_statistics) return run(samples, replica_.gradients.not_reached(wanted));
+      throw MicroBatchDoesNotFit(0);  // statistics have moved on: the whole step anew
+    }
     // Halves would have other statistics, or other bits.
     if (replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr) throw MicroBatchDoesNotFit(size);
     if (size == 1) throw DoesNotFitError(no_room_text(1, replica_.device.name()));

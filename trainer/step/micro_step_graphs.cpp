@@ -230,12 +230,13 @@ std::string MicroStepGraphs::judge(OfOneShape& shape, const Batch& batch, const 
     if (own == 0.0 || !(found <= k_times_own_error * own))
       return "a replay had another gradient than the micro-batch itself";
     trust(shape, batch);
+    return "";
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    if (!ordinary.empty()) copy(state, ordinary);
-    return "there is no memory to compare a graph's gradient";
   }
-  return "";
+  recover_from_out_of_memory(replica_.device);
+  if (!ordinary.empty()) copy(state, ordinary);
+  return "there is no memory to compare a graph's gradient";
 }
 
 void MicroStepGraphs::trust(OfOneShape& shape, const Batch& batch) {
