@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace onebatch {
@@ -129,7 +130,8 @@ at::Tensor pinned_like(const at::Tensor& tensor) {
   try {
     if (tensor.is_non_overlapping_and_dense()) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
     return at::empty(tensor.sizes(), options);
-  } catch (const c10::Error&) {  // whose words are those of a device that is full
+  } catch (const c10::Error& error) {  // whose words are those of a device that is full, or of one that is lost
+    if (std::string_view(error.what()).find("out of memory") == std::string_view::npos) throw;
     throw DoesNotFitError(fmt::format(
         "the host, not its GPU, has no memory left: {} bytes that a GPU can copy from or to were refused; give the job "
         "more host memory, or write memory.offload = \"never\" where exact BatchNorm keeps its share there",

@@ -1,6 +1,7 @@
 #include "trainer/data/loader.hpp"
 
 #include "comm/handler_stack.hpp"
+#include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
 
 #include <fmt/format.h>
@@ -162,6 +163,7 @@ class Loader::Ring {
       std::rethrow_exception(failure);
     } catch (const std::bad_alloc&) {
     } catch (const c10::OutOfMemoryError&) {
+    } catch (const DoesNotFitError&) {  // memory that a GPU copies from
     }
     return std::nullopt;
   }

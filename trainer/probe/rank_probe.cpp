@@ -197,6 +197,7 @@ class RankProbe {
   // With real collectives: it also makes the communicator allocate its buffers. A micro-batch before each leaves caches
   // as a step does.
   void measure_reduction(RankProfile& profile) {
+    replica_.device.empty_cache();  // the communicator's own memory comes from beside it
     std::vector<double> seconds;
     for (std::int64_t repeat = 0; repeat < std::max<std::int64_t>(3, request_.probe.steps_per_trial); ++repeat) {
       replica_.gradients.begin_step();
