@@ -104,6 +104,16 @@ def test_float32_by_export(onebatch, tmp_path):
     assert 0.0 < error_of(found, plain) <= 1e-6
 
 
+def test_where_memory_ends_less_is_tried(onebatch, tmp_path):
+    """The code's failures have no name."""
+    torch.manual_seed(5)
+    package.export(nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Linear(256, 4)), torch.randn(3, 6), tmp_path / "model.pt2", check=False, compile=True)
+    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(230, 6), y=torch.randint(0, 4, (230,)))
+    scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32").replace("micro_batch_size = 4", "").replace("= 10", "= 200"))
+    said = onebatch.run(1, "train", scratch.config, *settings(f'model.compiled="{tmp_path}/model.compiled"', "simulate.devices=[{memory = '150KiB'}]", "probe.cache=false", "probe.mode=power"))
+    assert "Exception in aoti_torch: out of memory" in said and "done: 3 steps" in said, said
+
+
 class Times(nn.Module):
     """A buffer and a constant that float32 does not hold, and booleans."""
 

@@ -76,6 +76,11 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
     return last_refusal_;
   }
 
+  std::int64_t num_refusals() {
+    const std::lock_guard lock(refusal_mutex_);
+    return num_refusals_;
+  }
+
   void charge(std::int64_t bytes) override {
     const std::int64_t held = current_.fetch_add(bytes) + bytes;
     if (bytes > 0 && held > limit_) {  // what is given back is taken, however low the limit has become
@@ -101,6 +106,7 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
     {
       const std::lock_guard lock(refusal_mutex_);
       last_refusal_ = words;
+      ++num_refusals_;
     }
     throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, words);
   }
@@ -110,6 +116,7 @@ class BudgetAllocator final : public c10::Allocator, public MemoryBudget {
   std::atomic<std::int64_t> peak_{0};
   std::mutex refusal_mutex_;
   std::string last_refusal_;
+  std::int64_t num_refusals_ = 0;
 };
 
 // A step frees and allocates the same large blocks again. By default glibc's malloc gives them back to the kernel,
@@ -157,6 +164,10 @@ UncountedMemory::~UncountedMemory() {
 
 std::string MemoryBudget::last_refusal() {
   return installed().refusal();
+}
+
+std::int64_t MemoryBudget::num_refusals() {
+  return installed().num_refusals();
 }
 
 }  // namespace onebatch

@@ -37,6 +37,8 @@ class MemoryBudget {
   static void release_freed_pages();
   /// The words of the last out-of-memory error that any thread was given; empty: none was.
   static std::string last_refusal();
+  /// How many such errors there were, of all threads.
+  static std::int64_t num_refusals();
 
   static constexpr std::int64_t k_no_limit = INT64_MAX;
 

@@ -2,11 +2,13 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
+#include "trainer/device/memory_budget.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/whole_numbers.hpp"
 
 #include <ATen/ops/_foreach_mul.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -150,6 +152,22 @@ struct CompiledProgram::Parts {
   bool has_weight = false;
 };
 
+namespace {
+
+// A package says of whatever its code throws that the call has failed, and no more.
+std::vector<at::Tensor> run_code(AOTIModelPackageLoader& loader, const std::vector<at::Tensor>& inputs) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t refusals = MemoryBudget::num_refusals();
+  try {
+    return loader.run(inputs);
+  } catch (const std::exception&) {
+    if (MemoryBudget::num_refusals() == refusals) throw;
+  }
+  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, MemoryBudget::last_refusal());
+}
+
+}  // namespace
+
 CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& model)
     : parts_(std::make_unique<Parts>(package, model)) {}
 
@@ -161,11 +179,7 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   for (const at::Tensor& input : given.inputs) inputs.push_back(input.contiguous());
   fit_inputs(parts_->described, inputs);
   parts_->follow_tensors();
-  std::vector<at::Tensor> made;
-  {
-    const at::NoGradGuard no_grad;
-    made = parts_->loader.run(inputs);
-  }
+  const std::vector<at::Tensor> made = run_code(parts_->loader, inputs);
   const at::Tensor weight = parts_->has_weight ? made[1] : at::Tensor();
   return {Compiled::apply(at::TensorList(parts_->parameters), made, parts_->scalars).front(), weight};
 }
