@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from program import DIGITS_MLP, DIGITS_RESNET, Scratch, read_json, read_json_lines, read_safetensors, relative_l2, settings
+from program import DIGITS_MLP, DIGITS_RESNET, Scratch, read_json, read_json_lines, read_safetensors, relative_l2, settings, write_safetensors
 
 # Times from a table, so that every start plans alike.
 DEVICES = "[{slowdown = 1.0, step_seconds = [[1, 0.0005], [64, 0.004]]}, {slowdown = 2.0, step_seconds = [[1, 0.0005], [64, 0.004]]}]"
@@ -116,6 +116,38 @@ def test_a_run_that_ends_early_has_nothing_left_until_its_patience_is_raised(who
     again.train("--resume", "--set", "run.early_stopping.patience=5", ranks=whole.ranks)
     assert len(again.lines("metrics")) > before[-1][0]
     assert again.validations()[: len(before)] == before
+
+
+def test_a_run_that_ended_where_it_was_saved_is_left_as_it_is(make):
+    """The validation that ends it comes after the checkpoint of the same step."""
+    run = make(*settings("run.early_stopping={metric='loss', min_delta=10, patience=2}", "run.validate_every_steps=2", "checkpoint.every_steps=2", "run.max_steps=20")).train()
+    before = (run.folder / "result.json").read_text()
+    assert run.lines("metrics")[-1]["step"] == 6 and run.state(6)["early_stopping"]["without"] == 2
+    run.train("--resume", *settings("run.validate_every_steps=5"))
+    assert "the run has ended early at step 6" in run.out
+    assert (run.folder / "result.json").read_text() == before and run.lines("metrics")[-1]["step"] == 6
+
+
+def test_a_complete_run_is_validated_as_before_whatever_would_be_planned_now(onebatch, tmp_path):
+    """Running statistics are averaged by the shares that ranks had."""
+    scratch = Scratch(tmp_path, DIGITS_RESNET)
+    common = settings("run.max_steps=4", "batch.replan=never")
+    last = lambda: [read_json_lines(scratch.runs / "run/validation.jsonl")[-1][key] for key in ("step", "loss", "accuracy", "lr")]
+    onebatch.run(2, "train", scratch.config, *common, *settings("batch.global_batch_size=12", "batch.micro_batch_size=[8,4]"))
+    before = last()
+    onebatch.run(2, "train", scratch.config, "--resume", *common, *settings("batch.global_batch_size=16", "batch.micro_batch_size=[8,8]"))
+    assert last() == pytest.approx(before, rel=1e-5)
+
+
+def test_a_validation_in_which_nothing_counts_has_no_loss_and_is_no_best(onebatch, tmp_path):
+    x = [i / 7 for i in range(40)]
+    for name, y in (("train", [i % 3 for i in range(20)]), ("validation", [9] * 20)):
+        write_safetensors(tmp_path / f"{name}.safetensors", x=("F32", [20, 2], x), y=("I64", [20], y))
+    scratch = Scratch(tmp_path, QUICK.replace('kind = "idx"\npath = "data/digits"\n[data.validation]', f'kind = "safetensors"\npath = "{tmp_path}/train.safetensors"\n[data.validation]\npath = "{tmp_path}/validation.safetensors"'))
+    out = onebatch.run(1, "train", scratch.config, *settings("run.max_steps=2", "loss.ignore_index=9", "checkpoint.keep_best.metric=loss", "run.validate_every_steps=1", "batch.global_batch_size=4"))
+    assert out.count("the loss is no number: no sample of data.validation counts (loss.ignore_index") == 1
+    assert [line["loss"] for line in read_json_lines(scratch.runs / "run/validation.jsonl")] == [None, None]
+    assert "the best loss was" not in out
 
 
 def test_the_average_is_that_of_a_plain_loop(make):

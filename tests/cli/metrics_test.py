@@ -257,6 +257,17 @@ def test_numbers_have_no_accuracy(onebatch, numbers):
     assert '"accuracy" does not belong to loss.kind = "mse": write some of "loss", "mean_absolute_error" and "r2"' in out
 
 
+def test_each_may_be_watched(onebatch, classes, tmp_path):
+    out = onebatch.run(2, "train", classes, *names(["top_2", "perplexity"]), *settings("checkpoint.keep_best.metric=top_2", "run.early_stopping.metric=perplexity"))
+    best = read_json(tmp_path / "runs/run/checkpoints/best.json")
+    assert best["metric"] == "top_2" and best["value"] == read_json_lines(tmp_path / "runs/run/validation.jsonl")[best["step"] // 6 - 1]["top_2"], out
+
+
+def test_those_of_numbers_may_be_watched(onebatch, numbers, tmp_path):
+    onebatch.run(1, "train", numbers, *settings("checkpoint.keep_best.metric=r2", "run.early_stopping.metric=mean_absolute_error", "optimizer.lr=1e-18"))
+    assert read_json(tmp_path / "runs/run/checkpoints/best.json")["metric"] == "r2"
+
+
 def test_lists_by_class_end_somewhere(onebatch, classes):
     for name in ("f1_per_class", "confusion_matrix"):
         out = onebatch.run(1, "train", classes, *names([name]), *settings("model.num_classes=1025"), code=2)

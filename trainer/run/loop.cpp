@@ -157,12 +157,20 @@ void TrainingLoop::after_step() {
   if (step_ == total_steps_) stopping_ = false;  // nothing is left to go on with
   if (is_saved()) save();
   if (validation_is_due() && !stopping_) validate();
-  if (ended_early()) save();
+  if (!ended_early()) return;
+  saved_step_ = -1;  // what was saved does not know of this validation yet
+  save();
 }
 
-// Of this rank in the full plan: 0 for all where there is none, since the run was complete.
+bool TrainingLoop::has_plan() const {
+  return parts_.plans.book.current() != nullptr || reuses_plan_;
+}
+
+// Of this rank in the full plan, until the first step in that by which the checkpoint was made: its running statistics
+// come from there. 0 for all where there is none, since the run was complete.
 double TrainingLoop::share() const {
-  if (parts_.plans.book.current() == nullptr && !reuses_plan_) return 0.0;
+  if (step_seconds_.empty() && saved_share_) return *saved_share_;
+  if (!has_plan()) return 0.0;
   return static_cast<double>(
       parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
 }
@@ -205,7 +213,11 @@ void TrainingLoop::resume() {
   parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
                                  saved.position.consumed_samples));
   go_on_validating(saved.validations, has_average);
-  if (saved.plan) reuse_plan(*saved.plan, saved.devices);
+  if (!saved.plan) return;
+  const auto rank = static_cast<std::size_t>(parts_.control.rank());
+  if (saved.world_size == parts_.control.size())
+    saved_share_ = static_cast<double>(saved.plan->full.ranks.at(rank).samples);
+  reuse_plan(*saved.plan, saved.devices);
 }
 
 // So that the next start goes on with this course, and not with one that was left.

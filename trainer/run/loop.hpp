@@ -105,7 +105,9 @@ class TrainingLoop {
   void measuring(const std::function<void()>& work);  // what may borrow the replica
   // What changes parameters, optimizer or loss scale begins with it: nobody needs them as they are any more.
   void begin_to_change(const char* what);
+  [[nodiscard]] bool has_plan() const;
   [[nodiscard]] double share() const;
+  [[nodiscard]] std::optional<double> lr_of_last_step() const;
   [[nodiscard]] TrainResult result() const;
 
   LoopParts parts_;
@@ -117,7 +119,9 @@ class TrainingLoop {
   std::filesystem::path resumed_from_;  // the checkpoint; empty: it began anew
   bool stopping_ = false;
   bool save_due_ = false;
-  bool reuses_plan_ = false;  // of before, whether or not it was needed yet
+  bool reuses_plan_ = false;           // of before, whether or not it was needed yet
+  std::optional<double> saved_share_;  // in the checkpoint's plan, where as many ranks have made it
+  bool told_of_no_loss_ = false;
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
   std::optional<TrainingStep> training_step_;

@@ -131,7 +131,7 @@ EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, co
   control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
   EvaluationResult result;
   result.samples = data.size();
-  result.loss = sums[1] > 0.0 ? sums[0] / sums[1] : 0.0;
+  result.loss = sums[1] > 0.0 ? sums[0] / sums[1] : NAN;
   if (replica.loss.is_classification() && sums[3] > 0.0) result.accuracy = sums[2] / sums[3];
   metrics.put_into(result, data.class_names(), control);
   return result;

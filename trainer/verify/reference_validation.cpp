@@ -1,6 +1,7 @@
 #include "trainer/verify/reference_validation.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace onebatch {
@@ -20,7 +21,7 @@ EvaluationResult reference_validation(const ReferenceParts& parts, const Arithme
   }
   EvaluationResult result;
   result.samples = found.samples;
-  result.loss = sums.weight > 0.0 ? sums.loss / sums.weight : 0.0;
+  result.loss = sums.weight > 0.0 ? sums.loss / sums.weight : NAN;
   if (correct.counted > 0.0) result.accuracy = correct.correct / correct.counted;
   return result;
 }
