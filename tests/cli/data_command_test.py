@@ -104,6 +104,16 @@ def test_values_that_are_not_finite_are_counted(onebatch, tmp_path):
     assert document["validation"] is None
 
 
+def test_padding_is_no_value(onebatch, tmp_path):
+    lengths = [1, 30, 7, 2]
+    offsets = [sum(lengths[:i]) for i in range(5)]
+    write_safetensors(tmp_path / "d.safetensors", x=("F32", [40, 1], [5.0 + i / 40 for i in range(40)]), y=("I64", [4], [0, 1, 0, 1]), offsets=("I64", [5], offsets))
+    scratch = Scratch(tmp_path, f'[run]\nmax_steps = 1\n[batch]\nglobal_batch_size = 2\n[data]\nkind = "safetensors"\npath = "{tmp_path}/d.safetensors"\noffsets = "offsets"\n[model]\nkind = "mlp"\n')
+    onebatch.run(1, "data", scratch.config, "--json", tmp_path / "out.json")
+    (ranges,) = read_json(tmp_path / "out.json")["train"]["ranges"]
+    assert (ranges["least"], ranges["largest"], ranges["mean"]) == pytest.approx((5.0, 5.975, 5.4875), rel=1e-6)
+
+
 @pytest.mark.parametrize("on_broken", ["stop", "skip"])
 def test_broken_files_are_named_whatever_a_run_does_with_them(onebatch, tmp_path, on_broken):
     scratch = Scratch(tmp_path, CONFIG.replace("resize = 12", f'resize = 12\non_broken = "{on_broken}"'))

@@ -81,6 +81,7 @@ TEST(SampleOrderTest, a_large_epoch_gives_every_sample_once_and_goes_on_where_it
     seen.insert(seen.end(), batch.begin(), batch.end());
   }
   EXPECT_EQ(sorted(seen), all_of(k_size));
+  EXPECT_EQ(seen, epoch_order(3, 0, k_size));
   const auto next_epoch = order.next();
   EXPECT_FALSE(std::equal(next_epoch.begin(), next_epoch.end(), seen.begin()));
 }

@@ -94,7 +94,7 @@ class Look {
   // One that is broken takes the others of its block with it: then each is read by itself.
   void at_block(const std::vector<std::int64_t>& samples) {
     try {
-      note(data_.gather(samples, at::kFloat));
+      note(data_.gather(samples, at::kFloat), samples);
       return;
     } catch (const UserError& error) {
       if (samples.size() == 1) return note_broken(samples.front(), error.what());
@@ -108,7 +108,7 @@ class Look {
     if (report_.broken.size() < k_most_broken) report_.broken.push_back({data_.origin_of(sample), reason});
   }
 
-  void note(const Batch& batch) {
+  void note(const Batch& batch, const std::vector<std::int64_t>& samples) {
     if (report_.columns.empty()) note_columns(batch);
     if (batch.targets.defined() && batch.targets.scalar_type() == at::kLong && batch.targets.dim() == 1) {
       const at::Tensor labels = batch.targets.contiguous();
@@ -116,9 +116,19 @@ class Look {
       for (std::int64_t i = 0; i < labels.numel(); ++i) ++classes_[label[i]];
     }
     const at::Tensor& input = batch.inputs.front();
+    if (!data_.lengths().empty()) return note_sequences(input, samples);
     channels_.resize(has_channels(input) ? static_cast<std::size_t>(input.size(1)) : 1);
     for (std::size_t c = 0; c < channels_.size(); ++c)
       note_values(channels_[c], has_channels(input) ? input.select(1, static_cast<std::int64_t>(c)) : input);
+  }
+
+  // Without what they are padded with.
+  void note_sequences(const at::Tensor& input, const std::vector<std::int64_t>& samples) {
+    channels_.resize(1);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const std::int64_t length = data_.lengths()[static_cast<std::size_t>(samples[i])];
+      note_values(channels_.front(), input.select(0, static_cast<std::int64_t>(i)).narrow(0, 0, length));
+    }
   }
 
   static void note_values(Sums& sums, const at::Tensor& values) {

@@ -55,6 +55,9 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
   std::mt19937_64 generator(key_of(seed, epoch));
   if (drawing.sums) {
     draw_by_weight(order, generator, *drawing.sums);
+  } else if (dataset_size > k_most_listed_samples) {
+    const ComputedOrder computed(key_of(seed, epoch), dataset_size);
+    for (std::int64_t& sample : order) sample = computed.at(sample);
   } else {
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw_below(generator, i)]);
   }
