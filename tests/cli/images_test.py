@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from image_folders import CONFIG, MIXED, colour, make_images, png
-from program import Scratch, read_json_lines, read_safetensors, relative_l2, settings, write_safetensors
+from program import DIGITS_MLP, Scratch, read_json, read_json_lines, read_safetensors, relative_l2, settings, write_safetensors
 
 SKIPPING = CONFIG.replace("resize = 12", 'resize = 12\non_broken = "skip"')
 
@@ -106,6 +106,25 @@ def test_lists_that_differ_between_ranks_are_refused(onebatch, tmp_path):
     starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), onebatch.path, "train", str(scratch.config))]
     done = onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
     assert done.returncode == 2 and "the training data's list of files" in done.stdout + done.stderr
+
+
+def test_ranks_with_unlike_validation_data_are_refused(onebatch, tmp_path):
+    scratch = Scratch(tmp_path, DIGITS_MLP.replace("[data.validation]", '[data.validation]\npath = "validation.safetensors"').replace('kind = "idx"\npath = "data/digits"', f'kind = "safetensors"\npath = "{tmp_path}/train.safetensors"'))
+    write_safetensors(tmp_path / "train.safetensors", x=("F32", [300, 2], [0.5] * 600), y=("I64", [300], [i % 3 for i in range(300)]))
+    (tmp_path / "there").mkdir()
+    for folder, count in ((tmp_path, 10), (tmp_path / "there", 30)):
+        write_safetensors(folder / "validation.safetensors", x=("F32", [count, 2], [0.5] * 2 * count), y=("I64", [count], [i % 3 for i in range(count)]))
+    starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), onebatch.path, "train", str(scratch.config))]
+    done = onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
+    assert done.returncode == 2 and "the number of validation samples" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_a_label_that_is_left_out_is_no_class(onebatch, tmp_path):
+    scratch = prepared(tmp_path, CONFIG.replace('/../images"', '/../images.csv"') + "[loss]\nignore_index = 255\n")
+    scratch.runs.mkdir(exist_ok=True)  # which the path goes through
+    (tmp_path / "images.csv").write_text("path,label\n" + "".join(f"images/{name}/{number}.png,{255 if number == 3 else label}\n" for label, name in enumerate(("ant", "bee", "cow")) for number in range(10)))
+    onebatch.run(1, "data", scratch.config, "--json", tmp_path / "data.json")
+    assert read_json(tmp_path / "data.json")["train"]["num_classes"] == 3
 
 
 def test_other_kinds_refuse_what_they_cannot_do(onebatch, tmp_path):

@@ -91,6 +91,16 @@ def tabular(scratch):
     return configured
 
 
+def test_squared_errors_leave_no_label_out(onebatch, tabular):
+    assert '"mse" takes no label_smoothing, no class_weights and no ignore_index' in onebatch.run(1, "train", *tabular("loss.kind=mse", "loss.ignore_index=3", **NUMBERS), code=2)
+
+
+def test_a_shape_of_validation_that_no_model_takes_beside_the_other_is_named(onebatch, tabular, scratch):
+    write_safetensors(scratch.path / "v.safetensors", x=("F32", [2, 4], [0.0] * 8), y=("F32", [2, 1], [0.0, 1.0]))
+    out = onebatch.run(1, "train", *tabular("loss.kind=mse", "model.num_classes=1", "data.validation.fraction=0", f"data.validation.path={scratch.path / 'v.safetensors'}", **NUMBERS), code=2)
+    assert "a sample of data.validation has the shape [4], and one of the training data [3]" in out
+
+
 NUMBERS = {"x": ("F32", [20, 3], [i / 60 for i in range(60)]), "y": ("F32", [20, 1], [float(i) for i in range(20)])}
 
 

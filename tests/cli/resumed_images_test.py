@@ -38,6 +38,17 @@ class Runs:
         return self.scratch.runs / name / "checkpoints/latest/model.safetensors"
 
 
+def test_images_that_have_moved_are_another_runs(onebatch, tmp_path):
+    """In the order of their names, another sample has each number after it."""
+    runs = Runs(onebatch, tmp_path, CONFIG)
+    runs.train("run", 1, 0, 2)
+    (tmp_path / "images/cow/5.png").rename(tmp_path / "images/ant/00.png")
+    out = onebatch.run(1, "train", runs.scratch.config, "--resume", *settings("run.name='run'", "run.max_steps=4"), code=2)
+    assert "is of another run" in out and "the training data's list of files" in out
+    (tmp_path / "images/ant/00.png").rename(tmp_path / "images/cow/5.png")
+    runs.train("run", 1, 0, 4, resume=True)
+
+
 def said_so(output):
     return "resumed from" in output and f"step-{STOPPED}" in output
 

@@ -223,6 +223,16 @@ class Tagger(torch.nn.Module):
         return self.head(torch.tanh(self.words(x)))
 
 
+def test_separate_validation_data_may_have_other_lengths(onebatch, folder, tmp_path):
+    for name, longest in (("train", 9), ("validation", 5)):
+        x = sequences([1 + i % longest for i in range(30)], longest)
+        packed(tmp_path / f"{name}.safetensors", x, [s % 6 for s in x])
+    torch.jit.trace(Tagger().double(), torch.zeros(2, 3, dtype=torch.long)).save(tmp_path / "model.pt")
+    config = pathlib.Path(tmp_path / "run.toml")
+    config.write_text(CONFIG.format(folder=tmp_path, path=tmp_path / "train.safetensors", data=PACKED + f'\n[data.validation]\npath = "{tmp_path}/validation.safetensors"'))
+    assert "validation after step 4: loss" in onebatch.run(2, "train", config, "--set", "run.device=cpu")
+
+
 @pytest.mark.parametrize("ranks", (1, 3))
 def test_packed_sequences_in_pieces_are_trained_as_pytorch_trains_them(onebatch, folder, tmp_path, ranks):
     choose = random.Random(3)

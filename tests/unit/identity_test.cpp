@@ -114,6 +114,13 @@ TEST_F(IdentityTest, a_run_is_known_by_its_seed_and_by_what_its_tensors_mean) {
   EXPECT_THAT(identity_differences({}, identity), HasSubstr("the checkpoint has run.seed = none, not 1"));
 }
 
+TEST_F(IdentityTest, other_files_are_another_run_where_the_checkpoint_knows_them) {
+  const std::map<std::string, std::string> now = {{k_list_of_files, "b"}};
+  EXPECT_THAT(identity_differences({{k_list_of_files, "b"}}, now), IsEmpty());
+  EXPECT_THAT(identity_differences({}, now), IsEmpty());
+  EXPECT_THAT(identity_differences({{k_list_of_files, "a"}}, now), HasSubstr("list of files = a, not b"));
+}
+
 TEST_F(IdentityTest, older_checkpoints_are_understood) {
   const std::map<std::string, std::string> saved = {{"run.seed", "1"},           {"data.size", "1500"},
                                                     {"data.shape", "[1, 8, 8]"}, {"model.kind", "mlp"},

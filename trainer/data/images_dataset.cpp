@@ -109,17 +109,15 @@ class ImagesDataset final : public Dataset {
 
   void find_labels() {
     const auto& labels = reader_.files().labels();
-    std::int64_t largest = 0;
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const Label label{labels[i], static_cast<std::int64_t>(i)};
-      largest = std::max(largest, label.value);
       if (label.value == ignored_) continue;
       if (!labels_) labels_ = LabelRange{label, label};
       if (label.value < labels_->least.value) labels_->least = label;
       if (label.value > labels_->largest.value) labels_->largest = label;
     }
     const auto named = static_cast<std::int64_t>(reader_.files().classes().size());
-    num_classes_ = named > 0 ? named : largest + 1;
+    num_classes_ = named > 0 ? named : labels_ ? labels_->largest.value + 1 : 1;
   }
 
   // `weight_type`: kByte: no weights.

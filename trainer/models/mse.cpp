@@ -46,8 +46,8 @@ LossKind mse_kind() {
   kind.targets = Targets::numbers;
   kind.sum = squared_error;
   kind.check = [](const LossConfiguration&, const CheckRequest& request) {
-    if (request.chosen("label_smoothing") || request.chosen("class_weights"))
-      request.complain("kind", "\"mse\" takes no label_smoothing and no class_weights");
+    if (request.chosen("label_smoothing") || request.chosen("class_weights") || request.chosen("ignore_index"))
+      request.complain("kind", "\"mse\" takes no label_smoothing, no class_weights and no ignore_index");
   };
   return kind;
 }

@@ -14,6 +14,7 @@ std::map<std::string, std::string> run_identity(const Configuration& configurati
   identity["data.size"] = fmt::to_string(data.size());
   identity["data.shape"] = shape_text(data.sample_shape());
   identity["what data.subset and data.sample_weights hold"] = given_samples;
+  if (const std::string files = data.digest(); !files.empty()) identity[k_list_of_files] = files;
   return identity;
 }
 

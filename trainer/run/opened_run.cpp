@@ -15,6 +15,7 @@
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica.hpp"
+#include "trainer/settings/identity.hpp"
 #include "trainer/step/chosen_metrics.hpp"
 
 #include <fmt/format.h>
@@ -33,6 +34,13 @@ void check_batch(const Configuration& configuration, const Dataset& data) {
         fmt::format("batch.last_batch = \"drop\" leaves nothing: the data has {} samples, batch.global_batch_size is "
                     "{}; write a smaller batch, or last_batch = \"exact\"",
                     data.size(), batch.global_batch_size));
+}
+
+// Of sequences, which are padded to the longest at hand, without their length.
+std::vector<std::int64_t> shape_to_compare(const Dataset& data) {
+  std::vector<std::int64_t> shape = data.sample_shape();
+  if (!data.lengths().empty() && !shape.empty()) shape.front() = -1;
+  return shape;
 }
 
 // How many summands stay exact: see Note [Bitwise].
@@ -124,8 +132,11 @@ void OpenedRun::open_data() {
   validation = std::move(opened.validation);
   drawing = std::move(opened.drawing);
   given_samples = std::move(opened.given_samples);
-  if (validation && validation->sample_shape() != data->sample_shape())
-    throw UserError("a sample of data.validation has another shape than one of the training data");
+  if (!validation || shape_to_compare(*validation) == shape_to_compare(*data)) return;
+  throw UserError(
+      fmt::format("a sample of data.validation has the shape {}, and one of the training data {}: both go "
+                  "through one model, so give them one shape",
+                  shape_text(validation->sample_shape()), shape_text(data->sample_shape())));
 }
 
 void OpenedRun::check_training() const {
@@ -145,10 +156,13 @@ std::vector<AgreedItem> OpenedRun::agreed_items() const {
                                    {"NCCL", comm::nccl_version()},
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
                                    {"the number of training samples", fmt::to_string(data->size())},
+                                   {"the shape of a training sample", shape_text(data->sample_shape())},
                                    {"what data.subset and data.sample_weights hold", given_samples}};
-  if (!data->digest().empty()) items.push_back({"the training data's list of files", data->digest()});
-  if (validation && !validation->digest().empty())
-    items.push_back({"the validation data's list of files", validation->digest()});
+  if (!data->digest().empty()) items.push_back({k_list_of_files, data->digest()});
+  if (validation) {
+    items.push_back({"the number of validation samples", fmt::to_string(validation->size())});
+    if (!validation->digest().empty()) items.push_back({"the validation data's list of files", validation->digest()});
+  }
   for (const auto& [name, tensor] : model->parameters())
     items.push_back(
         {"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type()) +

@@ -9,6 +9,9 @@
 
 namespace onebatch {
 
+/// A digest, where the data have one.
+constexpr const char* k_list_of_files = "the training data's list of files";
+
 /// What a run that goes on must share with its checkpoint, by key; of kinds those of the one that is chosen.
 std::map<std::string, std::string> identity_of_run(const Configuration& configuration);
 
