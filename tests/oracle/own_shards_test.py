@@ -90,6 +90,15 @@ def test_types_and_endings_with_dots(show, tmp_path, dtype):
     assert np.array_equal(got["input1"][0].numpy(), a) and got["input0"].tolist() == [7.5] and said["shape"] == []
 
 
+def test_numbers_in_json_may_be_whole_by_chance(show, tmp_path):
+    documents = [{"x": x, "y": y} for x, y in (([0.5, 1.5], 1), ([1, 2], 2.5), ([2.5, 3], 3))]
+    write(tmp_path / "a.tar", [(f"{i}.json", json.dumps(document).encode()) for i, document in enumerate(documents)])
+    read, about = show(tmp_path / "a.tar", 0, 1, 2, data='inputs = ["json:x"]\ntarget = "json:y"')
+    names = sorted(read)
+    values = {tuple(read[name].flatten().tolist()) for name in names}
+    assert values == {(0.5, 1.5, 1.0, 2.0, 2.5, 3.0), (1.0, 2.5, 3.0)}, (read, about)
+
+
 def test_mistakes_are_named(show, tmp_path):
     path, zeros = tmp_path / "a.tar", npy(np.zeros(3))
     for members, words in (

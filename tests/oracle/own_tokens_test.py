@@ -109,6 +109,17 @@ def test_a_token_beyond_the_vocabulary_is_named_when_it_is_met(show, tmp_path):
     assert "a.bin, token 205 is 77, but there are only 6, 0 … 5: write data.vocabulary = 78" in said, said
 
 
+def test_a_large_vocabulary_is_not_taken_for_16_bits(show, tmp_path):
+    values = tokens(500, 6, 70000, np.uint32)
+    values.tofile(tmp_path / "a.bin")
+    assert 'a.bin has no header that says how large its tokens are, and 16 bits hold no vocabulary of 70000: write data.token_type = "uint32"' in show(
+        tmp_path / "a.bin", 0, data="vocabulary = 70000", code=2)
+    read, _ = show(tmp_path / "a.bin", 0, data='vocabulary = 70000\ntoken_type = "uint32"')
+    assert any((tensor.flatten() == torch.from_numpy(values[:BLOCK].astype(np.int64))).all() for tensor in read.values())
+    llm_c(tmp_path / "a.bin", values, 20240801, 7)
+    show(tmp_path / "a.bin", 0, data="vocabulary = 70000")
+
+
 def test_twenty_gigabytes_take_neither_memory_nor_time(show, tmp_path):
     path = tmp_path / "sparse.bin"
     with open(path, "wb") as file:

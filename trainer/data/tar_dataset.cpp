@@ -16,6 +16,8 @@
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace onebatch {
 namespace {
 
@@ -63,6 +65,8 @@ class TarDataset final : public Dataset {
 
   [[nodiscard]] bool has_labels() const { return columns_.size() > num_inputs_ && !likes_.back().is_floating_point(); }
 
+  [[nodiscard]] bool is_json(std::size_t column) const { return columns_[column].find(':') != std::string::npos; }
+
   at::Tensor decoded(std::size_t column, std::int64_t sample) const {
     const std::vector<std::byte> bytes = shards_.bytes(column, sample);
     try {
@@ -72,19 +76,23 @@ class TarDataset final : public Dataset {
     }
   }
 
-  at::Tensor stacked(std::size_t column, std::span<const std::int64_t> indices) const {
+  // As the first sample's, or an error.
+  at::Tensor alike(std::size_t column, std::int64_t sample, at::Tensor row) const {
     const at::Tensor& like = likes_[column];
+    if (is_json(column) && like.is_floating_point()) row = row.to(like.scalar_type());  // some write 3.0 as 3
+    if (row.sizes() != like.sizes() || row.scalar_type() != like.scalar_type())
+      throw UserError(fmt::format("the .{} of sample {} is {} {}, and that of sample 0 {} {}: all must be alike",
+                                  columns_[column], sample, at::toString(row.scalar_type()),
+                                  shape_text(row.sizes().vec()), at::toString(like.scalar_type()),
+                                  shape_text(like.sizes().vec())));
+    return row;
+  }
+
+  at::Tensor stacked(std::size_t column, std::span<const std::int64_t> indices) const {
     std::vector<at::Tensor> rows;
-    for (const std::int64_t sample : indices) {
-      rows.push_back(decoded(column, sample));
-      const at::Tensor& row = rows.back();
-      if (row.sizes() != like.sizes() || row.scalar_type() != like.scalar_type())
-        throw UserError(fmt::format("the .{} of sample {} is {} {}, and that of sample 0 {} {}: all must be alike",
-                                    columns_[column], sample, at::toString(row.scalar_type()),
-                                    shape_text(row.sizes().vec()), at::toString(like.scalar_type()),
-                                    shape_text(like.sizes().vec())));
-    }
+    for (const std::int64_t sample : indices) rows.push_back(alike(column, sample, decoded(column, sample)));
     if (!rows.empty()) return at::stack(rows);
+    const at::Tensor& like = likes_[column];
     std::vector<std::int64_t> shape = like.sizes().vec();
     shape.insert(shape.begin(), 0);
     return at::empty(shape, like.options());
@@ -92,8 +100,14 @@ class TarDataset final : public Dataset {
 
   void find_labels(std::optional<std::int64_t> ignored) {
     LabelSearch search(ignored);
-    for (std::int64_t sample = 0; sample < shards_.size(); ++sample)
-      search.look_through(sample, stacked(num_inputs_, {&sample, 1}).to(at::kLong));
+    for (std::int64_t sample = 0; sample < shards_.size(); ++sample) {
+      at::Tensor row = decoded(num_inputs_, sample);
+      if (is_json(num_inputs_) && row.is_floating_point()) {
+        likes_.back() = likes_.back().to(at::kDouble);  // numbers, of which the first were whole
+        return;
+      }
+      search.look_through(sample, alike(num_inputs_, sample, std::move(row)).to(at::kLong).unsqueeze(0));
+    }
     labels_ = search.found();
     num_classes_ = search.num_classes();
   }

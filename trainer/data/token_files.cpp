@@ -134,6 +134,7 @@ TokenFiles::TokenFiles(const std::vector<std::filesystem::path>& files, TokenTyp
     DataFile file(path, between_reads(files.size()));
     const TokenLayout layout = read_token_layout(file, type);
     most = std::max(most, layout.tokens);
+    if (type == TokenType::automatic && layout.begin_bytes == 0) taken_for_16_bits_ = path;
     const std::int64_t blocks = layout.tokens > 0 ? (layout.tokens - 1) / block_size : 0;
     if (blocks > 0) parts_.push_back({std::move(file), layout, blocks_});
     blocks_ += blocks;

@@ -31,6 +31,8 @@ class TokenFiles {
 
   [[nodiscard]] std::int64_t blocks() const { return blocks_; }
   [[nodiscard]] std::int64_t block_size() const { return block_size_; }
+  /// One whose tokens nothing has said to be of 16 bits; empty: there is none.
+  [[nodiscard]] std::filesystem::path taken_for_16_bits() const { return taken_for_16_bits_; }
   /// Of a block: block_size + 1 of them.
   void read(std::int64_t block, std::span<std::int64_t> to) const;
   /// "tokens.bin, token 1024".
@@ -60,6 +62,7 @@ class TokenFiles {
   std::int64_t block_size_;
   std::int64_t blocks_ = 0;
   std::vector<Part> parts_;
+  std::filesystem::path taken_for_16_bits_;
 };
 
 }  // namespace onebatch

@@ -25,6 +25,7 @@ class TokensDataset final : public Dataset {
       : files_(token_files(configuration)), separator_(configuration.separator), ignored_(ignored) {
     if (separator_ && !ignored_)
       throw UserError("data.separator needs a loss that leaves labels out, as loss.kind = \"cross_entropy\"");
+    check_type(std::max(configuration.vocabulary, separator_.value_or(-1) + 1));
     vocabulary_ = configuration.vocabulary > 0 ? configuration.vocabulary : looked_through();
     if (separator_ && *separator_ >= vocabulary_)
       throw UserError(fmt::format("data.separator = {} is no token: the largest is {}", *separator_, vocabulary_ - 1));
@@ -55,6 +56,15 @@ class TokensDataset final : public Dataset {
   }
 
  private:
+  void check_type(std::int64_t vocabulary) const {
+    constexpr std::int64_t k_of_16_bits = 1 << 16;
+    if (vocabulary > k_of_16_bits && !files_.taken_for_16_bits().empty())
+      throw UserError(fmt::format(
+          "{} has no header that says how large its tokens are, and 16 bits hold no vocabulary of {}: write "
+          "data.token_type = \"uint32\", or \"uint16\" where the file has the first 65536 alone",
+          files_.taken_for_16_bits().string(), vocabulary));
+  }
+
   std::int64_t looked_through() {
     const TokenFiles::Range range = files_.look_through();
     labels_ = LabelRange{{range.least.token, range.least.block}, {range.largest.token, range.largest.block}};
