@@ -65,6 +65,14 @@ def exif_of(orientation):
     return exif.tobytes()
 
 
+def without_adobes_marker(image, quality):
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    whole = file.getvalue()
+    begin = whole.index(b"\xff\xee")
+    return whole[:begin] + whole[begin + 2 + int.from_bytes(whole[begin + 2 : begin + 4], "big") :]
+
+
 def writers(rng):
     """Every kind of file that is to be read, by name."""
     some = int(rng.integers(20, 100))
@@ -75,6 +83,7 @@ def writers(rng):
     kinds["jpeg_restart"] = lambda i, f: i.save(f, "JPEG", quality=some, restart_marker_blocks=3)
     kinds["jpeg_grey"] = lambda i, f: i.convert("L").save(f, "JPEG", quality=some)
     kinds["jpeg_cmyk"] = lambda i, f: i.convert("CMYK").save(f, "JPEG", quality=some)
+    kinds["jpeg_cmyk_unmarked"] = lambda i, f: f.write(without_adobes_marker(i.convert("CMYK"), some))
     for turn in range(1, 9):
         kinds[f"jpeg_turned_{turn}"] = lambda i, f, t=turn: i.save(f, "JPEG", quality=some, exif=exif_of(t))
     for mode in ("RGB", "L", "RGBA", "LA", "P", "1"):

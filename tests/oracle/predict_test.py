@@ -103,6 +103,21 @@ def predict(onebatch, tmp_path):
     return run
 
 
+def test_no_sample_is_left_alone(onebatch, predict, tmp_path):
+    """One more than a block: by itself, a model whose batch norm has no running statistics does not take it."""
+    columns = {"x": torch.randn(257, 4, dtype=torch.float64, generator=generator(1)), "y": torch.arange(257) % 3}
+    save(tmp_path, columns)
+    tensors.save_file({name: column[:256].clone() for name, column in columns.items()}, tmp_path / "data.safetensors")
+    model = nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)).double()
+    torch.jit.script(model).save(tmp_path / "model.pt")
+    config = tmp_path / "run.toml"
+    config.write_text(CONFIG.format(folder=tmp_path, data="").replace('"exported"', '"torchscript"').replace("model.pt2", "model.pt"))
+    onebatch.run(1, "train", config)
+    for ranks in (1, 2):
+        found = predict(config, ranks)
+        assert found["outputs"].shape == (257, 3) and found["sample"].tolist() == list(range(257))
+
+
 @pytest.mark.parametrize("ranks", (1, 3))
 def test_several_outputs_are_all_written_in_the_order_in_which_they_are_returned(train, predict, ranks):
     x = torch.randn(ROWS, 4, dtype=torch.float64, generator=generator(1))

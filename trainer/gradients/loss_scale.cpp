@@ -26,7 +26,7 @@ bool LossScale::update(GradientRange gradient) {
     good_steps_ = 0;
     return scale_ >= k_least_scale;
   }
-  if (++good_steps_ == growth_steps_) {
+  if (++good_steps_ >= growth_steps_) {
     scale_ *= 2.0;
     good_steps_ = 0;
   }

@@ -132,14 +132,12 @@ std::uint8_t times(unsigned a, unsigned b) {
   return static_cast<std::uint8_t>(((product >> 8) + product) >> 8);
 }
 
-// Adobe's files hold the inks' complements.
-Image without_inks(const Image& inks, bool complemented) {
+// The inks' complements are stored: so does Adobe, and whoever reads files without its marker takes it for granted.
+Image without_inks(const Image& inks) {
   Image image(inks.height, inks.width, 3);
   std::uint8_t* to = image.pixels.data();
   for (std::size_t i = 0; i < inks.pixels.size(); i += 4) {
-    const auto ink = [&](std::size_t which) {
-      return static_cast<unsigned>(complemented ? 255 - inks.pixels[i + which] : inks.pixels[i + which]);
-    };
+    const auto ink = [&](std::size_t which) { return static_cast<unsigned>(255 - inks.pixels[i + which]); };
     const unsigned paper = 255 - ink(3);
     for (std::size_t which = 0; which < 3; ++which)
       *to++ = static_cast<std::uint8_t>(paper - std::min<unsigned>(paper, times(ink(which), paper)));
@@ -180,7 +178,7 @@ DecodedPart decode_jpeg(ImageBytes bytes, const ImageBox& box, int denominator) 
   if (!read_rows(decoder, part.image.pixels.data(), std::size_t{window.width} * static_cast<std::size_t>(channels),
                  window.height))
     decoder.fail();
-  if (channels == 4) part.image = without_inks(part.image, decoder.info.saw_Adobe_marker != 0);
+  if (channels == 4) part.image = without_inks(part.image);
   part.top = static_cast<double>(box.top) / denominator - window.top;
   part.left = static_cast<double>(box.left) / denominator - window.left;
   part.height = static_cast<double>(box.height) / denominator;

@@ -75,9 +75,9 @@ class Prediction {
       file.emplace(request_.target, tensors_, std::map<std::string, std::string>{{"format", "pt"}});
       write_numbers(*file);
     });
-    const std::int64_t blocks = (data_->size() + block_ - 1) / block_;
+    const std::int64_t blocks = num_blocks();
     for (std::int64_t first = 0; first < blocks; first += control_.size()) {
-      control_.set_activity(fmt::format("predicting from sample {} on", first * block_));
+      control_.set_activity(fmt::format("predicting from sample {} on", begin_of(first)));
       agree(control_, [&] { compute(first + control_.rank()); });
       for (std::int64_t block = first; block < std::min(blocks, first + control_.size()); ++block)
         hand_over(static_cast<int>(block - first), block, writes ? &*file : nullptr);
@@ -121,12 +121,21 @@ class Prediction {
     }
   }
 
+  [[nodiscard]] std::int64_t num_blocks() const { return (data_->size() + block_ - 1) / block_; }
+  // Blocks are of nearly one size: a last one of a single sample is what some models cannot take.
+  [[nodiscard]] std::int64_t begin_of(std::int64_t block) const {
+    const std::int64_t blocks = num_blocks();
+    if (block >= blocks) return data_->size();
+    return block * (data_->size() / blocks) + std::min(block, data_->size() % blocks);
+  }
+
   // This rank's block, where there is one left. Where it does not fit at once it is halved, and so are those after it.
   void compute(std::int64_t block) {
     bytes_.assign(tensors_.size(), {});
-    const std::int64_t end = std::min(data_->size(), (block + 1) * block_);
-    for (std::int64_t first = block * block_; first < end;) {
-      std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(at_once_, end - first)));
+    const std::int64_t end = begin_of(block + 1);
+    for (std::int64_t first = begin_of(block); first < end;) {
+      const std::int64_t parts = (end - first + at_once_ - 1) / at_once_;
+      std::vector<std::int64_t> samples(static_cast<std::size_t>((end - first + parts - 1) / parts));
       std::iota(samples.begin(), samples.end(), first);
       if (!try_samples(samples)) {
         at_once_ = (at_once_ + 1) / 2;
@@ -162,8 +171,8 @@ class Prediction {
 
   // A block's outputs to rank 0, which writes them.
   void hand_over(int owner, std::int64_t block, RowFile* file) {
-    const std::int64_t first = block * block_;
-    const auto rows = static_cast<std::size_t>(std::min(block_, data_->size() - first));
+    const std::int64_t first = begin_of(block);
+    const auto rows = static_cast<std::size_t>(begin_of(block + 1) - first);
     for (std::size_t i = 1; i < tensors_.size(); ++i) {
       Bytes received;
       Bytes& bytes = control_.rank() == owner ? bytes_[i] : received;
@@ -180,7 +189,7 @@ class Prediction {
   std::optional<ModelOutputs> outputs_;
   std::filesystem::path checkpoint_;
   std::vector<RowTensor> tensors_;  // "sample", and the outputs
-  std::int64_t block_ = 1;          // samples
+  std::int64_t block_ = 1;          // samples, at most
   std::int64_t at_once_ = 1;        // of them, on this rank
   std::vector<Bytes> bytes_;        // of this rank's block, by tensor
 };
