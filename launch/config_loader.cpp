@@ -74,6 +74,7 @@ class Loader {
       command_line_wins(one, other);
       command_line_wins(other, one);
     }
+    settle_sync_batchnorm();
     for (const Key& key : keys_) {
       const auto found = given_.find(key.path);
       // The validation set inherits what the training set was given, so it begins as its copy.
@@ -99,6 +100,25 @@ class Loader {
     const auto other = given_.find(over);
     if (given == given_.end() || other == given_.end() || in_file_.contains(key)) return;
     if (given->second.origin == k_command_line && other->second.origin != k_command_line) given_.erase(other);
+  }
+
+  // Two keys for one thing: a run's resolved file has both, so the command line's goes before the file's either way.
+  void settle_sync_batchnorm() {
+    const auto mode = given_.find("batch_norm.mode");
+    const auto sync = given_.find("batch_norm.sync_batchnorm");
+    if (mode == given_.end() || sync == given_.end()) return;
+    const bool mode_is_later = mode->second.origin == k_command_line;
+    const bool sync_is_later = sync->second.origin == k_command_line;
+    const auto word = mode->second.value.text();
+    const auto is_sync = sync->second.value.boolean();
+    if (mode_is_later != sync_is_later)
+      given_.erase(mode_is_later ? sync : mode);
+    else if (word && is_sync && (*word == "sync") != *is_sync)
+      complain(sync->second.place,
+               fmt::format("batch_norm.sync_batchnorm = {} and batch_norm.mode = \"{}\" contradict each other: leave "
+                           "sync_batchnorm out",
+                           *is_sync, *word),
+               sync->second.line);
   }
 
   bool parse_assignment(const std::string& line) {

@@ -257,6 +257,20 @@ TEST(ConfigLoaderTest, batch_norm_has_one_mode) {
   EXPECT_THAT(mistakes_of(k_good, {"batch_norm.mode=global"}), HasSubstr("\"exact\""));
 }
 
+TEST(ConfigLoaderTest, of_two_keys_for_synchronised_batch_norm_the_command_lines_counts) {
+  const std::string resolved = std::string(k_good) + "[batch_norm]\nmode = \"sync\"\nsync_batchnorm = true\n";
+  const auto mode_with = [&](const std::string& setting) {
+    const LoadedConfig loaded = load_config(resolved, "x.toml", {setting});
+    EXPECT_THAT(mistakes_text(loaded.mistakes), IsEmpty());
+    return loaded.configuration.batch_norm.mode;
+  };
+  EXPECT_EQ(mode_with("run.seed=1"), BatchNormMode::sync);
+  EXPECT_EQ(mode_with("batch_norm.mode=exact"), BatchNormMode::exact);
+  EXPECT_EQ(mode_with("batch_norm.sync_batchnorm=false"), BatchNormMode::local);
+  EXPECT_THAT(mistakes_of(std::string(k_good) + "[batch_norm]\nmode = \"exact\"\nsync_batchnorm = true\n"),
+              HasSubstr("contradict each other: leave sync_batchnorm out"));
+}
+
 TEST(ConfigLoaderTest, of_steps_and_epochs_that_a_file_has_both_the_command_line_takes_none_away) {
   std::string both = k_good;
   both.replace(both.find("epochs = 3"), 10, "epochs = 3\nmax_steps = 9");
