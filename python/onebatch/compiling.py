@@ -278,6 +278,12 @@ def chosen_types(precision):
     return TYPES[precision]
 
 
+def refuse_other_folder(out):
+    """What is replaced is a compiled program, and nothing else."""
+    if out.exists() and not (out / "compiled.json").is_file() and not (out.is_dir() and not any(out.iterdir())):
+        raise ExportError(f"{out} is there, and is no compiled program that could be replaced: write another --out")
+
+
 def compile_program(file, out=None, precision="float32", loss=None):
     """Compiles the exported program `file` for this machine's CPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
@@ -289,6 +295,7 @@ def compile_program(file, out=None, precision="float32", loss=None):
     """
     file, types = pathlib.Path(file), chosen_types(precision)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
+    refuse_other_folder(out)
     find_vectors()
     with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch:
         folder = pathlib.Path(scratch) / "whole"
@@ -314,7 +321,8 @@ def compile_program(file, out=None, precision="float32", loss=None):
             "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **description, "constants": constants},
         }
         (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")
+        refuse_other_folder(out)
         if out.exists():
-            shutil.rmtree(out)
+            out.rename(pathlib.Path(scratch) / "before")
         folder.rename(out)
     return out

@@ -103,6 +103,14 @@ def test_libtorchs_own_comes_first(program, onebatch, tmp_path):
     assert not (tmp_path / "env/bin/asked").exists()
 
 
+def test_what_is_no_compiled_program_is_not_replaced(program, onebatch, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/weights").write_text("precious")
+    said = onebatch.run(1, "compile", program, "--loss", "cross_entropy", "--out", tmp_path / "runs", environment={"ONEBATCH_PYTHON": sys.executable}, code=2)
+    assert "runs is there, and is no compiled program that could be replaced: write another --out" in said
+    assert (tmp_path / "runs/weights").read_text() == "precious"
+
+
 def test_no_program(onebatch, tmp_path):
     assert "is no file" in onebatch.run(1, "compile", tmp_path / "none.pt2", code=2)
 
