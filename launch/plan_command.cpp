@@ -40,13 +40,14 @@ DeviceProfiles read_profiles(const fs::path& folder) {
   return known;
 }
 
-// All ranks reduce the same: the profiles say how much, or the user does.
-double gradient_bytes(const Arguments& arguments, const ClusterProfile& cluster) {
+// All ranks reduce the same: the profiles say how much, or the user does, of what travels.
+double gradient_bytes(const Arguments& arguments, const Configuration& configuration, const ClusterProfile& cluster) {
   double bytes = arguments.gradient_bytes;
   for (const RankProfile& rank : cluster.ranks) {
     if (arguments.gradient_bytes == 0.0) bytes = std::max(bytes, static_cast<double>(rank.memory.gradients_bytes));
   }
-  return bytes;
+  const bool rounded = configuration.comm.reduce_dtype == ReduceType::bfloat16;
+  return rounded && arguments.gradient_bytes == 0.0 ? bytes / 2.0 : bytes;
 }
 
 Candidate make_candidate(const Arguments& arguments, const Configuration& configuration, const std::string& devices,
@@ -55,7 +56,7 @@ Candidate make_candidate(const Arguments& arguments, const Configuration& config
   // What a profile says of reducing was another cluster's.
   for (RankProfile& rank : candidate.profile.ranks) rank.reduce_seconds = 0.0;
   candidate.options = planner_options(candidate.profile, configuration);
-  const double bytes = gradient_bytes(arguments, candidate.profile);
+  const double bytes = gradient_bytes(arguments, configuration, candidate.profile);
   if (bytes == 0.0)
     events.warn(
         "the profiles do not say how large the gradient is: its reduction is not counted; write --gradient-bytes");
@@ -63,8 +64,11 @@ Candidate make_candidate(const Arguments& arguments, const Configuration& config
                         .node_bytes_per_second = arguments.node_bandwidth * 1e9,
                         .bytes_per_second = arguments.bandwidth * 1e9,
                         .latency_seconds = arguments.latency * 1e-6};
-  candidate.options.overlapped_reduce_seconds =
-      all_reduce_seconds(bytes, static_cast<std::int64_t>(candidate.profile.ranks.size()), network);
+  const double seconds = all_reduce_seconds(bytes, static_cast<std::int64_t>(candidate.profile.ranks.size()), network);
+  if (configuration.comm.overlap == Switch::off)
+    candidate.options.step_overhead_seconds += seconds;
+  else
+    candidate.options.overlapped_reduce_seconds = seconds;
   return candidate;
 }
 

@@ -124,9 +124,10 @@ std::string other_splits(const Plan& plan) {
     return fmt::format("; {} would take {} ({:.2f} times as long)", split, exact(*seconds, seconds_text(*seconds)),
                        *seconds / plan.predicted_step_seconds);
   };
-  return plan.ranks.size() < 2 ? ""
-                               : times("an equal split", plan.equal_split_seconds) +
-                                     times("a split by memory", plan.memory_split_seconds);
+  const bool are_known = plan.equal_split_seconds || plan.memory_split_seconds;
+  return plan.ranks.size() < 2 || !are_known ? ""
+                                             : times("an equal split", plan.equal_split_seconds) +
+                                                   times("a split by memory", plan.memory_split_seconds);
 }
 
 std::string plan_html(const Plan& plan) {

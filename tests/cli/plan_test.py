@@ -246,8 +246,8 @@ def test_a_plan_that_recomputes_is_followed_as_it_was_made(onebatch, tmp_path):
     onebatch.run(1, "train", scratch.config)
     file = scratch.runs / "run" / "plan.json"
     assert [rank["recomputes"] for rank in read_json(file)["ranks"]] == [True]
-    for arguments in (["train", "--resume", *settings("run.max_steps=4")], ["train", "--plan", file, *settings("run.name=other")]):
+    for arguments in (["train", "--resume", *settings("run.max_steps=4")], ["train", "--plan", file, *settings("run.name=other", "run.max_steps=4")]):
         assert "probe of every rank" not in onebatch.run(1, arguments[0], scratch.config, *arguments[1:])
     roomy = settings('simulate.devices=[{memory = "32MiB"}]')  # verify holds more than a run
     assert "the plan is that of" in onebatch.run(1, "verify", scratch.config, "--plan", file, *roomy)
-    assert weights(scratch, "other") != weights(scratch, "run"), "of two steps and of four"
+    assert weights(scratch, "other") == weights(scratch, "run")

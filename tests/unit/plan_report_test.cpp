@@ -30,6 +30,12 @@ TEST(PlanReportTest, every_rank_and_comparison_is_there) {
   EXPECT_THAT(text, HasSubstr("note: rank 2 gets no samples"));
 }
 
+TEST(PlanReportTest, splits_that_were_not_looked_at_are_not_said_not_to_fit) {
+  Plan plan = example();
+  plan.equal_split_seconds.reset();
+  EXPECT_THAT(plan_table(plan), Not(HasSubstr("does not fit")));
+}
+
 TEST(PlanReportTest, the_short_batch_follows) {
   EXPECT_THAT(plan_table(EpochPlan{example(), example()}), HasSubstr("last, short batch"));
   EXPECT_THAT(plan_table(EpochPlan{example(), std::nullopt}), Not(HasSubstr("last, short batch")));

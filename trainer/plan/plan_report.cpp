@@ -75,9 +75,11 @@ std::string plan_table(const Plan& plan) {
     r = last + 1;
   }
   std::string text = fmt::format("plan for a global batch of {}\n{}", plan.global_batch_size, aligned(rows));
-  text += fmt::format("step {}; {}, {}\n", milliseconds(plan.predicted_step_seconds),
-                      compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds),
-                      compared("a split by memory", plan.memory_split_seconds, plan.predicted_step_seconds));
+  text += "step " + milliseconds(plan.predicted_step_seconds);
+  if (plan.equal_split_seconds || plan.memory_split_seconds)  // in lock-step neither is looked at
+    text += fmt::format("; {}, {}", compared("an equal split", plan.equal_split_seconds, plan.predicted_step_seconds),
+                        compared("a split by memory", plan.memory_split_seconds, plan.predicted_step_seconds));
+  text += "\n";
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
 }

@@ -227,7 +227,8 @@ Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks,
   }
   set_idle(plan, together);
   plan.predicted_step_seconds = together + waiting + static_cast<double>(steps.size()) * options.lock_step_seconds +
-                                options.step_overhead_seconds;
+                                options.step_overhead_seconds +
+                                exposed_reduction(plan, options.overlapped_reduce_seconds);
   return plan;
 }
 
