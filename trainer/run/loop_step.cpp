@@ -3,6 +3,7 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/loop.hpp"
+#include "trainer/step/accumulation.hpp"
 
 #include <fmt/format.h>
 
@@ -193,7 +194,8 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                  }});
     if (totals.out_of_memory_events == 0) return totals;
     note_out_of_memory(totals);
-    const bool as_planned = std::ranges::all_of(totals.failed_sizes, [](std::int64_t size) { return size == 0; });
+    const bool as_planned = std::ranges::count(totals.failed_sizes, MicroBatchDoesNotFit::k_beside_graphs) ==
+                            std::ssize(totals.failed_sizes);
     if (totals.discarded && as_planned && attempt < k_most_attempts) continue;  // without graphs it may fit
     bool replanned = false;
     measuring([&] {

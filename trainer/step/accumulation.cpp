@@ -83,7 +83,7 @@ class Accumulator {
     const auto size = static_cast<std::int64_t>(samples.size());
     if (give_up_graphs()) {
       if (!replica_.has_batch_statistics) return run(samples, replica_.gradients.not_reached(wanted));
-      throw MicroBatchDoesNotFit(0);  // statistics have moved on: the whole step anew
+      throw MicroBatchDoesNotFit(MicroBatchDoesNotFit::k_beside_graphs);  // statistics have moved on
     }
     // Halves would have other statistics, or other bits.
     if (replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr) throw MicroBatchDoesNotFit(size);
@@ -120,7 +120,7 @@ class Accumulator {
       graphs_->run(batch, {step, [&] { return noise_key(context_of(samples)); }});
     else
       step(batch, key);
-    sums_.weight.add(weight);
+    sums_.weight.add(weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
   }
 
   // All of it is the device's: it may be recorded.
@@ -138,7 +138,8 @@ class Accumulator {
       torch::autograd::backward({loss}, {gradient}, std::nullopt, false, inputs);
     }
     numbers_.loss_sum.add_(loss.detach());
-    if (made.weight.defined()) add_weight(numbers_.weight_sum, made.weight);
+    if (made.weight.defined())
+      add_weight(numbers_.weight_sum, made.weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
   }
 
   [[nodiscard]] ForwardContext context_of(Indices samples, const at::Tensor& key = {}) const {

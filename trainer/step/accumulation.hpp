@@ -11,9 +11,11 @@
 namespace onebatch {
 
 /// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others: the step has to
-/// be done again.
+/// be done again. Of k_beside_graphs it ran out beside CUDA graphs, which are given up by then: it may fit now.
 class MicroBatchDoesNotFit : public std::runtime_error {
  public:
+  static constexpr std::int64_t k_beside_graphs = 0;
+
   explicit MicroBatchDoesNotFit(std::int64_t size);
   [[nodiscard]] std::int64_t size() const { return size_; }
 

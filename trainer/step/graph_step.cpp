@@ -84,7 +84,7 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
   fault_point("loader", step);
   const Span span(replica.timeline, "load", "data");
   const auto [batch, weight] = replica.load(data, samples);
-  sums.weight.add(weight);
+  sums.weight.add(weight, AnyOrder(replica.gradients.reproducible() != nullptr));
   const c10::Device device = replica.device.device();
   MicroBatch micro_batch{
       {replica.seed, step, samples}, &graph_of(replica, batch, samples, step), {place_, device}, {place_, device}, {}};

@@ -262,7 +262,7 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
     const at::Tensor told = made->second.detach();
     if (returns_weight) {
       loss_sum_.select(0, 0).add_(told.select(0, 0));
-      add_weight(loss_sum_.narrow(0, 1, 2), told.select(0, 1));
+      add_weight(loss_sum_.narrow(0, 1, 2), told.select(0, 1), AnyOrder(replica_.gradients.reproducible() != nullptr));
     } else {
       loss_sum_.add_(told);
     }
