@@ -144,10 +144,12 @@ def test_a_validation_in_which_nothing_counts_has_no_loss_and_is_no_best(onebatc
     for name, y in (("train", [i % 3 for i in range(20)]), ("validation", [9] * 20)):
         write_safetensors(tmp_path / f"{name}.safetensors", x=("F32", [20, 2], x), y=("I64", [20], y))
     scratch = Scratch(tmp_path, QUICK.replace('kind = "idx"\npath = "data/digits"\n[data.validation]', f'kind = "safetensors"\npath = "{tmp_path}/train.safetensors"\n[data.validation]\npath = "{tmp_path}/validation.safetensors"'))
-    out = onebatch.run(1, "train", scratch.config, *settings("run.max_steps=2", "loss.ignore_index=9", "checkpoint.keep_best.metric=loss", "run.validate_every_steps=1", "batch.global_batch_size=4"))
+    pairs = settings("run.max_steps=2", "loss.ignore_index=9", "checkpoint.keep_best.metric=loss", "run.validate_every_steps=1", "batch.global_batch_size=4")
+    out = onebatch.run(1, "train", scratch.config, *pairs)
     assert out.count("the loss is no number: no sample of data.validation counts (loss.ignore_index") == 1
     assert [line["loss"] for line in read_json_lines(scratch.runs / "run/validation.jsonl")] == [None, None]
     assert "the best loss was" not in out
+    assert "PASS" in onebatch.run(1, "verify", scratch.config, *pairs)
 
 
 def test_the_average_is_that_of_a_plain_loop(make):

@@ -155,19 +155,20 @@ void TrainingLoop::after_step() {
   if (is_step_of_every(parts_.configuration.comm.check_replicas_every_steps)) check_replicas();
   if (step_seconds_.size() == 1 && !late_) check_other_buffers(parts_.replica, parts_.control);
   if (step_ == total_steps_) stopping_ = false;  // nothing is left to go on with
-  if (is_saved()) save();
-  if (validation_is_due() && !stopping_) validate();
-  if (!ended_early()) return;
-  saved_step_ = -1;  // what was saved does not know of this validation yet
-  save();
+  const bool validates = validation_is_due() && !stopping_;
+  // What is saved of a run that this validation may end has to know of it.
+  const bool may_end = validates && !parts_.configuration.run.early_stopping.watched.metric.empty();
+  if (is_saved() && !may_end) save();
+  if (validates) validate();
+  if (is_saved() || ended_early()) save();
 }
 
 bool TrainingLoop::has_plan() const {
   return parts_.plans.book.current() != nullptr || reuses_plan_;
 }
 
-// Of this rank in the full plan, until the first step in that by which the checkpoint was made: its running statistics
-// come from there. 0 for all where there is none, since the run was complete.
+// Of this rank, in the full plan. Before the first step of this process in the checkpoint's plan, since the running
+// statistics are of it. 0 for all where there is no plan, since the run was complete.
 double TrainingLoop::share() const {
   if (step_seconds_.empty() && saved_share_) return *saved_share_;
   if (!has_plan()) return 0.0;
@@ -214,9 +215,9 @@ void TrainingLoop::resume() {
                                  saved.position.consumed_samples));
   go_on_validating(saved.validations, has_average);
   if (!saved.plan) return;
-  const auto rank = static_cast<std::size_t>(parts_.control.rank());
-  if (saved.world_size == parts_.control.size())
-    saved_share_ = static_cast<double>(saved.plan->full.ranks.at(rank).samples);
+  const std::vector<RankPlan>& shares = saved.plan->full.ranks;
+  if (saved.world_size == parts_.control.size() && std::ssize(shares) == saved.world_size)
+    saved_share_ = static_cast<double>(shares[static_cast<std::size_t>(parts_.control.rank())].samples);
   reuse_plan(*saved.plan, saved.devices);
 }
 

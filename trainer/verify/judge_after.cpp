@@ -9,10 +9,11 @@
 namespace onebatch {
 
 void Judge::judge(const TrainedValidation& found) {
-  const EvaluationResult exact = reference_validation(parts_, {c10::Device(c10::kCPU), at::kDouble}, found);
-  const EvaluationResult own = reference_validation(parts_, {c10::Device(c10::kCPU), std::nullopt}, found);
-  const double error = apart(found.result.loss, exact.loss);
-  const Judgement loss = judge_number(error, apart(own.loss, exact.loss), roundoff_of_numbers());
+  const auto [exact, weight] = reference_validation(parts_, {c10::Device(c10::kCPU), at::kDouble}, found);
+  const EvaluationResult own = reference_validation(parts_, {c10::Device(c10::kCPU), std::nullopt}, found).result;
+  const bool counts = weight > 0.0;  // else there is no loss, here as there
+  const double error = counts || !std::isnan(found.result.loss) ? apart(found.result.loss, exact.loss) : 0.0;
+  const Judgement loss = judge_number(error, counts ? apart(own.loss, exact.loss) : 0.0, roundoff_of_numbers());
   add("loss", "validation", error, loss);
   Judgement accuracy{0.0, Verdict::pass};
   if (found.result.accuracy && exact.accuracy) {

@@ -6,8 +6,8 @@
 
 namespace onebatch {
 
-EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in,
-                                      const TrainedValidation& found) {
+ReferenceValidation reference_validation(const ReferenceParts& parts, const Arithmetic& in,
+                                         const TrainedValidation& found) {
   constexpr std::int64_t k_parts = 7;
   ReferenceModel model(parts, in, found.weights);
   BatchSums sums;
@@ -23,7 +23,7 @@ EvaluationResult reference_validation(const ReferenceParts& parts, const Arithme
   result.samples = found.samples;
   result.loss = sums.weight > 0.0 ? sums.loss / sums.weight : NAN;
   if (correct.counted > 0.0) result.accuracy = correct.correct / correct.counted;
-  return result;
+  return {result, sums.weight};
 }
 
 }  // namespace onebatch

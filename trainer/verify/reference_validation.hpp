@@ -16,8 +16,13 @@ struct TrainedValidation {
   bool model_changed = false;
 };
 
+struct ReferenceValidation {
+  EvaluationResult result;
+  double weight = 0.0;  // of all samples; 0: none counts, and there is no loss
+};
+
 /// The same samples in a few parts, and as of another step: neither is to change anything.
-EvaluationResult reference_validation(const ReferenceParts& parts, const Arithmetic& in,
-                                      const TrainedValidation& found);
+ReferenceValidation reference_validation(const ReferenceParts& parts, const Arithmetic& in,
+                                         const TrainedValidation& found);
 
 }  // namespace onebatch
