@@ -74,7 +74,7 @@ class Recorder {
       buffer_number_ = returned[0].toScalar().toDouble();
       read_buffer_ = root_of(call.arguments.front().values.front());
     }
-    if (is_batch_norm(call) && momentum_of(call) == 1.0 / buffer_number_) {
+    if (is_batch_norm(call) && momentum_of(call) == 1.0 / std::exchange(buffer_number_, 0.0)) {
       call.momentum_buffer = read_buffer_;
       call.counted_before = std::ranges::count(tape_.calls, read_buffer_, &TapeCall::momentum_buffer);
     }
@@ -327,7 +327,7 @@ class Recorder {
   bool keeps_graph_;
   std::string last_name_;
   std::exception_ptr refusal_;
-  double buffer_number_ = 0.0;  // the last that the model has read from a buffer
+  double buffer_number_ = 0.0;  // the last that the model has read from a buffer, until a BatchNorm comes
   Value read_buffer_ = k_no_value;
 };
 
