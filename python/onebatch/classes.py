@@ -67,20 +67,22 @@ def values_of(units, column, else_names=False):
 def of_csv(values):
     """Numbers where all are written as numbers are, else texts: 01, 1 and 1.0 may be three classes."""
     absent = {text for text in values if text in missing_in_csv()}
-    for kind in (int, float):
-        numbers = {number_of(text, kind): file for text, file in values.items() if text not in absent}
-        if None not in numbers:
-            return {**numbers, **{None: values[text] for text in absent}}
+    numbers = {number_of(text): file for text, file in values.items() if text not in absent}
+    if None not in numbers and len(numbers) == len(values) - len(absent):  # 2 and 2.0 are one number
+        return {**numbers, **{None: values[text] for text in absent}}
     return {text or None: file for text, file in values.items()}
 
 
-def number_of(text, kind):
+def number_of(text):
     """None where it is none, or another spelling of one."""
-    try:
-        number = kind(text)
-    except ValueError:
-        return None
-    return number if str(number) == text and (kind is int or math.isfinite(number)) else None
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text and (kind is int or math.isfinite(number)):
+            return number
+    return None
 
 
 def classes_of(units, column):

@@ -141,7 +141,7 @@ def block_of(file):
 
 def read_table(pa, unit, columns, as_text):
     if unit.format == "text":
-        return pa.table({TEXT: [pathlib.Path(unit.file).read_text(encoding="utf-8")]})
+        return pa.table({TEXT: [pathlib.Path(unit.file).read_bytes().decode("utf-8")]})
     if unit.format == "csv":
         from pyarrow import csv
 

@@ -33,6 +33,8 @@ SPELLED = {  # labels, classes
     "true and True": (["true", "True"], ["True", "true"]),
     "plain numbers": (["10", "0", "-1", "2"], [-1, 0, 2, 10]),
     "plain fractions": (["10.5", "2.0"], [2.0, 10.5]),
+    "whole numbers beside fractions": (["10", "0.5", "2", "1.5"], [0.5, 1.5, 2, 10]),
+    "one number in two ways": (["2.0", "2", "10"], ["10", "2", "2.0"]),
     "words": (["dog", "NA", "cat"], ["NA", "cat", "dog"]),
     "more digits than 64 bits": (["1" + "0" * 400, "1"], [1, 10**400]),
 }

@@ -129,9 +129,9 @@ def test_text_becomes_bytes(tmp_path):
 
 
 def test_a_plain_text_file_is_one_row(tmp_path):
-    (tmp_path / "poem.txt").write_text("To be\nor not\n")
+    (tmp_path / "poem.txt").write_bytes(b"To be\r\nor not\n")
     convert(tmp_path / "poem.txt", tmp_path / "out", Wishes("tokens"), workers=1)
-    assert bytes(tokens(tmp_path / "out")) == b"To be\nor not\n"
+    assert bytes(tokens(tmp_path / "out")) == b"To be\r\nor not\n"
 
 
 def test_text_becomes_the_tokens_of_a_tokenizer(tmp_path):

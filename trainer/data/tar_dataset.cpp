@@ -42,6 +42,7 @@ class TarDataset final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return likes_.front().sizes().vec(); }
   std::int64_t num_classes() const override { return num_classes_; }
   std::optional<LabelRange> labels() const override { return labels_; }
+  std::string digest() const override { return shards_.digest(); }
   std::string name_of(std::size_t tensor) const override {
     return "the files that end in ." + ending_of(columns_.at(tensor));
   }
