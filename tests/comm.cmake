@@ -11,7 +11,7 @@ onebatch_add_test(NAME communicator_test SOURCES comm/communicator_test.cpp LIBR
 add_executable(dying_ranks comm/dying_ranks.cpp)
 target_link_libraries(dying_ranks PRIVATE onebatch_settings onebatch_comm)
 add_test(NAME dying_ranks COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/comm/dying_ranks_test.py $<TARGET_FILE:dying_ranks>)
-set_tests_properties(dying_ranks PROPERTIES TIMEOUT 180 PROCESSORS 1 LABELS "ranks;faults")
+set_tests_properties(dying_ranks PROPERTIES TIMEOUT 180 PROCESSORS 2 LABELS "ranks;faults")
 
 if(ONEBATCH_CUDA)
   # The NCCL class on host memory: the same source, linked with doubles of what it calls.

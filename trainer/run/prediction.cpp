@@ -22,6 +22,7 @@ namespace onebatch {
 namespace {
 
 // A block is the same on any ranks, so that the kernels that compute a sample are too.
+constexpr std::int64_t k_least_samples = 3;  // so that halves of an odd number are of two
 constexpr std::int64_t k_most_samples = 256;
 constexpr std::int64_t k_most_bytes = std::int64_t{32} << 20;
 constexpr std::int64_t k_numbers_at_once = 65536;
@@ -108,7 +109,7 @@ class Prediction {
     check_same(control_, {{"what the model returns", text_of(tensors_)}});
     std::int64_t bytes = 1;
     for (const RowTensor& tensor : tensors_) bytes += static_cast<std::int64_t>(tensor.row_bytes());
-    block_ = std::clamp<std::int64_t>(k_most_bytes / bytes, 1, k_most_samples);
+    block_ = std::clamp<std::int64_t>(k_most_bytes / bytes, k_least_samples, k_most_samples);
     at_once_ = block_;
   }
 
@@ -134,8 +135,10 @@ class Prediction {
     bytes_.assign(tensors_.size(), {});
     const std::int64_t end = begin_of(block + 1);
     for (std::int64_t first = begin_of(block); first < end;) {
-      const std::int64_t parts = (end - first + at_once_ - 1) / at_once_;
-      std::vector<std::int64_t> samples(static_cast<std::size_t>((end - first + parts - 1) / parts));
+      const std::int64_t left = end - first;
+      const std::int64_t most = at_once_ == 1 ? left : std::max<std::int64_t>(1, left / 2);  // of two samples at least
+      const std::int64_t parts = std::min(most, (left + at_once_ - 1) / at_once_);
+      std::vector<std::int64_t> samples(static_cast<std::size_t>((left + parts - 1) / parts));
       std::iota(samples.begin(), samples.end(), first);
       if (!try_samples(samples)) {
         at_once_ = (at_once_ + 1) / 2;
