@@ -111,9 +111,10 @@ class Loader {
     const bool sync_is_later = sync->second.origin == k_command_line;
     const auto word = mode->second.value.text();
     const auto is_sync = sync->second.value.boolean();
+    if (!word || !is_sync || (*word == "sync") == *is_sync) return;
     if (mode_is_later != sync_is_later)
       given_.erase(mode_is_later ? sync : mode);
-    else if (word && is_sync && (*word == "sync") != *is_sync)
+    else
       complain(sync->second.place,
                fmt::format("batch_norm.sync_batchnorm = {} and batch_norm.mode = \"{}\" contradict each other: leave "
                            "sync_batchnorm out",

@@ -46,7 +46,8 @@ double gradient_bytes(const Arguments& arguments, const Configuration& configura
   for (const RankProfile& rank : cluster.ranks) {
     if (arguments.gradient_bytes == 0.0) bytes = std::max(bytes, static_cast<double>(rank.memory.gradients_bytes));
   }
-  const bool rounded = configuration.comm.reduce_dtype == ReduceType::bfloat16;
+  const bool rounded = configuration.comm.reduce_dtype == ReduceType::bfloat16 &&
+                       configuration.precision.parameters == Precision::float32;
   return rounded && arguments.gradient_bytes == 0.0 ? bytes / 2.0 : bytes;
 }
 

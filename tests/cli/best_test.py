@@ -119,7 +119,7 @@ def test_a_run_that_ends_early_has_nothing_left_until_its_patience_is_raised(who
 
 
 def test_a_run_that_ended_where_it_was_saved_is_left_as_it_is(make):
-    """The validation that ends it comes after the checkpoint of the same step."""
+    """Its last checkpoint is of the step of the validation that ends it, and knows of that."""
     run = make(*settings("run.early_stopping={metric='loss', min_delta=10, patience=2}", "run.validate_every_steps=2", "checkpoint.every_steps=2", "run.max_steps=20")).train()
     before = (run.folder / "result.json").read_text()
     assert run.lines("metrics")[-1]["step"] == 6 and run.state(6)["early_stopping"]["without"] == 2

@@ -267,6 +267,10 @@ TEST(ConfigLoaderTest, of_two_keys_for_synchronised_batch_norm_the_command_lines
   EXPECT_EQ(mode_with("run.seed=1"), BatchNormMode::sync);
   EXPECT_EQ(mode_with("batch_norm.mode=exact"), BatchNormMode::exact);
   EXPECT_EQ(mode_with("batch_norm.sync_batchnorm=false"), BatchNormMode::local);
+  EXPECT_EQ(load_config(std::string(k_good) + "[batch_norm]\nmode = \"exact\"\n", "x.toml",
+                        {"batch_norm.sync_batchnorm=false"})
+                .configuration.batch_norm.mode,
+            BatchNormMode::exact);
   EXPECT_THAT(mistakes_of(std::string(k_good) + "[batch_norm]\nmode = \"exact\"\nsync_batchnorm = true\n"),
               HasSubstr("contradict each other: leave sync_batchnorm out"));
 }

@@ -36,13 +36,14 @@ class TarDataset final : public Dataset {
         shards_(configuration, columns_) {
     for (std::size_t i = 0; i < columns_.size(); ++i) likes_.push_back(decoded(i, 0));
     if (has_labels()) find_labels(ignored);
+    digest_ = shards_.digest();
   }
 
   std::int64_t size() const override { return shards_.size(); }
   std::vector<std::int64_t> sample_shape() const override { return likes_.front().sizes().vec(); }
   std::int64_t num_classes() const override { return num_classes_; }
   std::optional<LabelRange> labels() const override { return labels_; }
-  std::string digest() const override { return shards_.digest(); }
+  std::string digest() const override { return digest_; }
   std::string name_of(std::size_t tensor) const override {
     return "the files that end in ." + ending_of(columns_.at(tensor));
   }
@@ -118,6 +119,7 @@ class TarDataset final : public Dataset {
   std::vector<Decoder> decoders_;
   TarShards shards_;
   std::vector<at::Tensor> likes_;  // the first sample's
+  std::string digest_;
   std::optional<LabelRange> labels_;
   std::int64_t num_classes_ = 0;
 };

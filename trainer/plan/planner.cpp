@@ -206,6 +206,14 @@ Plan plan_without_remainder(std::int64_t batch, const std::vector<RankCost>& ran
   return plan;
 }
 
+// Where every rank has samples in the last micro-step: else nothing is sent before all is computed.
+double exposed_in_lock_step(const Plan& plan, double seconds) {
+  const bool all_end_with_samples = std::ranges::all_of(plan.ranks, [](const RankPlan& rank) {
+    return !rank.micro_batches.empty() && rank.micro_batches.back().size > 0;
+  });
+  return all_end_with_samples ? exposed_reduction(plan, seconds) : seconds;
+}
+
 Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options,
                          const std::vector<std::vector<MicroBatchRun>>& runs) {
   Plan plan;
@@ -228,7 +236,7 @@ Plan assemble_lock_steps(std::int64_t batch, const std::vector<RankCost>& ranks,
   set_idle(plan, together);
   plan.predicted_step_seconds = together + waiting + static_cast<double>(steps.size()) * options.lock_step_seconds +
                                 options.step_overhead_seconds +
-                                exposed_reduction(plan, options.overlapped_reduce_seconds);
+                                exposed_in_lock_step(plan, options.overlapped_reduce_seconds);
   return plan;
 }
 

@@ -157,7 +157,9 @@ void TrainingLoop::after_step() {
   if (step_ == total_steps_) stopping_ = false;  // nothing is left to go on with
   const bool validates = validation_is_due() && !stopping_;
   // What is saved of a run that this validation may end has to know of it.
-  const bool may_end = validates && !parts_.configuration.run.early_stopping.watched.metric.empty();
+  const EarlyStopping& early = parts_.configuration.run.early_stopping;
+  const bool may_end = validates && !early.watched.metric.empty() && step_ < total_steps_ &&
+                       validated_.early_stopping.without + 1 >= early.patience;
   if (is_saved() && !may_end) save();
   if (validates) validate();
   if (is_saved() || ended_early()) save();

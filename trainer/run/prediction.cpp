@@ -22,7 +22,7 @@ namespace onebatch {
 namespace {
 
 // A block is the same on any ranks, so that the kernels that compute a sample are too.
-constexpr std::int64_t k_least_samples = 3;  // so that halves of an odd number are of two
+constexpr std::int64_t k_least_samples = 3;  // so that none is left alone, where three fit
 constexpr std::int64_t k_most_samples = 256;
 constexpr std::int64_t k_most_bytes = std::int64_t{32} << 20;
 constexpr std::int64_t k_numbers_at_once = 65536;
@@ -136,8 +136,7 @@ class Prediction {
     const std::int64_t end = begin_of(block + 1);
     for (std::int64_t first = begin_of(block); first < end;) {
       const std::int64_t left = end - first;
-      const std::int64_t most = at_once_ == 1 ? left : std::max<std::int64_t>(1, left / 2);  // of two samples at least
-      const std::int64_t parts = std::min(most, (left + at_once_ - 1) / at_once_);
+      const std::int64_t parts = (left + at_once_ - 1) / at_once_;
       std::vector<std::int64_t> samples(static_cast<std::size_t>((left + parts - 1) / parts));
       std::iota(samples.begin(), samples.end(), first);
       if (!try_samples(samples)) {
