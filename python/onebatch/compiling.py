@@ -7,7 +7,6 @@ import logging
 import pathlib
 import platform
 import re
-import shutil
 import tempfile
 import warnings
 
