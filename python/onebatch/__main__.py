@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 import warnings
+from concurrent.futures.process import BrokenProcessPool
 
 from .checking import CheckFailed
 from .exporting import export
@@ -93,6 +94,12 @@ def converted(given):
             report = convert(given.source, given.target, wishes, split=given.split, workers=given.workers, rows=given.rows, like=given.classes_of)
     except (ConversionError, OSError) as error:
         say(error)
+        return 2
+    except ImportError as error:
+        say(f"{error.name or error} is not here: pip install 'onebatch[convert]'")
+        return 2
+    except BrokenProcessPool:
+        say("one of the processes was killed, as happens where memory ends: write fewer --workers, and the same command goes on")
         return 2
     kept = f", {report['kept']} of them there before" if report["kept"] else ""
     print(f"{given.target} holds {report['rows']} rows in {report['pieces']} pieces{kept}; convert.json there says more")

@@ -75,7 +75,7 @@ def other_sizes(shapes, batch):
     """Of each name. Those that are made of another (twice a number) stay as they are."""
     sizes = {}
     for dim in (dim for own in shapes for dim in own.values()):
-        if isinstance(dim, torch.export.Dim):
+        if type(dim) is torch.export.Dim:
             sizes[dim.__name__] = min(max(batch if dim.__name__ == BATCH else 2 + batch, dim.min), dim.max)
     return sizes
 

@@ -5,7 +5,7 @@ import math
 import pathlib
 
 from .refusals import ConversionError
-from .tables import missing_in_csv, read_unit
+from .tables import is_nested, missing_in_csv, read_unit
 
 NAMED = 10  # in a sentence
 
@@ -55,6 +55,8 @@ def values_of(units, column, else_names=False):
         names = names_in(table, column) or names
         if names and else_names:
             return {}, names
+        if is_nested(table.column(column).type):
+            raise ConversionError(f"{unit.file}: {column!r} holds {table.column(column).type}, which is no class: name a column of words or numbers")
         found = table.column(column).unique().to_pylist()
         values.update((value, unit.file) for value in found if value not in values)
     if units and units[0].format == "csv":

@@ -14,6 +14,7 @@ from .samples import as_tensor, columns_of, in_pieces, in_turn
 
 PIECE_BYTES = 16 << 20
 MOST_IN_A_PIECE = 4096  # samples
+SEVERAL = ("DatasetDict", "IterableDatasetDict")  # of Hugging Face
 
 
 class Progress:
@@ -207,11 +208,16 @@ def write_folder(path, dataset, names, arrays, size, shown):
         raise
 
 
+def holds_columns(dataset):
+    """A dictionary, what np.load() gives of an .npz file, a tokenizer's output, a table of pandas: columns by name, not samples by number."""
+    return callable(getattr(dataset, "keys", None)) and not isinstance(dataset, torch.utils.data.Dataset) and type(dataset).__name__ not in SEVERAL
+
+
 def check_dataset(dataset):
     """What looks like a data set and is none."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise TypeError("a DataLoader gives batches: give its data set, as in save_dataset(path, loader.dataset)")
-    if type(dataset).__name__ in ("DatasetDict", "IterableDatasetDict"):
+    if type(dataset).__name__ in SEVERAL:
         raise TypeError(f"there are several data sets here: give one of them, as in save_dataset(path, data[{next(iter(dataset))!r}])")
     if isinstance(dataset, tuple):
         raise TypeError("a tuple is no data set: name its parts, as in save_dataset(path, x=images, y=labels)")
@@ -222,8 +228,8 @@ def check_dataset(dataset):
 def save_dataset(path, dataset=None, *, names=None, progress=None, samples_per_file=None, **arrays):
     """Writes data for data.kind = "safetensors", in pieces: they need not fit in memory.
 
-    Either arrays by name, or a dictionary of them (tensors, NumPy arrays, memory-mapped ones too), [samples, ...] each; or a `dataset`: a
-    PyTorch Dataset, a Hugging Face one, a list or a generator, whose samples are tuples (named "x" and "y", or by `names`) or dictionaries
+    Either arrays by name, or a dictionary of them or what is like one, as numpy.load("data.npz") (tensors, NumPy arrays, memory-mapped ones
+    too), [samples, ...] each; or a `dataset`: a PyTorch Dataset, a Hugging Face one, a list or a generator, whose samples are tuples (named "x" and "y", or by `names`) or dictionaries
     (all columns, or those of `names`). Where nobody knows how many there are, columns lie beside the file until all are written, which takes
     as much room again. `progress`: whether it is shown on standard error; None: where that is a terminal.
 
@@ -236,8 +242,10 @@ def save_dataset(path, dataset=None, *, names=None, progress=None, samples_per_f
         raise ValueError("give a data set, or arrays by name as in save_dataset(path, x=images, y=labels)")
     if isinstance(names, str):
         raise ValueError(f"names are several, as in names=({names!r},)")
-    if type(dataset) is dict:
-        dataset, arrays = None, {name: dataset[name] for name in names or dataset}
+    if holds_columns(dataset):
+        if missing := [name for name in names or () if name not in dataset.keys()]:
+            raise ValueError(f"there is no column {missing[0]!r}: there are {', '.join(map(repr, dataset.keys()))}")
+        dataset, arrays = None, {name: dataset[name] for name in names or dataset.keys()}
     elif names is not None and dataset is None:
         raise ValueError("names are a data set's: arrays have theirs, as in x=images")
     arrays = whole(arrays)

@@ -11,6 +11,7 @@ from .refusals import ExportError
 
 SAMPLES = 4
 LENGTH = 16
+SIDE = 224
 TASKS = {"sequence-classification": "AutoModelForSequenceClassification", "token-classification": "AutoModelForTokenClassification",
          "causal-lm": "AutoModelForCausalLM", "masked-lm": "AutoModelForMaskedLM", "image-classification": "AutoModelForImageClassification"}  # fmt: skip
 
@@ -48,7 +49,18 @@ def from_timm(name, given):
     timm = library("timm")
     classes = {"num_classes": given.classes} if given.classes else {}
     model = made(f"timm makes no {name}", lambda: timm.create_model(name, pretrained=given.pretrained, **classes))
-    return model, images(given.shape or list(model.default_cfg["input_size"])), {}
+    shape = list(model.default_cfg["input_size"])
+    if given.shape and given.shape[1:] != shape[1:] and model.default_cfg.get("fixed_input_size"):  # made for one size, which is to be another
+        size = {"img_size": tuple(given.shape[1:])}
+        model = made(f"timm makes no {name} of {given.shape[1:]}", lambda: timm.create_model(name, pretrained=given.pretrained, **classes, **size))
+    return model, images(given.shape or shape), {}
+
+
+def image_shape(config):
+    """[channels, height, width] as a model of transformers is made for; where it does not say, it takes any, as ResNet."""
+    config = getattr(config, "vision_config", config)
+    size = getattr(config, "image_size", None) or SIDE
+    return [getattr(config, "num_channels", 3), *(size if isinstance(size, (list, tuple)) else (size, size))]
 
 
 def from_transformers(name, given):
@@ -63,8 +75,7 @@ def from_transformers(name, given):
 
     model = made(f"transformers makes no {name}", make)
     if given.task == "image-classification":
-        side = model.config.image_size
-        return model, {"pixel_values": torch.randn(SAMPLES, *(given.shape or [model.config.num_channels, side, side]))}, {}
+        return model, {"pixel_values": torch.randn(SAMPLES, *(given.shape or image_shape(model.config)))}, {}
     tokens = torch.randint(0, model.config.vocab_size, (SAMPLES, LENGTH))
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     return model, inputs, {name: {1: "length"} for name in inputs}
@@ -89,10 +100,11 @@ def from_file(source):
     file, _, function = source.rpartition(":")
     if not pathlib.Path(file).is_file():
         raise ExportError(f"{file} is no file: write my_module.py:build, where build() returns a model and example inputs")
-    spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
+    name = pathlib.Path(file).stem
+    spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"onebatch_source_{name}", file)  # a library's name stays the library's
     if spec is None:
         raise ExportError(f"{file} is no file of Python: its name is to end in .py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look for it there
     sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
     of_own_code(file, partial(spec.loader.exec_module, module))
     if not callable(getattr(module, function, None)):

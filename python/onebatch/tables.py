@@ -41,6 +41,9 @@ def files_of(source, split=None):
         if split not in splits:
             raise ConversionError(f"{source} holds several data sets: write --split {' or '.join(splits)}")
         path = path / split
+    elif split is not None:
+        raise ConversionError(f"--split {split}: {source} is no folder in which save_to_disk has written several data sets: name the files of one by a pattern, "
+                              f"as in \"{source}/{split}*.parquet\"")  # fmt: skip
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix in PARTS and not file.name.startswith(("cache-", ".")))
     elif path.is_file():
@@ -115,6 +118,11 @@ class reading:
             raise ConversionError(f"{self.file} cannot be read: {error}") from error
 
 
+def is_nested(kind):
+    """Lists, structures and the like."""
+    return arrow().types.is_nested(kind)
+
+
 def missing_in_csv():
     """What stands for no value in a column of numbers: nothing, NA, null, …"""
     arrow()
@@ -141,7 +149,7 @@ def block_of(file):
 
 def read_table(pa, unit, columns, as_text):
     if unit.format == "text":
-        return pa.table({TEXT: [pathlib.Path(unit.file).read_bytes().decode("utf-8")]})
+        return pa.table({TEXT: pa.array([pathlib.Path(unit.file).read_bytes().decode("utf-8")], pa.large_string())})
     if unit.format == "csv":
         from pyarrow import csv
 

@@ -1,10 +1,11 @@
 """What a conversion writes of a table: tensors, tokens, images. Each writer takes a unit's rows and returns the files it has written."""
+import hashlib
 import io
 import os
 import pathlib
 import warnings
 
-from .files import TensorFile, replacing
+from .files import replacing, write_tensors
 from .refusals import ConversionError
 
 SUFFIXES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n\x1a\n", ".png"))
@@ -74,6 +75,8 @@ def packed_of(names, table, unit):
     for name in names:
         array = table.column(name).combine_chunks()
         lengths = compute.fill_null(compute.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        if empty := numpy.flatnonzero(lengths == 0).tolist():
+            raise ConversionError(f"{unit.file}: row {empty[0]} of piece {unit.number} holds nothing in {name!r}, and data.offsets takes no sequence without values: leave such rows out")
         if first is None:
             first = (name, lengths)
         if unlike := numpy.flatnonzero(lengths != first[1]).tolist():
@@ -105,18 +108,27 @@ def file_of(value, unit):
         raise ConversionError(f"{unit.file}: the image {path} cannot be read: {error.strerror}") from None
 
 
-def pixels_of(value, name, unit):
-    """[channels, height, width], 8 bits."""
+def eight_bits(image):
+    """[height, width] or [height, width, channels]; of grey PNGs of 16 bits the upper 8, which PIL would cut off at 255."""
     import numpy
 
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        return (numpy.asarray(image) >> 8).astype("uint8")
+    return numpy.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+
+
+def pixels_of(value, name, unit):
+    """[channels, height, width], 8 bits, turned as its EXIF orientation says."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, ImageOps
     except ImportError:
         raise ConversionError("images become tensors by Pillow, which is not here: pip install 'onebatch[convert]'; or write --to images") from None
+    raw = file_of(value, unit)
     try:
-        image = Image.open(io.BytesIO(file_of(value, unit)))
-        pixels = numpy.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
-    except (UnidentifiedImageError, OSError) as error:
+        image = Image.open(io.BytesIO(raw))
+        ImageOps.exif_transpose(image, in_place=True)
+        pixels = eight_bits(image)
+    except Exception as error:  # what Pillow throws at a damaged file has many types
         raise ConversionError(f"{unit.file}: an image of {name!r} cannot be read: {error}") from error
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
@@ -163,9 +175,10 @@ class Tensors:
                 for part, array in numbers_of(name, table.column(name), unit, wishes.pad).items():
                     arrays[part] = torch.from_numpy(array.copy())
         path = target / f"part-{unit.number:05}.safetensors"
-        with replacing(path) as partial, TensorFile(partial, {name: (tensor.dtype, tensor.shape) for name, tensor in arrays.items()}) as file:
-            for name, tensor in arrays.items():
-                file.write_at(name, 0, tensor)
+        try:
+            write_tensors(path, arrays)
+        except (TypeError, ValueError) as error:  # of a type, or a name, that the format does not have
+            raise ConversionError(f"{unit.file}: {error}") from error
         return [path]
 
     @staticmethod
@@ -185,7 +198,8 @@ class Tokens:
 
     @staticmethod
     def plan(wishes, _classes):
-        return {"header": [MAGIC, VERSION]} if type_of(vocabulary_of(wishes)[0]) == "uint32" else {}
+        header = {"header": [MAGIC, VERSION]} if type_of(vocabulary_of(wishes)[0]) == "uint32" else {}
+        return header if wishes.tokenizer == "bytes" else {**header, "tokenizer_digest": hashlib.blake2b(tokenizer_of(wishes.tokenizer).to_str().encode()).hexdigest()}
 
     @staticmethod
     def columns(wishes):
@@ -237,9 +251,13 @@ def tokenizer_of(name):
     path = pathlib.Path(name)
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        return tokenizers.Tokenizer.from_file(str(file)) if file.is_file() else tokenizers.Tokenizer.from_pretrained(name)
+        tokenizer = tokenizers.Tokenizer.from_file(str(file)) if file.is_file() else tokenizers.Tokenizer.from_pretrained(name)
     except Exception as error:  # what tokenizers throws has no type of its own
         raise ConversionError(f"--tokenizer {name}: it is no tokenizer.json, no folder with one and no name on the Hugging Face hub that can be fetched: {error}") from error
+    # Such a file remembers how transformers has used it last.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def encoder_of(wishes):

@@ -117,6 +117,16 @@ def test_a_model_that_gives_no_numbers_is_not_the_files_fault(tmp_path, monkeypa
         exported(tmp_path, monkeypatch, model)
 
 
+def test_a_length_that_is_a_multiple_is_checked_as_it_is(checked, tmp_path):
+    class Pairs(nn.Linear):
+        def forward(self, x):
+            assert x.shape[1] % 2 == 0
+            return super().forward(x)
+
+    with pytest.warns(UserWarning, match="alone"):
+        package.export(Pairs(6, 4), torch.randn(4, 4, 6), tmp_path / "model.pt2", dynamic={"x": {1: "length"}})
+
+
 def test_a_model_that_does_not_take_other_lengths_is_not_the_files_fault(tmp_path, monkeypatch):
     class Even(nn.Linear):
         def forward(self, x):

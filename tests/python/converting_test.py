@@ -72,6 +72,11 @@ def test_what_save_to_disk_wrote_becomes_tensors(tmp_path, rows):
     assert numpy.array_equal(found["x"].astype("float32"), rows["x"]) and numpy.array_equal(found["label"], rows["label"])
 
 
+def test_a_split_is_that_of_a_folder_with_several(source, tmp_path):
+    said = refusal(source.parent, tmp_path / "out", Wishes("tensors"), split="train")
+    assert "--split train" in said and "train*.parquet" in said and not (tmp_path / "out").exists()
+
+
 def test_json_lines_become_tensors(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"x": [1, 2], "label": "b"}\n{"x": [3, 4], "label": "a"}\n')
     convert(tmp_path / "a.jsonl", tmp_path / "out", Wishes("tensors", classes="label"), workers=1)
@@ -89,17 +94,20 @@ def test_a_row_may_be_longer_than_a_reader_takes_at_once(tmp_path, row, name):
 
 
 def test_lists_of_any_length_are_packed(tmp_path):
-    rows = {"ids": [[1, 2, 3], [], [4], [5, 6]], "tags": [[0, 1, 0], [], [1], [1, 1]], "label": [3, 1, 4, 1]}
+    rows = {"ids": [[1, 2, 3], [4], [5, 6]], "tags": [[0, 1, 0], [1], [1, 1]], "label": [3, 4, 1]}
     parquet.write_table(pyarrow.table(rows), tmp_path / "rows.parquet")
     convert(tmp_path / "rows.parquet", tmp_path / "packed", Wishes("tensors", packed=True), workers=1)
     found = joined(tmp_path / "packed")
     assert found["ids"].tolist() == [1, 2, 3, 4, 5, 6] and found["tags"].tolist() == [0, 1, 0, 1, 1, 1]
-    assert found["offsets"].tolist() == [0, 3, 3, 4, 6] and found["label"].tolist() == rows["label"]
+    assert found["offsets"].tolist() == [0, 3, 4, 6] and found["label"].tolist() == rows["label"]
 
 
 def test_what_cannot_be_packed_is_named(tmp_path):
     parquet.write_table(pyarrow.table({"ids": [[1], [2, 3]], "tags": [[1], [2]]}), tmp_path / "unlike.parquet")
     assert "row 1 of piece 0 has 2 values in 'ids' and 1 in 'tags'" in refusal(tmp_path / "unlike.parquet", tmp_path / "a", Wishes("tensors", packed=True))
+    for i, empty in enumerate(([], None)):  # data.offsets refuses them
+        parquet.write_table(pyarrow.table({"ids": [[1], empty]}), tmp_path / "empty.parquet")
+        assert "row 1 of piece 0 holds nothing in 'ids'" in refusal(tmp_path / "empty.parquet", tmp_path / f"e{i}", Wishes("tensors", packed=True))
     parquet.write_table(pyarrow.table({"x": [1, 2]}), tmp_path / "numbers.parquet")
     assert "no column of 'x' holds some" in refusal(tmp_path / "numbers.parquet", tmp_path / "b", Wishes("tensors", packed=True))
     assert "write one of them" in command(tmp_path / "numbers.parquet", tmp_path / "c", "--to", "tensors", "--pad", "3", "--packed").stderr
@@ -139,6 +147,8 @@ def test_text_becomes_the_tokens_of_a_tokenizer(tmp_path):
     words = {"[UNK]": 0, "to": 1, "be": 2, "or": 3, "not": 70000, "<end>": 5}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_truncation(2)  # transformers leaves such settings in the files that it saves
+    made.enable_padding(length=7)
     made.save(str(tmp_path / "tokenizer.json"))
     parquet.write_table(pyarrow.table({"line": ["to be or", "not to see"]}), tmp_path / "rows.parquet")
     wishes = Wishes("tokens", text="line", tokenizer=str(tmp_path / "tokenizer.json"), separator="<end>")
@@ -147,6 +157,8 @@ def test_text_becomes_the_tokens_of_a_tokenizer(tmp_path):
     header, found = numpy.split(numpy.fromfile(tmp_path / "out" / "part-00000.bin", "<i4"), [256])
     assert header.tolist() == [20240801, 7, 8] + [0] * 253, "llm.c's, of 32 bits"
     assert found.tolist() == [1, 2, 3, 5, 70000, 1, 0, 5]
+    (tmp_path / "tokenizer.json").write_text((tmp_path / "tokenizer.json").read_text().replace('"to": 1', '"to": 4'))
+    assert "another conversion" in refusal(tmp_path / "rows.parquet", tmp_path / "out", wishes), "of another tokenizer in the same file"
 
 
 def test_the_program_reads_tokens_of_32_bits_as_such(onebatch, tmp_path):
@@ -182,6 +194,44 @@ def test_images_become_folders_of_their_classes(tmp_path):
     convert(tmp_path / "rows.parquet", tmp_path / "tensors", Wishes("tensors"), workers=1)
     images = joined(tmp_path / "tensors")["image"]
     assert images.shape == (6, 3, 4, 5) and images.dtype == numpy.uint8 and images[:, 0, 0, 0].tolist() == list(range(6))
+
+
+def image_table(file, **options):
+    """A row with an image of PIL as a file."""
+    image, raw = options.pop("image"), io.BytesIO()
+    image.save(raw, **options)
+    parquet.write_table(pyarrow.table({"image": [{"bytes": raw.getvalue(), "path": None}]}), file)
+    return file
+
+
+def test_photographs_are_turned(tmp_path):
+    made = pytest.importorskip("PIL.Image")
+    exif = made.Exif()
+    exif[0x0112] = 6  # to be turned a quarter clockwise
+    picture = numpy.zeros((16, 32, 3), "uint8")
+    picture[:, :16] = 250  # left, which then is the top
+    convert(image_table(tmp_path / "rows.parquet", image=made.fromarray(picture), format="jpeg", exif=exif, quality=95), tmp_path / "out", Wishes("tensors"), workers=1)
+    image = joined(tmp_path / "out")["image"]
+    assert image.shape == (1, 3, 32, 16) and (image[0, :, :16] > 240).all() and (image[0, :, 16:] < 10).all()
+
+
+def test_of_sixteen_grey_bits_the_upper_eight_are_taken(tmp_path):
+    made = pytest.importorskip("PIL.Image")
+    grey = (numpy.arange(20, dtype="uint16") * 3000).reshape(4, 5)
+    convert(image_table(tmp_path / "rows.parquet", image=made.fromarray(grey), format="png"), tmp_path / "out", Wishes("tensors"), workers=1)
+    assert (joined(tmp_path / "out")["image"][0, 0] == grey >> 8).all()
+
+
+def test_a_damaged_image_is_named(tmp_path):
+    picture = numpy.random.default_rng(3).integers(0, 256, (64, 64, 3), "uint8")
+    raw = io.BytesIO()
+    pytest.importorskip("PIL.Image").fromarray(picture).save(raw, "png")
+    broken = bytearray(raw.getvalue())
+    for place in range(40, 60):
+        broken[place] ^= 0x55
+    for i, damaged in enumerate((raw.getvalue()[:5000], bytes(broken), raw.getvalue()[:33] + b"\0\0\0\1abc")):
+        parquet.write_table(pyarrow.table({"image": [damaged]}), tmp_path / "rows.parquet")
+        assert "an image of 'image' cannot be read" in refusal(tmp_path / "rows.parquet", tmp_path / f"out-{i}", Wishes("tensors"))
 
 
 def labelled(file, labels, names=None):
@@ -296,6 +346,10 @@ def test_words_and_missing_values_are_named(tmp_path):
     assert "'word' holds string" in refusal(tmp_path / "words.parquet", tmp_path / "a", Wishes("tensors"))
     parquet.write_table(pyarrow.table({"n": [1, None]}), tmp_path / "holes.parquet")
     assert "'n' has no value in row 1" in refusal(tmp_path / "holes.parquet", tmp_path / "b", Wishes("tensors"))
+    parquet.write_table(pyarrow.table({"n": pyarrow.array([1, 2], pyarrow.uint64())}), tmp_path / "wide.parquet")
+    assert "wide.parquet: n is torch.uint64, which no safetensors file holds" in refusal(tmp_path / "wide.parquet", tmp_path / "c", Wishes("tensors"))
+    parquet.write_table(pyarrow.table({"tags": [[1], [2]]}), tmp_path / "tags.parquet")
+    assert "'tags' holds list" in refusal(tmp_path / "tags.parquet", tmp_path / "d", Wishes("tensors", classes="tags"))
 
 
 def test_damaged_files_are_named(source, tmp_path):
@@ -323,9 +377,10 @@ def test_nothing_there_is_said_by_the_command(tmp_path):
     assert "there is no file of .parquet, .arrow, .csv, .jsonl, .txt" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_without_pyarrow_that_is_said(source, tmp_path):
-    hidden = "import sys; sys.modules['pyarrow'] = None; from onebatch.__main__ import main; sys.exit(main())"
-    wish = [sys.executable, "-c", hidden, "convert", str(source), str(tmp_path / "out"), "--to", "tensors"]
+@pytest.mark.parametrize("module", ("pyarrow", "numpy"))
+def test_without_a_library_that_is_said(source, tmp_path, module):
+    hidden = f"import sys; sys.modules[{module!r}] = None; from onebatch.__main__ import main; sys.exit(main())"
+    wish = [sys.executable, "-c", hidden, "convert", str(source), str(tmp_path / "out"), "--to", "tensors", "--workers", "1"]
     done = subprocess.run(wish, env=environment(), text=True, capture_output=True, timeout=60)
     assert done.returncode == 2 and "pip install 'onebatch[convert]'" in done.stderr
 

@@ -1,4 +1,5 @@
 """save_dataset(): what it writes is read back by safetensors' own library; what it refuses."""
+import collections
 import subprocess
 import sys
 
@@ -69,19 +70,25 @@ class Stream(torch.utils.data.IterableDataset):
         return (self.rows[i] for i in range(len(self.rows)))
 
 
-@pytest.mark.parametrize("sort", ["tensors", "arrays", "dictionary", "mapped"])
+@pytest.mark.parametrize("sort", ["tensors", "arrays", "dictionary", "ordered", "npz", "mapped"])
 def test_arrays_are_written_in_pieces(sort, file, columns, tmp_path, small_pieces):
     if sort == "dictionary":
         package.save_dataset(file, columns)
+    elif sort == "ordered":  # as what a tokenizer returns is
+        package.save_dataset(file, collections.UserDict(columns))
     elif sort == "tensors":
         package.save_dataset(file, **columns)
     else:
         columns = {name: columns[name] for name in ("x", "y")}
         arrays = {name: tensor.numpy() for name, tensor in columns.items()}
+        if sort == "npz":
+            numpy.savez(tmp_path / "data.npz", **arrays)
+            package.save_dataset(file, numpy.load(tmp_path / "data.npz"))
         if sort == "mapped":
             numpy.save(tmp_path / "x.npy", arrays["x"])
             arrays["x"] = numpy.load(tmp_path / "x.npy", mmap_mode="r")
-        package.save_dataset(file, **arrays)
+        if sort != "npz":
+            package.save_dataset(file, **arrays)
     assert same(load_file(file), columns)
 
 
@@ -191,6 +198,7 @@ REFUSED = {
     "ragged samples": (([{"x": [1, 2]}, {"x": [3]}],), {}, "x: sample 1 is torch.int64 [1], sample 0 is torch.int64 [2]: pad … data.lengths"),
     "unlike types": (([{"x": 1}, {"x": 1.5}],), {}, "x: sample 1 is torch.float32 [], sample 0 is torch.int64 []: give all of them one type"),
     "no such column": (([{"x": 1}],), {"names": ("x", "z")}, "no column 'z': it has 'x'"),
+    "no such array": (({"x": [1]},), {"names": ("x", "z")}, "no column 'z': there are 'x'"),
     "parts without names": (([(1, 2, 3)],), {}, "a sample has 3 parts, and the names are 2, x, y"),
     "complex": ((), {"x": torch.zeros(2, dtype=torch.complex64)}, "x is torch.complex64, which no safetensors file holds"),
     "a loader": ((torch.utils.data.DataLoader([1, 2]),), {}, "a DataLoader gives batches"),

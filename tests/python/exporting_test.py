@@ -3,6 +3,7 @@ import collections
 import dataclasses
 import subprocess
 import sys
+import types
 import warnings
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch import __main__ as commands  # noqa: E402
+from onebatch.sources import image_shape  # noqa: E402
 from program import LOADER, ROOT, SGD_IN_FLOAT64, Scratch  # noqa: E402
 
 CONFIG = """
@@ -204,6 +206,17 @@ def test_limits_of_a_size_are_found_and_said(file):
     assert sorted((int(size.lower), int(size.upper)) for size in ranges) == [(1, 12), (1, 65536)]
 
 
+def test_a_length_that_is_a_multiple_is_said(file):
+    class Pairs(Plain):
+        def forward(self, x):
+            assert x.shape[1] % 2 == 0
+            return F.linear(x, self.weight)
+
+    with pytest.warns(UserWarning, match=r"a length of 2\*_length alone"):
+        package.export(Pairs(), torch.randn(3, 4, 6), file, dynamic={"x": {1: "length"}}, check=False)
+    assert read(file).module()(torch.randn(5, 8, 6)).shape == (5, 8, 3)
+
+
 def test_the_model_is_as_it_was(file):
     model = nn.Sequential(Plain(), nn.BatchNorm1d(3), nn.Dropout()).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -322,7 +335,13 @@ def test_what_cannot_be_exported_is_said_in_plain_words(model, inputs, more, wor
 
 
 MODULE = """
+from __future__ import annotations
+import dataclasses
 import torch
+
+@dataclasses.dataclass
+class Config:
+    width: int = 3
 
 class Model(torch.nn.Linear):
     pass
@@ -331,7 +350,7 @@ def build():
     return Model(6, 3), (torch.randn(4, 6),)
 
 def longer():
-    return Model(6, 3), {"input": torch.randn(4, 5, 6)}, {"input": {1: "length"}}
+    return Model(6, Config().width), {"input": torch.randn(4, 5, 6)}, {"input": {1: "length"}}
 
 def wrong():
     return Model(6, 3)
@@ -346,6 +365,14 @@ def test_the_command_exports_what_a_file_builds(tmp_path):
     assert 'model.path = "model.pt2"' in done.stdout
     assert done.stderr == "onebatch: the exported file was not checked against the model: onebatch is not in PATH (name it by the variable ONEBATCH)\n"
     assert read(tmp_path / "model.pt2").module()(torch.randn(2, 3, 6)).shape == (2, 3, 3)
+
+
+def test_images_have_the_shape_that_a_configuration_says():
+    of = types.SimpleNamespace
+    assert image_shape(of(image_size=32, num_channels=1)) == [1, 32, 32]
+    assert image_shape(of(image_size=(48, 64), num_channels=3)) == [3, 48, 64]
+    assert image_shape(of(vision_config=of(image_size=336, num_channels=3))) == [3, 336, 336]
+    assert image_shape(of(num_channels=3)) == [3, 224, 224], "ResNet takes any"
 
 
 WRONG = {"my_module.py:none": "has no function none()", "my_module.py:wrong": "return model, example_inputs", "nowhere.py:build": "nowhere.py is no file",
