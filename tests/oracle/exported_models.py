@@ -272,6 +272,66 @@ class Squeezing(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(self.conv(x), 1).squeeze())
 
 
+class Named(nn.Module):
+    """Inputs of names that files of torch.export have for themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(24, 5)
+
+    def forward(self, metadata, hint):
+        return self.fc(torch.cat((metadata, hint), 1))
+
+
+class InPlace(nn.Module):
+    """Normalises what it is given where it lies."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5))
+        self.register_buffer("mean", torch.linspace(-1, 1, 12))
+
+    def forward(self, x):
+        x.sub_(self.mean).mul_(3.0)
+        return self.layers(x)
+
+
+class Standardised(nn.Module):
+    """Convolutions whose weights batch_norm standardises, as timm writes them."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.scaled, self.gain = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Parameter(torch.ones(8))
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        weight = F.batch_norm(self.conv.weight.reshape(1, 8, -1), None, None, training=True, momentum=0.0, eps=1e-6).reshape_as(self.conv.weight)
+        scaled = F.batch_norm(self.scaled.weight.reshape(1, 8, -1), None, None, weight=(self.gain * 0.3).view(-1), training=True, momentum=0.0, eps=1e-6).reshape_as(self.scaled.weight)
+        y = F.relu(F.conv2d(x, weight, self.conv.bias))
+        return self.fc(F.conv2d(y, scaled, self.scaled.bias).mean((2, 3)))
+
+
+class Deciding(nn.Module):
+    """Another way for even lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 5)
+
+    def forward(self, x):
+        return self.fc((x[:, : x.shape[1] // 2] if x.shape[1] % 2 == 0 else x).mean(1))
+
+
+class Expanded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 5)
+        self.register_buffer("mean", torch.tensor(0.5).expand(12))
+
+    def forward(self, x):
+        return self.fc(x - self.mean)
+
+
 def images(n):
     return (torch.randn(n, 3, 8, 8),)
 
@@ -326,5 +386,8 @@ MODELS = {
     "squeezing": (Squeezing, images, labels),
     "outputs": (Outputs, vectors, labels),
     "autocast": (Autocast, vectors, labels),
+    "named": (Named, lambda n: (*vectors(n), *vectors(n)), labels),
+    "in_place": (InPlace, vectors, labels),
+    "standardised": (Standardised, images, labels),
     "own_loss": (OwnLoss, lambda n: (*vectors(n), labels(n)), labels),
 }

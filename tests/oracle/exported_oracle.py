@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import MODELS, Clock, ConvNet, Counting, DropMlp, Masked, Masking, Outputs, OwnLoss, SharedDrops, Squeezing, export, images, labels, masks, padded, times, vectors
+from exported_models import (MODELS, Autocast, Clock, ConvNet, Counting, Deciding, DropMlp, Expanded, InPlace, Masked, Masking, Outputs, OwnLoss, SharedDrops, Squeezing, Standardised, export, images,
+                             labels, masks, padded, times, vectors)  # fmt: skip
 
 PROGRAM = sys.argv[1]
 RATE = 0.05
@@ -94,7 +95,7 @@ def eager(model, inputs, targets, batches):
             total, weight = model(*(x[batch] for x in inputs), targets[batch])
             loss = total / weight
         else:
-            returned = model(*(x[batch] for x in inputs))
+            returned = model(*(x[batch].clone() for x in inputs))
             loss = F.cross_entropy(returned["logits"] if isinstance(returned, dict) else returned, targets[batch])
         loss.backward()
         optimizer.step()
@@ -127,7 +128,7 @@ def check_models():
             inputs, targets = data(10), target(10)
             if isinstance(model, OwnLoss):
                 inputs, targets = inputs[:1], inputs[1]
-            trial = Trial(folder, in_float64(inputs), targets, micro={ConvNet: 10, Squeezing: 1}.get(type(model), 3), loss='kind = "model"' if isinstance(model, OwnLoss) else "")
+            trial = Trial(folder, in_float64(inputs), targets, micro={ConvNet: 10, InPlace: 10, Squeezing: 1}.get(type(model), 3), loss='kind = "model"' if isinstance(model, OwnLoss) else "")
             before = {k: v.clone() for k, v in model.state_dict().items()}
             trial.train()
             reference = eager(model, in_float64(inputs), targets, trial.batches)
@@ -157,7 +158,61 @@ def check_modes():
             trial.train(ranks)
             error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
             failures += report(error <= 1e-12, f"{what}: relative L2 against one batch {error:.2e} (at most 1e-12)")
-    return failures + check_dropout() + check_shared_dropout() + check_bfloat16() + check_masks() + check_verify()
+    return failures + check_in_place() + check_standardised() + check_autocast() + check_dropout() + check_shared_dropout() + check_bfloat16() + check_masks() + check_verify()
+
+
+def check_in_place():
+    """Inputs that a forward changes, in micro-batches of several sizes."""
+    failures = 0
+    for ranks, micro, settings in ((1, 4, {"batch_norm": 'mode = "exact"'}), (2, "[2, 3]", {"batch_norm": 'mode = "exact"'}), (2, "[5, 6]", {"batch_norm": 'mode = "sync"'}),
+                                   (1, 11, {"more": "[memory]\nrecompute = 2"})):
+        with scratch() as folder:
+            torch.manual_seed(17)
+            model = InPlace().train()
+            export(model, pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+            inputs, targets = in_float64(vectors(11)), labels(11)
+            trial = Trial(folder, inputs, targets, micro=micro, **settings)
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            trial.train(ranks)
+            error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
+            failures += report(error <= 1e-12, f"inputs changed in place, {ranks} rank(s), micro-batches of {micro}, {settings}: relative L2 {error:.2e} (at most 1e-12)")
+    return failures
+
+
+def check_standardised():
+    """Weights that batch_norm standardises are no BatchNorm of samples: any mode is the same, on any plan."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(18)
+        model = Standardised().train()
+        export(model, pathlib.Path(folder) / "model.pt2", images(EXAMPLE))
+        inputs, targets = in_float64(images(10)), labels(10)
+        before = {k: v.clone() for k, v in model.state_dict().items()}
+        trial = Trial(folder, inputs, targets, validation=(inputs, targets))
+        for ranks, micro, batch_norm in ((1, 3, ""), (2, "[1, 2]", 'mode = "exact"'), (1, 3, "frozen = true")):
+            said = trial.train(ranks, micro=micro, batch_norm=batch_norm)
+            error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
+            model.load_state_dict(before)
+            failures += report(error <= 1e-12 and "BatchNorm" not in said, f"standardised weights, {ranks} rank(s), {batch_norm!r}: relative L2 {error:.2e} (at most 1e-12)", said)
+        said = onebatch(PROGRAM, 1, ["check", pathlib.Path(folder) / "model.pt2"])
+        failures += report("BatchNorm" not in said, "a program with standardised weights has no BatchNorm", said)
+    return failures
+
+
+def check_autocast():
+    """A region of a program in another type, played from a tape: the same bits."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(19)
+        export(Autocast().train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+        trial = Trial(folder, vectors(10), labels(10), compute="float32", parameters="float32", micro=10)
+        found = {}
+        for more in ("", "[memory]\nrecompute = 2"):
+            trial.train(more=more)
+            found[more] = trial.weights
+        plain, again = found.values()
+        failures += report(all(torch.equal(plain[k], again[k]) for k in plain), "a region under autocast, recomputed: the same bits")
+    return failures
 
 
 def check_dropout():
@@ -288,6 +343,7 @@ def refusals():
     yield "another type", program(nn.Sequential(nn.Embedding(12, 5), nn.Flatten(), nn.Linear(60, 5)).train(), lambda n: (torch.randint(0, 5, (n, 12)),)), {}, ("exported as Long", "Double")
     yield "cond", program(Custom().train()), {}, ("torch.ops.higher_order.cond", "torch.autocast")
     yield "nothing to train", program(Nothing().train()), {}, ("no parameter", "requires_grad_()")
+    yield "an expanded buffer", program(Expanded().train()), {}, ("is expanded", ".clone()")
     yield "no such output", program(Outputs().train()), {"model": 'output = "nothing"'}, ('model.output = "nothing"', '"logits"')
     yield "two inputs for one", program(DropMlp().train()), {"inputs": '["x0", "x0"]'}, ("takes 1 tensor(s)",)
     yield "no file", lambda file: None, {}, ("is no file", "torch.export.save")
@@ -305,6 +361,24 @@ def check_refusals():
             said = " ".join(trial.train(expect=(2,), **settings).split())
             missing = [word for word in words if word not in said]
             failures += report(not missing, f"refused: {name}", f"without {missing}: {said}")
+    return failures + check_ways()
+
+
+def check_ways():
+    """A forward that decides by a length is refused lengths of the other way, and takes those of the example's."""
+    failures = 0
+    with scratch() as folder:
+        torch.manual_seed(20)
+        model = Deciding().train()
+        export(model, pathlib.Path(folder) / "model.pt2", (torch.randn(EXAMPLE, 6, 3),), dynamic=({0: torch.export.Dim("batch", min=1, max=4096), 1: torch.export.Dim.AUTO},))
+        inputs, targets = in_float64((torch.randn(10, 8, 3),)), labels(10)
+        before = {k: v.clone() for k, v in model.state_dict().items()}
+        trial = Trial(folder, inputs, targets)
+        trial.train()
+        error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
+        failures += report(error <= 1e-12, f"a forward that decides by a length, on the example's way: relative L2 {error:.2e} (at most 1e-12)")
+        said = " ".join(Trial(folder, in_float64((torch.randn(10, 7, 3),)), targets).train(expect=(2,)).split())
+        failures += report("(L['x'].size()[1] % 2) == 0" in said and ", 7, 3]" in said, "refused: lengths of the other way", said)
     return failures
 
 

@@ -105,6 +105,22 @@ TEST_F(FindBatchSizeTest, a_model_that_needs_two_samples_gets_them) {
   EXPECT_EQ(found.largest_micro_batch, 200);
 }
 
+// One layer under two names, as where an embedding is the output's weight too.
+struct TiedImpl : nn::Module {
+  TiedImpl() : layer(register_module("layer", nn::Linear(64, 64))) { register_module("again", layer); }
+  at::Tensor forward(const at::Tensor& x) { return layer(layer(x)); }
+  nn::Linear layer;
+};
+TORCH_MODULE(Tied);
+
+TEST_F(FindBatchSizeTest, parameters_may_be_shared) {
+  Tied model;
+  ASSERT_EQ(model->named_parameters().size(), 4);
+  const at::Tensor before = model->layer->weight.detach().clone();
+  EXPECT_GT(search(model, 16 << 20, {64}, {64}).largest_micro_batch, 100);
+  EXPECT_TRUE(at::equal(model->layer->weight, before));
+}
+
 TEST_F(FindBatchSizeTest, what_cannot_be_is_said) {
   nn::Linear model(64, 64);
   EXPECT_THROW(search(model, 1000, {64}, {64}), DoesNotFitError) << "not even parameters and gradients";

@@ -3,7 +3,6 @@
 #include "trainer/graph/watched_calls.hpp"
 #include "trainer/models/keyed_randomness.hpp"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -63,6 +62,7 @@ class Recorder {
       written.push_back(given[i].toTensor());
     }
     refuse_what_leaves_the_tape(call, given);
+    if (is_batch_norm(call)) call.of_samples = from_data_.contains(call.arguments[0].values.front());
     run(op, stack);
     for (const at::Tensor& tensor : written) {
       call.writes.push_back(numbering_.fresh(tensor));
@@ -85,8 +85,7 @@ class Recorder {
 
  private:
   TapeCall call_to(const c10::OperatorHandle& op) const {
-    const bool autocast = at::autocast::is_autocast_enabled(device_);
-    return {op, {}, {}, {}, at::GradMode::is_enabled(), autocast, random_place()};
+    return {op, {}, {}, {}, at::GradMode::is_enabled(), autocast_on(device_), random_place()};
   }
 
   [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) { refuse_at(place(op), why); }

@@ -77,7 +77,7 @@ void Examiner::add(Trait trait, const c10::OperatorHandle& op, const std::string
 void Examiner::note_call(const c10::OperatorHandle& op, Arguments given) {
   if (draws_unkeyed(op, given)) add(Trait::draws_unkeyed, op);
   if (has_sparse_gradient(op, given)) add(Trait::sparse_gradient, op);
-  if (!takes_batch_statistics(op, given)) return;
+  if (!takes_batch_statistics(op, given) || !is_from_data(given.front().toTensor())) return;  // weights' own are none
   const std::string layer = layer_.empty() ? op.operator_name().name : layer_;
   if (std::ranges::find(batch_norm_layers_, layer) == batch_norm_layers_.end()) batch_norm_layers_.push_back(layer);
   for (const char* name : {"running_mean", "running_var"}) {

@@ -32,7 +32,7 @@ std::vector<Segment> cut(const Tape& tape) {
   std::vector<Segment> segments(1);
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     const TapeCall& call = tape.calls[i];
-    if (!is_batch_norm(call)) continue;
+    if (!is_batch_norm(call) || !call.of_samples) continue;
     segments.back().end = i;
     Segment next;
     next.begin = i + 1;

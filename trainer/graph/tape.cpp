@@ -28,24 +28,45 @@ c10::IValue list_of(const TapeArgument& argument, const std::function<at::Tensor
   return tensors;
 }
 
-// A call that ran outside of the forward's autocast does so again.
+// A call that ran outside of the forward's autocast, or within one of its own, does so again.
 class AsRecorded {
  public:
   explicit AsRecorded(const TapeCall& call) {
+    if (call.autocast) {
+      enter(*call.autocast);
+      return;
+    }
     for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
-      if (call.autocast || !at::autocast::is_autocast_enabled(device)) continue;
-      at::autocast::set_autocast_enabled(device, false);
-      switched_off_ = device;
+      if (at::autocast::is_autocast_enabled(device)) change(device, false, at::autocast::get_autocast_dtype(device));
     }
   }
   ~AsRecorded() {
-    if (switched_off_) at::autocast::set_autocast_enabled(*switched_off_, true);
+    if (!changed_) return;
+    at::autocast::set_autocast_enabled(changed_->device, enabled_);
+    at::autocast::set_autocast_dtype(changed_->device, changed_->type);
+    at::autocast::set_autocast_cache_enabled(cached_);
   }
   AsRecorded(const AsRecorded&) = delete;
   AsRecorded& operator=(const AsRecorded&) = delete;
 
  private:
-  std::optional<c10::DeviceType> switched_off_;
+  void enter(const Autocast& recorded) {
+    const auto [device, type] = recorded;
+    if (at::autocast::is_autocast_enabled(device) && at::autocast::get_autocast_dtype(device) == type) return;
+    change(device, true, type);
+    at::autocast::set_autocast_cache_enabled(false);  // nobody empties it before weights are others
+  }
+
+  void change(c10::DeviceType device, bool enabled, at::ScalarType type) {
+    changed_ = {device, at::autocast::get_autocast_dtype(device)};
+    enabled_ = at::autocast::is_autocast_enabled(device);
+    at::autocast::set_autocast_enabled(device, enabled);
+    at::autocast::set_autocast_dtype(device, type);
+  }
+
+  std::optional<Autocast> changed_;  // as it was
+  bool enabled_ = false;
+  bool cached_ = at::autocast::is_autocast_cache_enabled();
 };
 
 void keep(const c10::IValue& item, const std::vector<Value>& values, Environment& made) {
@@ -61,6 +82,11 @@ void keep(const c10::IValue& item, const std::vector<Value>& values, Environment
 }
 
 }  // namespace
+
+std::optional<Autocast> autocast_on(c10::DeviceType device) {
+  if (!at::autocast::is_autocast_enabled(device)) return std::nullopt;
+  return Autocast{device, at::autocast::get_autocast_dtype(device)};
+}
 
 bool is_batch_norm(const TapeCall& call) {
   return call.op.operator_name().name == "aten::batch_norm" && call.arguments[k_training].constant.toBool();

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -31,16 +32,25 @@ struct TapeArgument {
   bool written = false;
 };
 
+struct Autocast {
+  c10::DeviceType device;
+  at::ScalarType type;
+};
+
+/// None where it is off there.
+std::optional<Autocast> autocast_on(c10::DeviceType device);
+
 struct TapeCall {
   c10::OperatorHandle op;
   std::vector<TapeArgument> arguments;
   std::vector<std::vector<Value>> results;  // by returned item; a list's are its tensors
   std::vector<Value> writes;                // the new versions of the written arguments, in their order
   bool with_gradients = true;               // the mode it ran in
-  bool autocast = false;                    // whether autocast was on
+  std::optional<Autocast> autocast;         // where it was on
   RandomPlace random;                       // what it draws by, if it draws
   // Of aten::batch_norm with momentum None: the buffer that counts batches, 1 / which it is.
   Value momentum_buffer = k_no_value;
+  bool of_samples = true;           // of aten::batch_norm: what it normalises follows from the data, and is no weight
   std::int64_t counted_before = 0;  // how many calls of this forward have counted in that buffer before
 };
 

@@ -5,12 +5,17 @@
 namespace onebatch {
 
 nlohmann::json JsonReader::parse(std::string_view text, std::string_view origin, int max_depth,
-                                 const std::set<std::string>& left_out) {
+                                 const std::set<std::string>& left_out, const std::string& of_names) {
   bool too_deep = false;
+  std::vector<std::string> keys;  // that lead to where the parser is
   const auto guard = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     too_deep = too_deep || depth > max_depth;
-    if (event == nlohmann::json::parse_event_t::key && left_out.contains(value.get<std::string>())) return false;
-    return !too_deep;
+    if (event != nlohmann::json::parse_event_t::key || too_deep || left_out.empty()) return !too_deep;
+    keys.resize(static_cast<std::size_t>(depth));
+    keys.back() = value.get<std::string>();
+    const bool names_of_a_user =
+        !of_names.empty() && depth > 1 && keys[static_cast<std::size_t>(depth) - 2] == of_names;
+    return names_of_a_user || !left_out.contains(keys.back());
   };
   try {
     auto json = nlohmann::json::parse(text, guard);

@@ -20,9 +20,9 @@ class JsonReader {
   JsonReader(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {}
 
   /// Parses a document; nothing deeper than `max_depth`, so that a hostile file cannot exhaust the stack.
-  /// Of fields in `left_out`, wherever they stand, nothing is kept.
+  /// Of fields in `left_out`, wherever they stand, nothing is kept, unless they are names in an object `of_names`.
   static nlohmann::json parse(std::string_view text, std::string_view origin, int max_depth = 32,
-                              const std::set<std::string>& left_out = {});
+                              const std::set<std::string>& left_out = {}, const std::string& of_names = {});
 
   [[nodiscard]] const nlohmann::json& json() const { return json_; }
   [[nodiscard]] const std::string& place() const { return place_; }

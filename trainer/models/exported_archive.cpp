@@ -127,7 +127,9 @@ void check_within(const ExportedTensor& tensor, std::int64_t element, std::size_
     where.fail(fmt::format("needs {} bytes, and its record {} holds {}", needed, tensor.record, bytes));
   // Expanded: as many elements as the record has is what may be made of it.
   if (!is_empty && static_cast<std::uint64_t>(whole) > bytes)
-    where.fail("is expanded, or larger than its record " + tensor.record);
+    where.fail(
+        "is expanded, or larger than its record " + tensor.record +
+        ": write .clone() where the model makes it, as in register_buffer(\"mean\", mean.expand(3, 1, 1).clone())");
 }
 
 ExportedTensor read_tensor(const std::string& name, const JsonReader& entry, const std::string& folder,
@@ -174,16 +176,11 @@ ExportedArchive read_exported_archive(const std::string& file) {
   ExportedArchive archive;
   Records records = read_records(file, archive.folder);
   check_format(records);
-  static const std::set<std::string> k_for_people = {"metadata",
-                                                     "strides",
-                                                     "storage_offset",
-                                                     "device",
-                                                     "layout",
-                                                     "hint",
-                                                     "custom_obj_values",
-                                                     "guards_code",
-                                                     "treespec_namedtuple_fields"};
-  archive.program = JsonReader::parse(content_of(records, k_program), file + ": " + k_program, k_deepest, k_for_people);
+  static const std::set<std::string> k_for_people = {
+      "metadata", "strides", "storage_offset",    "device",
+      "layout",   "hint",    "custom_obj_values", "treespec_namedtuple_fields"};
+  archive.program = JsonReader::parse(content_of(records, k_program), file + ": " + k_program, k_deepest, k_for_people,
+                                      "tensor_values");
   check_versions(JsonReader(archive.program, file + ": " + k_program));
   read_tensors(file, k_weights, "model_weights_config.json", records, archive.tensors);
   read_tensors(file, k_constants, "model_constants_config.json", records, archive.tensors);

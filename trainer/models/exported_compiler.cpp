@@ -146,7 +146,7 @@ void GraphCompiler::add_operator(Scope& scope, const JsonReader& node, const std
   call.make = [op](torch::jit::Stack& stack) { op.callBoxed(stack); };
   call.is_pure = !schema.is_mutable() && !op.hasTag(at::Tag::nondeterministic_seeded);
   take_arguments(scope, node, schema, call);
-  literals_.look_at(call, schema, node);
+  literals_.look_at(call, schema, node, scope.names);
   draws_.look_at(call, schema, node, scope.names);
   keep_varying_sizes(call, schema, node, scope.names);
   convert_whole_numbers(scope, node, schema, call);

@@ -1,5 +1,6 @@
 #include "trainer/models/exported_phase.hpp"
 
+#include "trainer/models/exported_schema.hpp"
 #include "trainer/models/single_values.hpp"
 
 #include <ATen/ScalarOps.h>
@@ -45,6 +46,22 @@ bool has_tensors(const Call& call, const FunctionSchema& schema) {
   return false;
 }
 
+// Weight standardisation calls batch_norm, too: of a parameter all sizes are numbers.
+bool may_have_samples(const JsonReader& node, const GraphNames& names) {
+  const JsonReader inputs = node.field("inputs");
+  for (std::size_t i = 0; i < inputs.array_size("arguments"); ++i) {
+    if (inputs.item(i).field("name").text() != "input") continue;
+    const auto [tag, value] = tagged(inputs.item(i).field("arg"));
+    const auto sizes = tag == "as_tensor" ? names.sizes_of(value.field("name").text()) : std::nullopt;
+    if (!sizes) return true;
+    for (std::size_t d = 0; d < sizes->array_size("sizes"); ++d) {
+      if (tagged(sizes->item(d)).tag != "as_int") return true;
+    }
+    return false;
+  }
+  return true;
+}
+
 void set_following(Operand& operand, Follows follows) {
   operand.follows = follows;
   operand.written = operand.constant;
@@ -80,15 +97,17 @@ std::string RunLiterals::name_of(const Operand& operand) const {
   return operand.constant.toTensor().defined() ? state_.name_of(operand.constant.toTensor()) : "";
 }
 
-void RunLiterals::look_at(Call& call, const FunctionSchema& schema, const JsonReader& node) {
+void RunLiterals::look_at(Call& call, const FunctionSchema& schema, const JsonReader& node, const GraphNames& names) {
   refuse_taken_apart(schema.name(), node);
-  if (schema.name() == "aten::batch_norm") look_at_batch_norm(call, schema, node);
+  if (schema.name() == "aten::batch_norm")
+    look_at_batch_norm(call, schema, node, may_have_samples(node, names) ? Normalises::samples : Normalises::weights);
   look_at_flags(call, schema, node);
   look_at_counter(call, schema);
   look_at_placement(call, schema);
 }
 
-void RunLiterals::look_at_batch_norm(Call& call, const FunctionSchema& schema, const JsonReader& node) {
+void RunLiterals::look_at_batch_norm(Call& call, const FunctionSchema& schema, const JsonReader& node,
+                                     Normalises what) {
   BatchNormCall found;
   const auto note = [&](const char* name, std::vector<std::string>& names) {
     if (const std::string tensor = name_of(*argument(call, schema, name)); !tensor.empty()) names.push_back(tensor);
@@ -102,9 +121,11 @@ void RunLiterals::look_at_batch_norm(Call& call, const FunctionSchema& schema, c
       prefix.empty() ? fmt::format("batch_norm {}", batch_norms_.size()) : prefix.substr(0, prefix.size() - 1);
   Operand* training = argument(call, schema, "training");
   if (!is_flag(training)) node.fail("calls batch_norm with a training flag that is computed");
-  found.of_the_batch = use_ == BatchNormUse::as_written && training->constant.toBool();
-  batch_norms_.push_back(found);
   const bool has_statistics = !is_none(argument(call, schema, "running_mean"));
+  const bool of_weights = what == Normalises::weights && !has_statistics;
+  found.of_the_batch = use_ == BatchNormUse::as_written && training->constant.toBool() && !of_weights;
+  batch_norms_.push_back(found);
+  if (of_weights) return;
   const Operand* momentum = argument(call, schema, "momentum");
   if (use_ == BatchNormUse::as_written && has_statistics && momentum->constant.isDouble() &&
       momentum->constant.toDouble() == 1.0)
@@ -137,7 +158,10 @@ void RunLiterals::look_at_flags(Call& call, const FunctionSchema& schema, const 
     Operand* flag = argument(call, schema, name);
     if (!is_flag(flag)) continue;
     const bool nothing_to_drop = is_zero(argument(call, schema, "p")) || is_zero(argument(call, schema, "dropout"));
-    if (nothing_to_drop) continue;
+    if (nothing_to_drop) {  // and on a GPU no recurrent layer has a backward without it
+      flag->constant = true;
+      continue;
+    }
     if (std::string(name) == "use_input_stats" && is_none(argument(call, schema, "running_mean"))) continue;
     if (!flag->constant.toBool())
       node.fail("is switched to evaluation, since the model was in eval() mode" + std::string(k_in_training));

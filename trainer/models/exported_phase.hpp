@@ -17,14 +17,15 @@ class RunLiterals {
       : state_(state), use_(use), mode_(mode) {}
 
   /// Throws UserError where the program was exported in eval mode, or taken apart (run_decompositions).
-  void look_at(Call& call, const c10::FunctionSchema& schema, const JsonReader& node);
+  void look_at(Call& call, const c10::FunctionSchema& schema, const JsonReader& node, const GraphNames& names);
   /// A factory's floating type where the program leaves it to PyTorch's default.
   void give_type(Call& call, const c10::FunctionSchema& schema, at::ScalarType made) const;
 
   [[nodiscard]] const std::vector<BatchNormCall>& batch_norms() const { return batch_norms_; }
 
  private:
-  void look_at_batch_norm(Call& call, const c10::FunctionSchema& schema, const JsonReader& node);
+  enum class Normalises { samples, weights };
+  void look_at_batch_norm(Call& call, const c10::FunctionSchema& schema, const JsonReader& node, Normalises what);
   void look_at_flags(Call& call, const c10::FunctionSchema& schema, const JsonReader& node);
   void look_at_counter(Call& call, const c10::FunctionSchema& schema);
   void look_at_placement(Call& call, const c10::FunctionSchema& schema) const;

@@ -2,6 +2,7 @@
 
 #include "trainer/base/shape_text.hpp"
 #include "trainer/models/exported_schema.hpp"
+#include "trainer/models/size_guards.hpp"
 #include "trainer/models/whole_numbers.hpp"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 namespace onebatch {
 namespace {
 
+constexpr std::size_t k_most_guards = 100;
 constexpr std::int64_t k_unasked_least = 2;  // what torch.export writes where nothing was asked for
 
 // The names that the forward's arguments have, where the program says them.
@@ -120,6 +122,11 @@ ProgramInputs::ProgramInputs(const JsonReader& program, std::string file) : file
     if (range.has("min_val")) known.least = range.field("min_val").integer(INT64_MIN, INT64_MAX);
     if (range.has("max_val")) known.most = range.field("max_val").integer(INT64_MIN, INT64_MAX);
   }
+  if (!program.has("guards_code")) return;  // before PyTorch 2.9
+  const JsonReader guards = program.field("guards_code");
+  for (std::size_t i = 0; i < std::min(guards.array_size("conditions"), k_most_guards); ++i) {
+    if (const std::string guard = guards.item(i).text(); guard_decides(guard)) guards_.push_back(guard);
+  }
 }
 
 std::vector<std::string> ProgramInputs::batch_symbols() const {
@@ -172,6 +179,27 @@ void ProgramInputs::check(const std::vector<at::Tensor>& given, const std::strin
                       file_, input.name, c10::toString(input.type), c10::toString(tensor.scalar_type())));
     for (std::size_t d = 0; d < input.sizes.size(); ++d)
       check_size(input, d, tensor.size(static_cast<std::int64_t>(d)), bound);
+  }
+  check_guards(given);
+}
+
+void ProgramInputs::check_guards(const std::vector<at::Tensor>& given) const {
+  const auto size_of = [&](std::string_view name, std::int64_t dimension) -> std::optional<std::int64_t> {
+    const auto found = std::ranges::find(inputs_, name, &ProgramInput::name);
+    if (found == inputs_.end()) return std::nullopt;
+    const at::Tensor& tensor = given[static_cast<std::size_t>(found - inputs_.begin())];
+    return dimension < tensor.dim() ? std::optional(tensor.size(dimension)) : std::nullopt;
+  };
+  for (const std::string& guard : guards_) {
+    if (guard_holds(guard, size_of).value_or(true)) continue;
+    std::string sizes;
+    for (std::size_t i = 0; i < given.size(); ++i)
+      sizes += fmt::format("{}{} {}", i == 0 ? "" : ", ", inputs_[i].name, shape_text(given[i].sizes()));
+    throw UserError(fmt::format(
+        "{}: it is the model only where {}, since the forward decides by that size, and is given {}: pad the "
+        "data to such sizes, export it with an example of the data's, or write the forward without that "
+        "condition",
+        file_, guard, sizes));
   }
 }
 

@@ -55,6 +55,7 @@ class ProgramInputs {
 
  private:
   using Bound = std::map<std::string, std::int64_t>;
+  void check_guards(const std::vector<at::Tensor>& given) const;
   void check_size(const ProgramInput& input, std::size_t dimension, std::int64_t size, Bound& bound) const;
   [[noreturn]] void refuse(const ProgramInput& input, std::size_t dimension, const std::string& what) const;
   [[nodiscard]] std::string mended(const ProgramInput& input, std::size_t dimension) const;
@@ -62,6 +63,7 @@ class ProgramInputs {
   std::string file_;
   std::vector<ProgramInput> inputs_;
   std::map<std::string, ProgramRange> ranges_;
+  std::vector<std::string> guards_;  // of sizes, beside the ranges
 };
 
 struct ProgramOutput {

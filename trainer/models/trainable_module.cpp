@@ -18,13 +18,6 @@ bool is_batch_norm(const torch::nn::Module& module) {
          module.as<torch::nn::BatchNorm3d>() != nullptr;
 }
 
-// A tensor that is registered twice keeps its first name.
-std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors) {
-  std::set<const c10::TensorImpl*> seen;
-  std::erase_if(tensors, [&](const NamedTensor& one) { return !seen.insert(one.tensor.unsafeGetTensorImpl()).second; });
-  return tensors;
-}
-
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&, const ForwardContext&)>;
 
 class ModuleModel final : public Model {
@@ -154,6 +147,12 @@ void check_trainable(const CallableModule& made, const std::string& named) {
 }
 
 }  // namespace
+
+std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors) {
+  std::set<const c10::TensorImpl*> seen;
+  std::erase_if(tensors, [&](const NamedTensor& one) { return !seen.insert(one.tensor.unsafeGetTensorImpl()).second; });
+  return tensors;
+}
 
 std::unique_ptr<Model> wrap_module(std::shared_ptr<TrainableModule> module, const ModelRequest& request) {
   Forward forward = forward_of(module);

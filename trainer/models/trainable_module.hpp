@@ -20,6 +20,9 @@ std::vector<NamedTensor> named_tensors(const Dictionary& dictionary) {
   return named;
 }
 
+/// A tensor that is registered under several names keeps its first one.
+std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors);
+
 /// Whether a BatchNorm layer's buffer of this name is one of its running statistics.
 inline bool is_running_statistic(const std::string& name) {
   return name == "running_mean" || name == "running_var" || name == "num_batches_tracked";

@@ -47,11 +47,13 @@ class UsersModel final : public Model {
     return {at::mse_loss(outputs, targets), at::ones({}, targets.options()), outputs};
   }
   std::vector<NamedTensor> parameters() const override {
-    auto named = named_tensors(request_.module.named_parameters());
+    auto named = each_once(named_tensors(request_.module.named_parameters()));
     std::erase_if(named, [](const NamedTensor& parameter) { return !parameter.tensor.requires_grad(); });
     return named;
   }
-  std::vector<NamedTensor> buffers() const override { return named_tensors(request_.module.named_buffers()); }
+  std::vector<NamedTensor> buffers() const override {
+    return each_once(named_tensors(request_.module.named_buffers()));
+  }
   void set_phase(Phase phase) override { request_.module.train(phase == Phase::training); }
   void move_to(c10::Device /*device*/, at::ScalarType /*type*/, at::ScalarType /*batch_norm_type*/) override {}
   std::vector<std::string> batch_norm_layers() const override { return {}; }
@@ -66,6 +68,8 @@ class Borrowed {
  public:
   Borrowed(torch::nn::Module& module, c10::Device device) : module_(module) {
     const auto borrow = [&](at::Tensor tensor) {
+      const auto is_it = [&](const Saved& one) { return one.tensor.is_same(tensor); };
+      if (std::ranges::any_of(saved_, is_it)) return;  // under another name
       saved_.push_back({tensor, tensor.detach(), tensor.grad()});
       if (tensor.device() != device) tensor.set_data(tensor.to(device));
     };

@@ -45,6 +45,16 @@ OfAllRanks look_at_all(const Rounds& rounds, const std::vector<Indices>& parts, 
   return all;
 }
 
+// A forward may change its inputs, and what is watched is no step of theirs.
+Batch copy_of(const Batch& batch) {
+  Batch copy = batch;
+  for (at::Tensor& input : copy.inputs) input = input.clone();
+  for (at::Tensor* tensor : {&copy.targets, &copy.weights}) {
+    if (tensor->defined()) *tensor = tensor->clone();
+  }
+  return copy;
+}
+
 }  // namespace
 
 const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices samples, std::int64_t step) {
@@ -57,14 +67,15 @@ const Graph& GraphStep::graph_of(Replica& replica, const Batch& batch, Indices s
   for (const auto& group : {replica.model->buffers(), replica.loss.constants()})
     request.known.insert(request.known.end(), group.begin(), group.end());
   request.graph = options_.graph;
-  request.data = batch.tensors();
+  const Batch watched = copy_of(batch);
+  request.data = watched.tensors();
   const SavedTensors before(replica.model->buffers());
   // One value per channel has others beside it, in other micro-batches.
   std::optional<SingleValues> single_values;
   if (shares_statistics()) single_values.emplace();
   Graph graph;
   graph.tape = capture(request, [&] {
-    const Replica::Forward made = replica.forward(batch, {replica.seed, step, samples});
+    const Replica::Forward made = replica.forward(watched, {replica.seed, step, samples});
     if (!made.weight.defined()) return made.loss;
     // A weight that is made of a number lies on the host.
     const bool there = made.weight.device() == made.loss.device();

@@ -4,6 +4,7 @@
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -217,16 +218,20 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
   const AutocastScope autocast(replica_.autocast, replica_.device.device());
   Run run;
   Environment given;
+  const auto read = [&](Value value, const at::Tensor& leaf) {
+    run.leaves[value] = given[value] = leaf;
+    if (twice_ && micro_batch.gradients.has(value)) run.read[value] = given[value] = at::alias(leaf);
+  };
   for (const Value value : segment.takes) {
     at::Tensor tensor = taken(micro_batch, value).detach();
     given[value] = tensor.set_requires_grad(micro_batch.has_gradient(value));
     if (value == segment.output)
       run.norm_output = tensor;
     else if (tensor.requires_grad())
-      run.leaves[value] = tensor;
+      read(value, tensor);
   }
   for (const Value value : segment.shared)
-    given[value] = run.leaves[value] = micro_batch.graph->tape.live.at(value).detach().set_requires_grad(true);
+    read(value, micro_batch.graph->tape.live.at(value).detach().set_requires_grad(true));
   if (norms_[index] && !run.norm_output.defined())  // later segments alone read it
     run.norm_output = normalised_input(micro_batch, index).set_requires_grad(norms_[index]->has_gradient);
   const bool again = twice_ && index + 1 < norms_.size();  // the last segment runs once
@@ -279,6 +284,11 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
     if (!output.requires_grad()) continue;
     outputs.push_back(output);
     gradients.push_back(gradient);
+  }
+  // What later segments have given stands first in the sums, as in a whole backward: else the bits are others.
+  for (const auto& [value, tensor] : run.read) {
+    outputs.push_back(tensor);
+    gradients.push_back(micro_batch.gradients.take(value));
   }
   if (!outputs.empty()) torch::autograd::backward(outputs, gradients);
   for (const auto& [value, leaf] : run.leaves) {

@@ -22,6 +22,7 @@ struct Graph {
 /// A segment of one micro-batch, run with gradients from leaves of its own.
 struct Run {
   Environment leaves;
+  Environment read;        // leaves that later segments have given a gradient, as this one reads them
   at::Tensor norm_output;  // a leaf too
   Environment made;
 };
