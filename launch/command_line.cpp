@@ -141,8 +141,11 @@ void add_predict(CLI::App& app, Arguments& arguments) {
       ->required();
   predict->add_option("--out", arguments.target_file, "NAME.safetensors for the outputs, in the order of the samples")
       ->required();
-  predict->add_option("--data", arguments.split, "which samples: validation, unless it says train")
-      ->check(CLI::IsMember({"train", "validation"}));
+  predict
+      ->add_option("--data", arguments.split,
+                   "which samples: validation, unless it says train; all: of the training data's files, "
+                   "none left out for validation or by data.fraction and data.subset")
+      ->check(CLI::IsMember({"train", "validation", "all"}));
   predict->add_flag("--force,--overwrite", arguments.overwrite, "replace that file where it is there");
   add_weights(*predict, arguments);
 }

@@ -38,14 +38,20 @@ std::string document_of(const Arguments& arguments, const PredictionResult& resu
 
 }  // namespace
 
-std::string predict_outputs(const Arguments& arguments, const Configuration& configuration, comm::World& world,
+std::string predict_outputs(const Arguments& arguments, const Configuration& given, comm::World& world,
                             EventStream& events) {
+  Configuration configuration = given;
+  if (arguments.split == "all") {
+    configuration.data.sampling = {};
+    configuration.data.validation.reset();
+  }
   agree_on_rank_0(world.control(), [&] { check_target(arguments); });
   const PredictionResult result =
       predict(configuration, world, events,
               {.checkpoint = arguments.checkpoint,
                .target = arguments.target_file,
-               .data = arguments.split == "train" ? PredictedData::train : PredictedData::validation,
+               .data = arguments.split == "train" || arguments.split == "all" ? PredictedData::train
+                                                                              : PredictedData::validation,
                .weights = weights_choice(arguments.weights)});
   if (world.rank() == 0 && !arguments.quiet) {
     std::string outputs;

@@ -10,7 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Of the environment, for one that has nothing else: where CUDA's libraries are missing, their stand-ins are found so.
 LOADER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-LETTERS = {"F32": "f", "F64": "d", "I64": "q"}  # of the types that a run writes
+LETTERS = {"F32": "f", "F64": "d", "I64": "q", "BOOL": "?"}  # of the types that a run writes
 DIGITS_MLP = """
 [run]
 epochs = 3

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -26,6 +27,15 @@ constexpr std::array<std::string_view, 9> k_validation = {"val",     "valid", "v
 std::string lower_case(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   return text;
+}
+
+// Of a file's or folder's name, of letters.
+std::vector<std::string> words_of(const fs::path& path) {
+  std::string letters = lower_case(path.stem().string());
+  std::ranges::replace_if(
+      letters, [](char letter) { return letter < 'a' || letter > 'z'; }, ' ');
+  std::istringstream each(letters);
+  return {std::istream_iterator<std::string>(each), {}};
 }
 
 // What a program of one's own makes of a format that is not read as it is.
@@ -78,18 +88,13 @@ std::vector<fs::path> files_with(const fs::path& data, const std::string& ending
 }
 
 bool is_named_for_validation(const fs::path& path) {
-  std::string words = lower_case(path.stem().string());
-  std::ranges::replace_if(
-      words, [](char letter) { return letter < 'a' || letter > 'z'; }, ' ');
-  std::istringstream each(words);
-  for (std::string word; each >> word;) {
-    if (std::ranges::find(k_validation, word) != k_validation.end()) return true;
-  }
-  return false;
+  return std::ranges::any_of(words_of(path), [](const std::string& word) {
+    return std::ranges::find(k_validation, word) != k_validation.end();
+  });
 }
 
 bool is_named_for_training(const fs::path& path) {
-  return lower_case(path.stem().string()).find("train") != std::string::npos;
+  return std::ranges::any_of(words_of(path), [](const std::string& word) { return word.starts_with("train"); });
 }
 
 void validate_with_a_part(FoundData& found) {
@@ -110,7 +115,9 @@ void write_places(FoundData& found, const fs::path& data, const std::vector<fs::
     keys.push_back({"files", toml_text(names), "within path, in this order"});
   };
   if (held.empty() && files.size() > 1) {
-    found.data.push_back({"path", toml_text(data.string()), "all of the folder's files, by their names"});
+    const bool as_a_pattern = files.front().extension() == ".txt";  // no kind looks for them in a folder by itself
+    found.data.push_back({"path", toml_text((as_a_pattern ? data / "*.txt" : data).string()),
+                          "all of the folder's files, by their names"});
   } else {
     place(found.data, train.empty() ? held : train, "");
   }
@@ -147,7 +154,7 @@ FoundData find_data(const fs::path& data) {
   if (data.extension() == ".toml")
     throw UserError(
         fmt::format("{} is a configuration already: write onebatch train {}", data.string(), data.string()));
-  for (const auto& look : {find_idx_folder, find_safetensors, find_tokens, find_shards, find_images}) {
+  for (const auto& look : {find_idx_folder, find_safetensors, find_tokens, find_shards, find_images, find_text}) {
     if (auto found = look(data)) return *found;
   }
   refuse_tables(data);

@@ -45,6 +45,7 @@ MaybeFound find_idx_folder(const std::filesystem::path& data);
 MaybeFound find_images(const std::filesystem::path& data);
 MaybeFound find_safetensors(const std::filesystem::path& data);
 MaybeFound find_tokens(const std::filesystem::path& data);
+MaybeFound find_text(const std::filesystem::path& data);  // last: a README.txt may lie beside anything
 MaybeFound find_shards(const std::filesystem::path& data);
 
 /// A folder's files with this ending, or the file itself; sorted by name.
@@ -54,6 +55,8 @@ bool is_named_for_validation(const std::filesystem::path& path);
 bool is_named_for_training(const std::filesystem::path& path);
 /// The keys that name where the data lie, split by those names; else a part of the training data validates.
 void write_places(FoundData& found, const std::filesystem::path& data, const std::vector<std::filesystem::path>& files);
+/// What an image's height and width say of the size that a model gets, and of its changes in training.
+void write_image_size(FoundData& found, std::int64_t height, std::int64_t width);
 /// `[data.validation] fraction`, where there are enough samples for it.
 void validate_with_a_part(FoundData& found);
 

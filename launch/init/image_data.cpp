@@ -60,6 +60,10 @@ Split split_of(const fs::path& data) {
       split.held = folder;
   }
   if (train.empty()) return {data, {}};
+  // A folder of images that is called "train" may be a class among others.
+  if (folders_in(train).empty() && split.held.empty() && folders_in(data).size() > 1) return {data, {}};
+  // Without labels nothing can be validated.
+  if (!folders_in(train).empty() && !split.held.empty() && folders_in(split.held).empty()) split.held.clear();
   split.train = train;
   return split;
 }
@@ -105,23 +109,6 @@ Sizes sizes_of(const ImageList& list) {
   return {median(heights), median(widths), looked - read};
 }
 
-void write_sizes(FoundData& found, const Sizes& sizes) {
-  const bool small = std::max(sizes.height, sizes.width) <= k_small;
-  found.side = small ? std::min(sizes.height, sizes.width) : k_side;
-  found.data.push_back({"image_size", fmt::format("[{0}, {0}]", found.side), "height and width that the model gets"});
-  if (small) {
-    found.data.push_back(
-        {"resize", fmt::format("{}", found.side), "the shorter side; these images are small, and stay so"});
-    found.augment.push_back({"crop_padding", fmt::format("{}", std::max<std::int64_t>(1, found.side / 8)),
-                             "each is shifted by up to so many pixels"});
-  } else {
-    found.augment.push_back(
-        {"random_resized_crop", "true", "a part of each image, as torchvision's RandomResizedCrop"});
-  }
-  found.augment.push_back(
-      {"horizontal_flip", "true", "false for digits, letters, and whatever means another thing mirrored"});
-}
-
 FoundData images_of(const fs::path& train, const fs::path& held) {
   const ImageList list = list_images(train, std::nullopt);
   const Sizes sizes = sizes_of(list);
@@ -137,7 +124,7 @@ FoundData images_of(const fs::path& train, const fs::path& held) {
   found.data = {{"kind", "\"image_folder\"", "JPEG, PNG and WebP files; docs/images.md"},
                 {"path", toml_text(train.string()),
                  fs::is_directory(train) ? "a folder for each class" : "path and label of each image"}};
-  write_sizes(found, sizes);
+  write_image_size(found, sizes.height, sizes.width);
   found.data.push_back({"on_broken", "\"skip\"", "a file that cannot be read is named once and counts for nothing"});
   if (sizes.broken > 0)
     found.notes.push_back(fmt::format("{} of {} images that were looked at cannot be read: onebatch data names them",
@@ -162,6 +149,23 @@ fs::path list_beside(const fs::path& list) {
 }
 
 }  // namespace
+
+void write_image_size(FoundData& found, std::int64_t height, std::int64_t width) {
+  const bool small = std::max(height, width) <= k_small;
+  found.side = small ? std::min(height, width) : k_side;
+  found.data.push_back({"image_size", fmt::format("[{0}, {0}]", found.side), "height and width that the model gets"});
+  if (small) {
+    found.data.push_back(
+        {"resize", fmt::format("{}", found.side), "the shorter side; these images are small, and stay so"});
+    found.augment.push_back({"crop_padding", fmt::format("{}", std::max<std::int64_t>(1, found.side / 8)),
+                             "each is shifted by up to so many pixels"});
+  } else {
+    found.augment.push_back(
+        {"random_resized_crop", "true", "a part of each image, as torchvision's RandomResizedCrop"});
+  }
+  found.augment.push_back(
+      {"horizontal_flip", "true", "false for digits, letters, and whatever means another thing mirrored"});
+}
 
 MaybeFound find_images(const fs::path& data) {
   if (is_list(data)) return images_of(data, list_beside(data));

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace onebatch::launch {
@@ -72,8 +73,28 @@ bool is_scalar(const DescribedTensor& tensor) {
   return tensor.sizes.empty();
 }
 
+// As the program takes them, where it calls them what the data do. Both may be of one shape and type: nothing else
+// would tell that they are changed for each other.
+void order_inputs(FoundData& found, const ProgramDescription& program) {
+  if (found.inputs.size() < 2) return;
+  std::vector<std::string> ordered;
+  for (const DescribedTensor& input : program.inputs) {
+    if (std::ranges::find(found.inputs, input.name) != found.inputs.end()) ordered.push_back(input.name);
+  }
+  if (ordered.size() != found.inputs.size()) {
+    found.notes.emplace_back(
+        "the program calls its inputs otherwise than the data do: put data.inputs into its order, which onebatch check "
+        "shows");
+    return;
+  }
+  found.inputs = ordered;
+  for (WrittenKey& key : found.data) {
+    if (key.key == "inputs") key.value = toml_text(ordered);
+  }
+}
+
 // That which was named, else the one that lies beside the data.
-GivenModel model_for(const Arguments& arguments, const FoundData& found) {
+GivenModel model_for(const Arguments& arguments, FoundData& found) {
   GivenModel model{arguments.model_file};
   if (model.path.empty() && !found.why_exported.empty() && !arguments.data_path.empty()) {
     const fs::path data = arguments.data_path;
@@ -83,7 +104,12 @@ GivenModel model_for(const Arguments& arguments, const FoundData& found) {
                                    ".pt2");
     if (beside.size() == 1) model.path = beside.front().string();
   }
-  if (model.path.empty()) return model;
+  if (model.path.empty()) {
+    if (found.inputs.size() > 1)
+      found.notes.emplace_back(
+          "data.inputs has the inputs by their names: put them into the order of the model's forward");
+    return model;
+  }
   const ProgramDescription program = describe_exported(model.path);
   model.has_own_loss = program.outputs.size() == 2 && is_scalar(program.outputs[0]) && is_scalar(program.outputs[1]);
   if (const auto& sizes = program.inputs.front().sizes; sizes.size() == 2 && is_number(sizes[1]))
@@ -92,6 +118,7 @@ GivenModel model_for(const Arguments& arguments, const FoundData& found) {
   if (program.inputs.size() != given)
     throw UserError(fmt::format("{} takes {} tensor(s), and a sample has {} for it: onebatch check {} shows them",
                                 model.path, program.inputs.size(), given, model.path));
+  order_inputs(found, program);
   return model;
 }
 

@@ -4,6 +4,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/data/tar_file.hpp"
 #include "trainer/data/token_files.hpp"
+#include "trainer/images/decode.hpp"
 #include "trainer/io/safetensors.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +12,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
+#include <string_view>
 
 namespace onebatch::launch {
 namespace {
@@ -25,7 +28,7 @@ constexpr std::int64_t k_text_block = 128;  // not as many as there are bytes: o
 constexpr std::int64_t k_looked_through_bytes = std::int64_t{1} << 30;
 
 bool is_whole(const SafetensorsEntry& entry) {
-  return entry.dtype.starts_with('I') || entry.dtype.starts_with('U');
+  return entry.dtype.starts_with('I') || entry.dtype.starts_with('U') || entry.dtype == "BOOL";
 }
 
 std::string shown(const SafetensorsEntry& entry) {
@@ -138,36 +141,90 @@ std::int64_t block_for(const std::vector<fs::path>& files, std::int64_t most) {
   return std::max<std::int64_t>(block, 8);
 }
 
+// The first image of a shard says how large they are.
+void write_pictures(FoundData& found, const DataFile& file, const TarMember& picture) {
+  std::vector<std::byte> raw(picture.bytes);
+  file.read(picture.begin, raw);
+  std::vector<std::uint8_t> bytes(raw.size());
+  std::ranges::transform(raw, bytes.begin(), [](std::byte one) { return std::to_integer<std::uint8_t>(one); });
+  ImageSize size;
+  try {
+    size = read_image_header(bytes).size();
+  } catch (const std::exception& error) {
+    throw UserError(
+        fmt::format("{}: {} is no JPEG, PNG or WebP image: {}", file.path().string(), picture.name, error.what()));
+  }
+  found.sample = SampleIs::image;
+  write_image_size(found, size.height, size.width);
+}
+
 MaybeFound shards_of(const fs::path& data, const std::vector<fs::path>& files) {
   const DataFile file(files.front());
   TarReader reader(file);
-  std::map<std::string, int> endings;
+  std::map<std::string, TarMember> endings;  // with a member that has each
   for (int count = 0; count < 64; ++count) {
     const auto member = reader.next();
     if (!member) break;
     const std::string name = fs::path(member->name).filename().string();
-    if (const std::size_t dot = name.find('.'); dot != std::string::npos && dot > 0) ++endings[name.substr(dot + 1)];
+    if (const std::size_t dot = name.find('.'); dot != std::string::npos && dot > 0)
+      endings.emplace(name.substr(dot + 1), *member);
   }
   std::vector<std::string> inputs;
   std::vector<std::string> all;
-  for (const auto& [ending, count] : endings) {
+  for (const auto& [ending, member] : endings) {
     all.push_back("." + ending);
     if (ending.ends_with("npy")) inputs.push_back(ending);
   }
-  if (inputs.empty() || !endings.contains("cls"))
+  std::vector<std::string> pictures;
+  for (const char* ending : {"jpg", "jpeg", "png", "webp"}) {
+    if (inputs.empty() && endings.contains(ending)) pictures.emplace_back(ending);
+  }
+  if ((inputs.empty() && pictures.empty()) || !endings.contains("cls"))
     throw UserError(fmt::format(
-        "{}: of shards .npy arrays and a .cls label are read, and here are {}. Unpack it into a folder for each "
-        "class, and write onebatch init FOLDER",
+        "{}: of shards .npy arrays or images (.jpg, .png, .webp) and a .cls label are known here, and these have {}. "
+        "Labels in .json are read too, which no init writes: docs/data.md has data.target = \"json:KEY\"",
         files.front().string(), fmt::join(all, ", ")));
   FoundData found;
   found.what = fmt::format("{} shard{} in WebDataset's layout", files.size(), files.size() == 1 ? "" : "s");
   found.data = {{"kind", "\"tar\"", "WebDataset's layout"}};
   found.samples = k_block;  // not counted: that takes a pass over all shards
   write_places(found, data, files);
+  if (!pictures.empty()) inputs = {fmt::format("{}", fmt::join(pictures, ";"))};
   found.data.push_back({"inputs", toml_text(inputs), "the endings of the files that the model takes"});
   found.data.push_back({"target", "\"cls\""});
+  if (!pictures.empty()) write_pictures(found, file, endings.at(pictures.front()));
   found.inputs = inputs;
   if (inputs.size() > 1) found.why_exported = "there are several inputs";
+  return found;
+}
+
+MaybeFound tokens_of(const fs::path& data, const char* ending) {
+  const bool text = std::string_view(ending) == ".txt";
+  const auto files = files_with(data, ending);
+  if (files.empty()) return std::nullopt;
+  const TokenType type = text ? TokenType::uint8 : TokenType::automatic;
+  const std::int64_t bytes = bytes_of(files);
+  const std::int64_t block = block_for(files, text ? k_text_block : k_block);
+  FoundData found;
+  found.sample = SampleIs::tokens;
+  const TokenFiles tokens(files, type, block);
+  found.samples = tokens.blocks();
+  found.what = fmt::format("{} file{} of {}, {} KiB", files.size(), files.size() == 1 ? "" : "s",
+                           text ? "text, whose bytes are the tokens" : "tokens", bytes >> 10);
+  found.data = {{"kind", "\"tokens\"", "text as numbers; docs/data.md"}};
+  write_places(found, data, files);
+  found.data.push_back({"block_size", fmt::format("{}", block), "tokens of a sample: the model's context"});
+  if (text) {
+    found.data.push_back({"token_type", "\"uint8\"", "a text's bytes are its tokens"});
+    found.notes.emplace_back(
+        fmt::format("with a tokenizer: python -m onebatch convert {} tokens --to tokens --tokenizer tokenizer.json; "
+                    "then onebatch init tokens",
+                    files.front().string()));
+  }
+  if (text || bytes <= k_looked_through_bytes)
+    found.data.push_back({"vocabulary", fmt::format("{}", text ? 256 : tokens.look_through().largest.token + 1),
+                          "different tokens; the model's may be larger"});
+  found.why_exported = "no model of the program takes tokens";
   return found;
 }
 
@@ -210,33 +267,11 @@ MaybeFound find_safetensors(const fs::path& data) {
 }
 
 MaybeFound find_tokens(const fs::path& data) {
-  const bool text = files_with(data, ".bin").empty();
-  const auto files = files_with(data, text ? ".txt" : ".bin");
-  if (files.empty()) return std::nullopt;
-  const TokenType type = text ? TokenType::uint8 : TokenType::automatic;
-  const std::int64_t bytes = bytes_of(files);
-  const std::int64_t block = block_for(files, text ? k_text_block : k_block);
-  FoundData found;
-  found.sample = SampleIs::tokens;
-  const TokenFiles tokens(files, type, block);
-  found.samples = tokens.blocks();
-  found.what = fmt::format("{} file{} of {}, {} KiB", files.size(), files.size() == 1 ? "" : "s",
-                           text ? "text, whose bytes are the tokens" : "tokens", bytes >> 10);
-  found.data = {{"kind", "\"tokens\"", "text as numbers; docs/data.md"}};
-  write_places(found, data, files);
-  found.data.push_back({"block_size", fmt::format("{}", block), "tokens of a sample: the model's context"});
-  if (text) {
-    found.data.push_back({"token_type", "\"uint8\"", "a text's bytes are its tokens"});
-    found.notes.emplace_back(
-        fmt::format("with a tokenizer: python -m onebatch convert {} tokens --to tokens --tokenizer tokenizer.json; "
-                    "then onebatch init tokens",
-                    files.front().string()));
-  }
-  if (text || bytes <= k_looked_through_bytes)
-    found.data.push_back({"vocabulary", fmt::format("{}", text ? 256 : tokens.look_through().largest.token + 1),
-                          "different tokens; the model's may be larger"});
-  found.why_exported = "no model of the program takes tokens";
-  return found;
+  return tokens_of(data, ".bin");
+}
+
+MaybeFound find_text(const fs::path& data) {
+  return tokens_of(data, ".txt");
 }
 
 MaybeFound find_shards(const fs::path& data) {

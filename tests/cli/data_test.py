@@ -75,6 +75,7 @@ def test_a_label_of_minus_100_is_no_class_of_minus_99(refused):
 
 
 def test_a_negative_label_is_refused(refused):
+    refused(['sample 23 of data.target "y" holds the label -1'], "data.validation.fraction=0.25", y=labels(changed(LABELS, 23, -1)))
     refused(['sample 7 of data.target "y" holds the label -1', "loss.ignore_index = -1"], y=labels(changed(LABELS, 7, -1)))
 
 

@@ -29,7 +29,7 @@ def write_images(folder, classes=("cat", "dog"), count=16, size=(12, 10)):
     for index, name in enumerate(classes):
         (folder / name).mkdir(parents=True)
         for i in range(count):
-            (folder / name / f"{i}.png").write_bytes(png(*size, (200 * index, 10 * i, 90)))
+            (folder / name / f"{i}.png").write_bytes(png(*size, (200 * index % 256, 10 * i, 90)))
 
 
 @pytest.fixture
@@ -167,8 +167,37 @@ def test_mnists_files(init, trains):
     assert result["validation_accuracy"] is not None
 
 
+def test_a_text_beside_images_is_none_of_the_data(init, tmp_path):
+    write_images(tmp_path / "photos")
+    (tmp_path / "photos" / "LICENSE.txt").write_text("yours\n" * 200)
+    assert keys_of(init("photos")[1])["data.kind"] == '"image_folder"'
+
+
+@pytest.mark.parametrize("classes", [("strain_a", "strain_b"), ("bus", "car", "train")])
+def test_a_class_may_be_called_like_a_split(init, tmp_path, classes):
+    write_images(tmp_path / "photos", classes)
+    words, file = init("photos")
+    assert f"{len(classes)} classes" in words and keys_of(file)["data.path"] == '"photos"'
+
+
+def test_what_has_no_labels_validates_nothing(init, trains, tmp_path):
+    write_images(tmp_path / "photos" / "train")
+    (tmp_path / "photos" / "test").mkdir()
+    (tmp_path / "photos" / "test" / "1.png").write_bytes(png(12, 10, (1, 2, 3)))
+    _, file = init("photos")
+    assert keys_of(file)["data.path"] == '"photos/train"' and keys_of(file)["data.validation.fraction"] == "0.1"
+    trains(file)
+
+
 def test_without_data_there_is_something_to_try(init, trains):
     trains(init()[1])
+
+
+def test_booleans_are_two_classes(init, trains, tmp_path):
+    write_safetensors(tmp_path / "data.safetensors", x=("F32", [60, 5], numbers(300)), y=("BOOL", [60], [i % 2 == 0 for i in range(60)]))
+    _, file = init("data.safetensors")
+    assert keys_of(file)["loss.kind"] == '"cross_entropy"'
+    trains(file)
 
 
 def test_shards(init, trains, tmp_path):
@@ -187,6 +216,20 @@ def test_shards(init, trains, tmp_path):
     trains(file)
 
 
+def test_shards_of_images(init, trains, tmp_path):
+    with tarfile.open(tmp_path / "000.tar", "w") as shard:
+        for i in range(40):
+            for ending, content in (("png", png(12, 10, (200 * (i % 2), 5 * i, 90))), ("cls", str(i % 2).encode())):
+                entry = tarfile.TarInfo(f"{i:04}.{ending}")
+                entry.size = len(content)
+                shard.addfile(entry, io.BytesIO(content))
+    (tmp_path / "README.txt").write_text("forty pictures\n" * 100)
+    file = init(".")[1]
+    keys = keys_of(file)
+    assert keys["data.kind"] == '"tar"' and keys["data.inputs"] == '["png"]' and keys["data.image_size"] == "[10, 10]"
+    trains(file)
+
+
 def test_tokens_need_a_model_and_it_says_how_to_make_one(init, tmp_path):
     (tmp_path / "train.bin").write_bytes(struct.pack("<9000H", *(i % 211 for i in range(9000))))
     (tmp_path / "val.bin").write_bytes(struct.pack("<4000H", *(i % 97 for i in range(4000))))
@@ -195,6 +238,15 @@ def test_tokens_need_a_model_and_it_says_how_to_make_one(init, tmp_path):
     assert keys["data.kind"] == '"tokens"' and keys["data.vocabulary"] == "211" and keys["model.kind"] == '"exported"'
     assert keys["data.path"] == '"./train.bin"' and keys["data.validation.path"] == '"./val.bin"'
     assert "python -m onebatch export" in words
+
+
+def test_texts_of_a_folder_are_a_pattern(init, onebatch, tmp_path):
+    for name in ("11.txt", "1342.txt"):
+        (tmp_path / name).write_text("to be or not to be, " * 400)
+    _, file = init(".")
+    assert keys_of(file)["data.path"] == '"./*.txt"'
+    done = subprocess.run([onebatch.path, "data", str(file)], cwd=tmp_path, env=onebatch.environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_text_is_its_bytes_and_convert_is_named(init, tmp_path):

@@ -52,6 +52,25 @@ def test_a_text_and_a_model_that_is_named(init_and_train, tmp_path):
     assert 'path = "words.pt2"' in init_and_train("corpus.txt", "--model", "words.pt2")
 
 
+class TwoColumns(torch.nn.Module):
+    """Both of one type and shape: only their names tell them apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(11, 8)
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, input_ids, attention_mask):
+        return self.head((self.table(input_ids) * attention_mask[:, :, None]).mean(1))
+
+
+def test_inputs_are_in_the_order_of_the_models_forward(init_and_train, tmp_path):
+    ids = torch.randint(0, 11, (40, 7))
+    save_file({"input_ids": ids, "attention_mask": torch.ones_like(ids), "label": torch.randint(0, 3, (40,))}, tmp_path / "data.safetensors")
+    export(TwoColumns(), tmp_path / "model.pt2", ids[:3], torch.ones_like(ids)[:3])
+    assert 'inputs = ["input_ids", "attention_mask"]' in init_and_train("data.safetensors", "--model", "model.pt2")
+
+
 def test_a_model_that_lies_beside_the_tokens(init_and_train, tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set/corpus.txt").write_text("to be or not to be, that is the question: " * 500)

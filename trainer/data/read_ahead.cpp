@@ -57,9 +57,9 @@ void ReadAhead::find_sample_that_fails(const ReadRequest& request, at::ScalarTyp
     try {
       read_of(data_, {&sample, 1}, type, request.length);
     } catch (const UserError& error) {
-      throw UserError(of_sample(sample, error.what()));
+      throw UserError(of_sample(data_.origin_of(sample), error.what()));
     } catch (const std::exception& error) {
-      throw std::runtime_error(of_sample(sample, error.what()));
+      throw std::runtime_error(of_sample(data_.origin_of(sample), error.what()));
     }
   }
 }

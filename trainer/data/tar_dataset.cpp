@@ -43,6 +43,11 @@ class TarDataset final : public Dataset {
   std::vector<std::int64_t> sample_shape() const override { return likes_.front().sizes().vec(); }
   std::int64_t num_classes() const override { return num_classes_; }
   std::optional<LabelRange> labels() const override { return labels_; }
+  // By its label's own file alone.
+  std::optional<std::int64_t> class_of(std::int64_t sample) const override {
+    if (num_classes_ == 0 || likes_.back().numel() != 1) return std::nullopt;
+    return alike(num_inputs_, sample, decoded(num_inputs_, sample)).to(at::kLong).item<std::int64_t>();
+  }
   std::string digest() const override { return digest_; }
   std::string name_of(std::size_t tensor) const override {
     return "the files that end in ." + ending_of(columns_.at(tensor));

@@ -15,9 +15,9 @@ namespace {
 
 using Pair = std::array<std::int64_t, 2>;
 
-void check_label(const Dataset& data, const Label& label, std::int64_t num_classes) {
+// The sample's number is one of the whole data, of which `data` may be a part.
+void check_label(const Dataset& data, std::size_t target, const Label& label, std::int64_t num_classes) {
   if (label.value >= 0 && label.value < num_classes && label.value < k_most_classes) return;
-  const std::size_t target = data.gather({&label.sample, 1}, at::kFloat).inputs.size();
   throw UserError(fmt::format("sample {} of {} holds the label {}: {}", label.sample, data.name_of(target), label.value,
                               wrong_label(label.value, num_classes)));
 }
@@ -76,8 +76,8 @@ void check_targets(const LossConfiguration& loss, const Dataset& data, std::int6
   }
   const auto range = data.labels();
   if (!range) return;
-  check_label(data, range->least, num_classes);
-  check_label(data, range->largest, num_classes);
+  check_label(data, first.inputs.size(), range->least, num_classes);
+  check_label(data, first.inputs.size(), range->largest, num_classes);
 }
 
 bool has_to_settle(const Loss& loss, const Dataset& data) {
