@@ -19,8 +19,7 @@ struct Counted {
 };
 
 Counted search(const Memory& memory, std::int64_t limit, std::int64_t most, ProbeMode mode = ProbeMode::model,
-               std::int64_t block_bytes = 0) {
-  SearchOptions options;
+               std::int64_t block_bytes = 0, SearchOptions options = {}) {
   options.mode = mode;
   options.limit_bytes = limit;
   options.resident_bytes = static_cast<std::int64_t>(memory(0));
@@ -104,6 +103,18 @@ TEST(SearchTest, what_is_capped_is_tried_at_the_cap) {
   EXPECT_EQ(found.result.largest_micro_batch, 257);
   EXPECT_EQ(found.failures, 0);
   EXPECT_LE(found.result.trials.size(), 3U);
+}
+
+TEST(SearchTest, a_size_that_is_asked_for_is_tried_though_a_search_would_end_before) {
+  const Memory memory = [](std::int64_t n) { return 1e6 + 1e5 * static_cast<double>(n); };
+  SearchOptions options;
+  options.max_trials = 2;
+  EXPECT_LT(search(memory, 17'000'000, 64, ProbeMode::model, 0, options).result.largest_micro_batch, 64);
+  options.largest_is_wanted = true;
+  const Counted fits = search(memory, 17'000'000, 64, ProbeMode::model, 0, options);
+  EXPECT_EQ(fits.result.largest_micro_batch, 64);
+  EXPECT_EQ(fits.result.peak_bytes, 7'400'000);
+  EXPECT_LT(search(memory, 7'300'000, 64, ProbeMode::model, 0, options).result.largest_micro_batch, 64);
 }
 
 TEST(SearchTest, a_cap_of_one_needs_one_trial) {

@@ -153,6 +153,7 @@ class RankProbe {
     SearchOptions options = sizes_.search_options();
     options.mode = request_.probe.mode;
     options.max_size = std::max<std::int64_t>(1, cap);
+    options.largest_is_wanted = request_.fixed_micro_batch.has_value();
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
     SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });

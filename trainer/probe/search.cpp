@@ -27,6 +27,7 @@ class Search {
         bisect();
         break;
     }
+    if (options_.largest_is_wanted && fits_ < options_.max_size && failures_ == 0) attempt(options_.max_size);
     return result();
   }
 

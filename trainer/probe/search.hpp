@@ -16,6 +16,7 @@ struct SearchOptions {
   std::int64_t max_size = 8192;     // probe.max_val, the global batch and the data set, whichever is least
   std::int64_t init_size = 2;       // power and binsearch start here
   std::int64_t max_trials = 25;
+  bool largest_is_wanted = false;  // max_size is the user's own: tried even where a search would end before it
 };
 
 /// What a trial of one size said. `refused` is a model's word that it cannot take so few samples (BatchNorm at one).

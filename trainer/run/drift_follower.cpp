@@ -33,7 +33,9 @@ void DriftFollower::look_at_edition() {
 void DriftFollower::watch() {
   const Plan& plan = book_.current()->full;
   std::vector<double> predicted(static_cast<std::size_t>(parts_.control.size()));
-  for (std::size_t r = 0; r < predicted.size(); ++r) predicted[r] = plan.ranks[r].predicted_seconds;
+  for (std::size_t r = 0; r < predicted.size(); ++r) {
+    if (plan.ranks[r].samples > 0) predicted[r] = plan.ranks[r].predicted_seconds;
+  }
   // A plan that was kept while its tables were measured anew predicts something else than it says.
   if (retimed_) agree_on_rank_0(parts_.control, [&] { predicted = rank_seconds_under(plan, tables_.costs()); });
   parts_.control.broadcast(predicted.data(), predicted.size() * sizeof(double), 0);

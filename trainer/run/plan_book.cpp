@@ -59,8 +59,14 @@ EpochPlan PlanBook::make_epoch_plan() {
   });
 }
 
+// A shorter one than the run's: it need not have as many samples as the fixed number of steps asks for.
 Plan PlanBook::make_plan(std::int64_t batch_size) {
-  return plan_on_rank_0([&] { return to_json(plan_global_batch(batch_size, tables_.costs(), tables_.options())); })
+  return plan_on_rank_0([&] {
+           PlannerOptions options = tables_.options();
+           const std::int64_t least = options.gradient_accumulation_steps.value_or(0) * parts_.control.size();
+           if (batch_size < least) options.gradient_accumulation_steps.reset();
+           return to_json(plan_global_batch(batch_size, tables_.costs(), options));
+         })
       .full;
 }
 
