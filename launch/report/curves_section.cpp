@@ -96,7 +96,7 @@ class Curves {
       const auto step = static_cast<double>(*event.step);
       if (event.kind == "replanned") marks.push_back({step, 'P'});
       if (event.kind == "out_of_memory") marks.push_back({step, 'M'});
-      if (event.kind == "begin" && *event.step > 0) marks.push_back({step, 'R'});
+      if (event.kind == "training_begins" && *event.step > 0) marks.push_back({step, 'R'});
     }
     return marks;
   }

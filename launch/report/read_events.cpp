@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 #include <sstream>
 
 namespace onebatch::launch::report {
@@ -102,7 +103,8 @@ void read_event(const Json& line, RunRecord& run) {
   const std::string kind = text(line, "event");
   RunEvent event{.kind = kind, .text = words_of(kind, line, run)};
   if (number(line, "time") > 0.0) event.time = number(line, "time");
-  if (line.contains("step")) event.step = whole(line, "step");
+  const char* step = kind == "training_begins" ? "first_step" : "step";
+  if (line.contains(step)) event.step = whole(line, step);
   if (!event.text.empty()) run.events.push_back(std::move(event));
 }
 
@@ -116,6 +118,14 @@ void read_lines(const fs::path& file, RunRecord& run) {
   }
 }
 
+// "20260228T093000.123Z", whole seconds of it.
+std::optional<double> moment_of(const std::string& text) {
+  std::tm parts{};
+  if (::strptime(text.c_str(), "%Y%m%dT%H%M%S", &parts) == nullptr) return std::nullopt;
+  return static_cast<double>(::timegm(&parts));
+}
+
+// Each where it belongs among the other events.
 void read_incidents(const fs::path& folder, RunRecord& run) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -126,11 +136,13 @@ void read_incidents(const fs::path& folder, RunRecord& run) {
   for (const fs::path& file : files) {
     const Json json = Json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) continue;
-    run.events.push_back({.time = {},
-                          .kind = "incident",
-                          .step = {},
-                          .text = fmt::format("{} of rank {}: {} ({})", text(json, "kind"), whole(json, "rank"),
-                                              text(json, "reason"), file.filename().string())});
+    RunEvent incident{.time = moment_of(text(json, "time")),
+                      .kind = "incident",
+                      .step = {},
+                      .text = fmt::format("{} of rank {}: {} ({})", text(json, "kind"), whole(json, "rank"),
+                                          text(json, "reason"), file.filename().string())};
+    const auto is_later = [&](const RunEvent& one) { return incident.time && one.time && *one.time > *incident.time; };
+    run.events.insert(std::ranges::find_if(run.events, is_later), std::move(incident));
   }
 }
 

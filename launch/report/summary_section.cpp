@@ -169,7 +169,8 @@ std::string state_text(const RunRecord& run) {
   if (!run.held_by.empty()) return fmt::format("in progress: {}", run.held_by);
   for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
     if (event->kind == "failed") return fmt::format("failed: {}", event->text);
-    if (event->kind == "ended" || event->kind == "incident") return event->text;
+    const bool was_asked = event->text.starts_with("request ");  // and went on
+    if (event->kind == "ended" || (event->kind == "incident" && !was_asked)) return event->text;
     if (event->kind == "run") break;
   }
   return "not complete, and no process works on it";

@@ -27,6 +27,7 @@ every_steps = 4
 keep = 0
 [log]
 report = false
+samples = true
 """
 
 
@@ -83,12 +84,18 @@ def test_back_in_its_own_it_goes_on_from_there_once(runs):
 
 
 def test_a_complete_run_stays_what_it_is(runs):
-    result, config = (runs.runs / "a" / name for name in ("result.json", "config.toml"))
-    before = (result.read_bytes(), config.read_bytes())
+    result = runs.runs / "a" / "result.json"
+
+    def record():
+        return {name: (runs.runs / "a" / name).read_bytes() for name in ("result.json", "config.toml", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "metrics.csv", "validation.csv")
+                if (runs.runs / "a" / name).exists()}  # fmt: skip
+
+    before = record()
+    assert len(before) >= 5
     assert "none of them now" in runs.train("a", 12, "--resume", *settings("optimizer.lr=0.5"))
-    assert (result.read_bytes(), config.read_bytes()) == before
+    assert record() == before
     runs.train("a", 8, begin=runs.checkpoints("a") / "step-8")
-    assert (result.read_bytes(), config.read_bytes()) == before
+    assert record() == before
     assert runs.saved("a") == ["latest", "step-12", "step-4", "step-8"]
     runs.train("a", 16, "--resume")
     assert read_json(result)["steps"] == 16
@@ -100,7 +107,8 @@ def test_a_run_that_was_killed_as_it_had_saved_its_last_step_ends_with_latest_th
     latest.symlink_to("step-8")
     (runs.runs / "a" / "result.json").unlink()
     assert "none of them now" in runs.train("a", 12, "--resume")
-    assert latest.readlink().name == "step-12" and (runs.runs / "a" / "result.json").exists()
+    assert latest.readlink().name == "step-12"
+    assert read_json(runs.runs / "a" / "result.json")["train_loss"] is None, "this start has made no step"
 
 
 def test_a_new_run_from_a_checkpoint_after_which_nothing_is_left_to_do_is_complete(runs):

@@ -115,6 +115,13 @@ def waits(lines):
     return statistics.median(line["data_wait_seconds"][0] for line in lines)
 
 
+def test_workers_go_on_reading_while_a_step_ends(faulty_onebatch, tmp_path):
+    """A micro-batch takes longer to read than a step to compute: eight workers are eight times as fast, by the clock."""
+    _, lines, _ = slow(faulty_onebatch, tmp_path, "data.workers=8", seconds="0.004", steps=60)
+    seconds = (lines[-1]["time"] - lines[20]["time"]) / (len(lines) - 21)
+    assert seconds < 64 * 0.004 / 2, f"{seconds:.3f} s a step"
+
+
 def test_slow_data_is_said_and_is_no_computing(faulty_onebatch, tmp_path):
     out, lines, result = slow(faulty_onebatch, tmp_path, "data.workers=0")
     assert waits(lines) > 64 * 0.0004

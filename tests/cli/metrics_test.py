@@ -159,6 +159,16 @@ def names(metrics):
     return settings("run.metrics=" + json.dumps(metrics))
 
 
+def test_a_step_in_which_nothing_counts_has_no_loss(onebatch, write, tmp_path):
+    inputs, labels = class_data(5, 82)
+    config = write("", train=(inputs, [*(label if label >= 0 else 0 for label in labels[:41]), *[-100] * 41]), validation=class_data(2, 50))
+    onebatch.run(2, "train", config, *settings('data.sampling="sequential"'), "--json", tmp_path / "result.json")
+    first, second = read_json_lines(tmp_path / "runs/run/metrics.jsonl")
+    assert first["loss"] > 0 and not first["skipped"]
+    assert second["loss"] is None and second["skipped"]
+    assert read_json(tmp_path / "result.json")["train_loss"] is None
+
+
 def test_the_formulas_of_this_test_are_those_of_scikit_learn():
     """Stored: what scikit-learn 1.9.1 gave for these."""
     rows = np.array([[2, 1, 0, 0, 0], [0, 3, 1, 0, 0], [1, 0, 2, 0, 3], [0, 0, 4, 1, 2], [0, 1, 0, 0, 5], [1, 3, 0, 2, 0], [0, 2, 1, 0, 1],

@@ -151,9 +151,20 @@ def test_a_resumed_run_shows_both_starts(report, tmp_path):
     again = [{"event": "ended", "number": 2, "time": 1.7e9, "stopped_by_signal": True, "stopped_early": False},
              {"event": "run", "number": 0, "time": 1.7e9 + 9, "command": "onebatch train x.toml --resume", "onebatch": "1.2.3", "ranks": 3},
              {"event": "training_begins", "number": 1, "time": 1.7e9 + 9, "first_step": 150, "last_step": 200}]  # fmt: skip
-    words = report(write_run(tmp_path / "run", events=again)).words()
+    page = report(write_run(tmp_path / "run", events=again))
+    assert ">R</text>" in page.text
+    words = page.words()
     assert "stopped by a signal, saved" in words and "goes on after step 150, to step 200" in words
     assert "151 to 200" in words, "the prediction is of the steps of this plan"
+
+
+def test_an_incident_stands_where_it_was(report, tmp_path):
+    run = write_run(tmp_path / "run", result=False, events=[{"event": "ended", "number": 2, "time": 1.7e9 + 9, "stopped_by_signal": True, "stopped_early": False}])
+    for name, kind, time in (("a", "loss", "20200101T000000.000Z"), ("b", "request", "20400101T000000.000Z")):
+        (run / f"incident-{name}.json").write_text(json.dumps({"kind": kind, "rank": 1, "reason": "somebody asked", "time": time}))
+    page = report(run)
+    assert page.words().index("loss of rank 1") < page.words().rindex("stopped by a signal, saved") < page.words().index("request of rank 1")
+    assert "stopped by a signal, saved" in re.search(r'<th scope="row">[Ss]tate.*?</tr>', page.text, re.S)[0]
 
 
 def predictions(page):

@@ -176,6 +176,15 @@ def test_under_another_global_batch_the_same_order_of_samples_goes_on(make_run):
         assert sorted(seen[epoch * 1500 : (epoch + 1) * 1500]) == list(range(1500)), f"epoch {epoch} has every sample once"
 
 
+def test_a_rest_smaller_than_the_fixed_number_of_steps_is_planned_freely(make_run):
+    run = make_run()
+    run.train(1, *settings("run.max_steps=5"), "--quiet")
+    more = settings("batch.global_batch_size=106", "batch.gradient_accumulation_steps=4", "run.max_steps=10")
+    run.train(1, "--resume", *more, "--quiet")
+    sizes = [len(line["indices"]) for line in run.lines("samples")]
+    assert sizes[:8] == [257] * 5 + [106, 106, 3]
+
+
 # By time: 30 steps of some 60 ms, on ranks whose clocks need not agree.
 @pytest.mark.parametrize("minutes, ranks", ((0.005, 2), (0.005, 1), (0, 2)))
 def test_checkpoints_are_saved_by_time(make_run, minutes, ranks):

@@ -1,5 +1,9 @@
 """The memory of one device halves in mid-run: the run goes on, with the same samples and, without batch statistics, the same losses."""
+import os
 import pathlib
+import signal
+import subprocess
+import time
 
 import pytest
 
@@ -81,6 +85,22 @@ def test_it_is_counted_and_said(mlp):
     assert mlp.less.result["replans"] >= 1
     assert "on rank 1" in mlp.less.out
     assert "ran out of memory in a step" in mlp.less.out
+
+
+def test_after_it_survivors_save_the_new_plan(faulty_onebatch, tmp_path):
+    scratch = Scratch(tmp_path, CONFIG.replace("max_steps = 8", "max_steps = 4000").format(overlap="false", **MLP))
+    run = faulty_onebatch.start(2, "train", scratch.config, "--quiet", "--set", "run.name=run", environment={"ONEBATCH_FAULT": "1 step 3 memory -", "OMP_NUM_THREADS": "1"})
+    folder, until = scratch.runs / "run", time.monotonic() + 60
+    while not ((folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").read_text().count("\n") >= 8):
+        assert run.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    ranks = subprocess.run(["pgrep", "-f", f"^{faulty_onebatch.path} train {scratch.config}"], capture_output=True, text=True).stdout.split()
+    os.kill(int(ranks[0]), signal.SIGKILL)
+    said = run.communicate(timeout=60)[0]
+    assert "saved step" in said, said
+    planned, saved = read_json(folder / "plan.json"), read_json(folder / "checkpoints/latest/state.json")["plan"]
+    sizes = [[rank["micro_batches"] for rank in plan["ranks"]] for plan in (planned, saved)]
+    assert sizes[0] == sizes[1]
 
 
 def test_with_batch_norm_the_run_goes_on(resnet):

@@ -66,7 +66,8 @@ def from_program(case, folder, document, outcome_of_reference):
     """What the program left, as an outcome."""
     state, optimizer = checkpoint_of(folder)
     lines, result = read_lines(folder / "metrics.jsonl"), read_json(document)
-    outcome = Outcome([line["loss"] for line in lines], [line["grad_norm"] for line in lines], [line["lr"] for line in lines], True, state)
+    losses = [0.0 if line["loss"] is None and line["skipped"] else line["loss"] for line in lines]  # nothing counts in it: none, and the reference's is 0
+    outcome = Outcome(losses, [line["grad_norm"] for line in lines], [line["lr"] for line in lines], True, state)
     outcome.trained = outcome_of_reference.trained
     for name, moments in outcome_of_reference.moments.items():
         outcome.moments[name] = {kind: optimizer.get(f"{kind}.{name}") for kind in moments if kind != "step"}

@@ -117,6 +117,9 @@ TEST(CsvWriterTest, what_cannot_be_read_is_not_lost) {
   write_bytes(folder / "m.csv" / "inside", "kept");
   EXPECT_THROW(CsvTable(folder / "m.csv", 5), std::system_error);
   EXPECT_EQ(read_bytes(folder / "m.csv" / "inside"), "kept");
+  std::filesystem::create_directory(folder / "empty.csv");
+  EXPECT_THROW(CsvTable(folder / "empty.csv", 5), std::system_error);
+  EXPECT_TRUE(std::filesystem::exists(folder / "empty.csv"));
 }
 
 }  // namespace

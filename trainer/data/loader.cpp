@@ -146,7 +146,7 @@ class Loader::Ring {
 
   void set_paused(bool paused) {
     std::unique_lock lock(mutex_);
-    paused_ = paused;
+    pauses_ += paused ? 1 : -1;
     changed_.notify_all();
     if (paused) changed_.wait(lock, [this] { return under_way_ == 0; });
   }
@@ -171,7 +171,7 @@ class Loader::Ring {
   // Null where nothing is to be read, or there is no room for it. How large a micro-batch will be is known from the
   // first: until then it is alone.
   std::shared_ptr<Item> next_to_read() {
-    if (paused_) return nullptr;
+    if (pauses_ > 0) return nullptr;
     const auto found = std::ranges::find(items_, Stage::announced, [](const auto& item) { return item->stage; });
     if (found == items_.end()) return nullptr;
     const auto bytes = static_cast<std::int64_t>((*found)->units() * bytes_per_unit_);
@@ -229,7 +229,7 @@ class Loader::Ring {
   std::int64_t most_held_ = 0;
   std::int64_t under_way_ = 0;
   std::int64_t living_ = 0;  // workers
-  bool paused_ = false;
+  int pauses_ = 0;           // that live
   bool ending_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "trainer/events/csv_writer.hpp"
 
+#include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
 
 #include <fmt/format.h>
@@ -35,7 +36,12 @@ std::size_t end_of_record(const std::string& text, std::size_t begin) {
 std::vector<std::string> whole_records(const fs::path& file) {
   std::vector<std::string> records;
   if (!fs::exists(file)) return records;
-  const std::string text = read_text(file);
+  std::string text;
+  try {
+    text = read_text(file);
+  } catch (const UserError&) {
+    throw std::system_error(EIO, std::generic_category(), "cannot read " + file.string());
+  }
   std::size_t begin = 0;
   for (std::size_t end = 0; (end = end_of_record(text, begin)) != std::string::npos; begin = end + 1)
     records.push_back(text.substr(begin, end - begin));
@@ -198,7 +204,7 @@ class CsvWriter {
       : metrics_file_(std::move(metrics_file)), validation_file_(std::move(validation_file)) {}
 
   void operator()(const Event& event) {
-    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) {
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event); begins != nullptr && !begins->looks_back) {
       steps_.emplace(metrics_file_, begins->first_step);
       validations_.emplace(validation_file_, begins->first_step);
     }

@@ -52,6 +52,8 @@ struct TrainingBegins {
   std::int64_t first_step = 0;  // so many are done already
   std::int64_t last_step = 0;
   std::optional<double> predicted_step_seconds = {};  // of a full batch; none where nothing is left to do
+  // From an older checkpoint of its own run, with nothing left to do: what is on record of later steps stands.
+  bool looks_back = false;
 };
 
 struct StepDone {

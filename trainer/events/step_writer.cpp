@@ -78,8 +78,12 @@ class ValidationWriter {
   explicit ValidationWriter(fs::path file) : file_(std::move(file)) {}
 
   void operator()(const Event& event) {
-    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) cut_back(file_, begins->first_step);
-    if (const auto* validated = std::get_if<event::Validated>(&event)) {
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event)) {
+      looks_back_ = begins->looks_back;
+      if (!looks_back_) cut_back(file_, begins->first_step);
+    }
+    const auto* validated = std::get_if<event::Validated>(&event);
+    if (validated != nullptr && !looks_back_) {
       cut_back(file_, validated->step - 1);  // a complete run that is started again validates again
       std::ofstream out(file_, std::ios::app);
       write_line(out, file_, validation_json_line(moment_of(*validated), validated->result));
@@ -92,6 +96,7 @@ class ValidationWriter {
   }
 
   fs::path file_;
+  bool looks_back_ = false;
 };
 
 }  // namespace
@@ -102,7 +107,7 @@ Listener write_validations(const fs::path& file) {
 
 Listener write_steps(const fs::path& metrics_file, const fs::path& samples_file) {
   return [=, writer = std::make_shared<std::optional<StepWriter>>()](const Event& event) {
-    if (const auto* begins = std::get_if<event::TrainingBegins>(&event))
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event); begins != nullptr && !begins->looks_back)
       writer->emplace(metrics_file, samples_file, begins->first_step);
     if (const auto* done = std::get_if<event::StepDone>(&event); done != nullptr && *writer) {
       (*writer)->write(done->record, done->time);

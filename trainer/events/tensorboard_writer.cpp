@@ -156,7 +156,7 @@ std::vector<Scalar> scalars_of(const EvaluationResult& result) {
 
 Listener write_tensorboard(const fs::path& folder) {
   return [folder, file = std::make_shared<std::optional<TensorboardFile>>()](const Event& event) {
-    if (const auto* begins = std::get_if<event::TrainingBegins>(&event))
+    if (const auto* begins = std::get_if<event::TrainingBegins>(&event); begins != nullptr && !begins->looks_back)
       file->emplace(folder, unix_seconds(), begins->first_step);
     if (const auto* done = std::get_if<event::StepDone>(&event); done != nullptr && *file)
       (*file)->write(done->time, done->record.step, scalars_of(done->record));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
@@ -109,10 +110,12 @@ Checksum write_text_atomically(const std::filesystem::path& file, std::string_vi
 
 std::string read_text(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw UserError("cannot read " + file.string());
-  return text.str();
+  std::string text;
+  std::array<char, 65536> block;
+  while (in.read(block.data(), block.size()) || in.gcount() > 0)
+    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
+  if (in.bad() || !in.eof()) throw UserError("cannot read " + file.string());
+  return text;
 }
 
 }  // namespace onebatch

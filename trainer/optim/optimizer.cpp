@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 namespace onebatch {
@@ -41,6 +42,12 @@ Optimizer::Optimizer(const OptimizerConfiguration& configuration, const FlatGrad
     : configuration_(configuration),
       kind_(chosen_kind<OptimizerKind>(configuration)),
       state_(kind_.state(configuration)) {
+  std::set<std::string> taken = {"ema", "master"};  // what a checkpoint has beside them
+  for (const OptimizerState& one : state_) {
+    if (!taken.insert(one.name).second)
+      throw std::logic_error("the optimizer " + configuration.kind + " calls its state " + one.name +
+                             ", which is taken: give it another name");
+  }
   all_.state.resize(state_.size());
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [name, tensor] = gradients.parameters()[i];

@@ -39,6 +39,7 @@ ProbeRequest ClusterTables::probe_request() const {
 }
 
 void ClusterTables::measure() {
+  const auto quiet = stand_still();
   parts_.free_memory();
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(SavedPlace::device);
   const comm::Stopwatch watch;
@@ -110,6 +111,7 @@ void ClusterTables::time_what_has_moved() {
 }
 
 bool ClusterTables::time_anew() {
+  const auto quiet = stand_still();
   parts_.free_memory();
   ClusterProfile timed =
       time_cluster(*profile_, probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);

@@ -5,12 +5,21 @@
 #include "trainer/probe/rank_probe.hpp"
 #include "trainer/run/planning_parts.hpp"
 
+#include <functional>
+#include <memory>
+
 namespace onebatch {
 
 /// The same on every rank, whose calls are the same.
 class ClusterTables {
  public:
   explicit ClusterTables(const PlanningParts& parts) : parts_(parts) {}
+
+  /// What measuring makes, and keeps until it is done: times are those of a machine that does nothing else. It may make
+  /// null.
+  using StandStill = std::function<std::shared_ptr<void>()>;
+  void set_stand_still(StandStill stand_still) { stand_still_ = std::move(stand_still); }
+  [[nodiscard]] std::shared_ptr<void> stand_still() const { return stand_still_ ? stand_still_() : nullptr; }
 
   [[nodiscard]] bool measured() const { return profile_.has_value(); }
   /// Probes, and says what was found. Collective.
@@ -48,6 +57,7 @@ class ClusterTables {
   void say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why);
 
   PlanningParts parts_;
+  StandStill stand_still_;
   std::optional<ClusterProfile> profile_;
   bool moved_ = false;  // what a rank keeps, since times were measured
   struct Cached {

@@ -36,6 +36,11 @@ bool is_its_own(const std::filesystem::path& checkpoint, const std::filesystem::
   return !checkpoint.empty() && std::filesystem::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error);
 }
 
+bool is_newest(const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return std::filesystem::equivalent(checkpoint, checkpoint.parent_path() / "latest", error);
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
@@ -51,14 +56,20 @@ TrainResult TrainingLoop::run() {
   pace_.emplace(c, *order_, step_);
   total_steps_ = pace_->total_steps();
   say_where_it_begins();
+  std::int64_t looks_back = 0;
   agree_on_rank_0(parts_.control, [&] {
     check_room();
+    const bool is_older = parts_.configuration.checkpoint.resume == ResumeMode::path &&
+                          is_its_own(resumed_from_, parts_.options.run_dir) && !is_newest(resumed_from_);
+    looks_back = !goes_on() && is_older ? 1 : 0;
     // A path may be that of an older one, from which nothing is left to do.
     if (goes_on() || parts_.configuration.checkpoint.resume == ResumeMode::automatic) set_newer_aside();
     if (goes_on() || !is_its_own(resumed_from_, parts_.options.run_dir)) parts_.options.accepted();
     save_class_names();
   });
-  settle_best();
+  parts_.control.broadcast(&looks_back, sizeof(looks_back), 0);
+  looks_back_ = looks_back != 0;
+  if (!looks_back_) settle_best();
   if (goes_on()) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
     const TrainingData data = training_data(order_->position().epoch);
@@ -71,7 +82,7 @@ TrainResult TrainingLoop::run() {
   begin_loading();
   const EpochPlan* plan = parts_.plans.book.current();
   const auto predicted = plan != nullptr ? std::optional(plan->full.predicted_step_seconds) : std::nullopt;
-  parts_.events.send(event::TrainingBegins{step_, total_steps_, predicted});
+  parts_.events.send(event::TrainingBegins{step_, total_steps_, predicted, looks_back_});
   watch_for_losses();
   try {
     if (validation_is_due() && validated_.step < step_) validate();

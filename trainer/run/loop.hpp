@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <set>
 
 namespace onebatch {
@@ -39,6 +40,9 @@ struct LoopParts {
 class TrainingLoop {
  public:
   explicit TrainingLoop(const LoopParts& parts);
+  ~TrainingLoop() { parts_.plans.tables.set_stand_still({}); }
+  TrainingLoop(const TrainingLoop&) = delete;
+  TrainingLoop& operator=(const TrainingLoop&) = delete;
   /// Goes on from the run's checkpoint where there is one and the configuration allows. Collective.
   TrainResult run();
 
@@ -117,6 +121,7 @@ class TrainingLoop {
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;
   std::filesystem::path resumed_from_;  // the checkpoint; empty: it began anew
+  bool looks_back_ = false;             // that is an older one of this run's own, and nothing is left to do
   bool stopping_ = false;
   bool save_due_ = false;
   bool reuses_plan_ = false;           // of before, whether or not it was needed yet
@@ -136,7 +141,8 @@ class TrainingLoop {
   std::int64_t mended_replicas_ = 0;
   std::int64_t out_of_memory_events_ = 0;
   std::int64_t replans_ = 0;
-  double last_loss_ = 0.0;
+  std::int64_t told_replans_ = 0;  // to those that may have to save without this loop
+  double last_loss_ = std::numeric_limits<double>::quiet_NaN();  // no step was made
   std::optional<double> last_lr_;
   std::set<std::string> skipped_files_;
   std::optional<EvaluationResult> validation_;

@@ -122,7 +122,7 @@ double TrainingLoop::watched_value(const std::string& key, const WatchState& sta
 }
 
 void TrainingLoop::judge() {
-  if (validated_.step >= step_) return;  // of a complete run that was started again
+  if (looks_back_ || validated_.step >= step_) return;  // of a complete run that was started again
   validated_.step = step_;
   WatchState& early = validated_.early_stopping;
   if (!early.metric.empty())
@@ -144,7 +144,7 @@ bool TrainingLoop::ended_early() const {
 }
 
 void TrainingLoop::say_what_was_best() const {
-  if (stopping_) return;
+  if (stopping_ || looks_back_) return;
   const WatchState& early = validated_.early_stopping;
   if (ended_early() && early.best)
     parts_.events.info(fmt::format(

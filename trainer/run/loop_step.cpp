@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace onebatch {
@@ -22,6 +23,8 @@ constexpr int k_most_attempts = 20;  // of one step
 void TrainingLoop::begin_loading() {
   loading_.emplace(DataLoading::Parts{parts_.configuration, parts_.replica, parts_.readers_data, parts_.plans.book,
                                       parts_.control, parts_.events, parts_.world.node_local_size()});
+  parts_.plans.tables.set_stand_still(
+      [this] { return std::make_shared<Loader::Paused>(loading_ ? loading_->loader() : nullptr); });
 }
 
 bool TrainingLoop::run_step() {
@@ -89,7 +92,8 @@ bool TrainingLoop::settle(DoneStep done) {
   const double seconds = std::chrono::duration<double>(end - std::max(done.start, end_of_last_)).count();
   end_of_last_ = end;
   say_if_skipped(done);
-  last_loss_ = done.totals.weight > 0.0 ? done.totals.loss_sum / done.totals.weight : 0.0;
+  last_loss_ =
+      done.totals.weight > 0.0 ? done.totals.loss_sum / done.totals.weight : std::numeric_limits<double>::quiet_NaN();
   loading_->note(done.totals, seconds, done.record.step);
   data_wait_seconds_ += std::ranges::max(done.totals.data_wait_seconds);
   step_seconds_.push_back(seconds);
@@ -100,7 +104,8 @@ bool TrainingLoop::settle(DoneStep done) {
     measuring([&] {
       if (parts_.plans.drift.follow(done.totals, done.record.step)) note_new_plan(event::Replanned::Cause::drift);
     });
-  if (survivors_ && replans_ != done.record.plan) survivors_->note_plan(parts_.plans.book.epoch_plan());
+  if (survivors_ && std::exchange(told_replans_, replans_) != replans_)
+    survivors_->note_plan(parts_.plans.book.epoch_plan());
   parts_.events.send(event::StepDone{std::move(done.record), origins_of(parts_.data, done.batch)});
   return true;
 }

@@ -40,7 +40,6 @@ void TrainingLoop::watch_for_losses() {
 }
 
 void TrainingLoop::measuring(const std::function<void()>& work) {
-  const Loader::Paused quiet(loading_ ? loading_->loader() : nullptr);
   if (survivors_ && survivors_->in_use())
     return work();  // of a step whose update is done already, and which ends later
   begin_to_change("the ranks were being measured anew");

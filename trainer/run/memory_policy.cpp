@@ -116,6 +116,7 @@ void MemoryPolicy::choose_where_to_keep() {
 }
 
 void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& plan_anew) {
+  const auto quiet = tables_.stand_still();
   parts_.control.set_activity("rehearsing a step of the plan");
   parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);
@@ -134,6 +135,7 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
 }
 
 void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {
+  const auto quiet = tables_.stand_still();
   parts_.control.set_activity("rehearsing a step of the plan");
   parts_.free_memory();
   const ReplicaSnapshot before(parts_.replica);

@@ -101,7 +101,7 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
   say_what_is_spooled(configuration.data.train, events);
   if (configuration.data.validation) say_what_is_spooled(*configuration.data.validation, events);
   if (purpose == OpenFor::training) check_training();
-  check_timeline_folder(options.timeline_file);
+  if (world.rank() == 0) check_timeline_folder(options.timeline_file);  // which writes it
   device = bind_device({.choice = configuration.run.device,
                         .rank = world.rank(),
                         .node_local_rank = world.node_local_rank(),
