@@ -57,6 +57,7 @@ LauncherView read_launcher(const EnvironmentLookup& lookup) {
   for (const Names& names : {k_open_mpi, k_pmi, k_slurm_step, k_slurm}) {
     if (const auto view = read_view(lookup, names)) return *view;
   }
+  if (const auto rank = read_int(lookup, "PMIX_RANK")) return LauncherView{"pmix", *rank, 0, 0, 1};
   return LauncherView{.launcher = "none"};
 }
 

@@ -134,6 +134,7 @@ class NcclCommunicator final : public Communicator {
 
   void close() override {
     if (communicator_ == nullptr) return;
+    const Watchdog::Guard guard(watchdog_, "ncclCommFinalize", 0);
     poll("ncclCommFinalize", ncclCommFinalize(communicator_));
     ncclComm_t closing = std::exchange(communicator_, nullptr);
     check_nccl(ncclCommDestroy(closing), "ncclCommDestroy");
@@ -238,7 +239,10 @@ class NcclCommunicator final : public Communicator {
     if (state != ncclInProgress) check_nccl(state, call);
   }
 
+  // Where the watchdog's deadline is the shorter one it is the one that counts: it knows of ranks that are at work, and
+  // of time in which this process was stopped.
   void check_deadline(const Stopwatch& watch, const char* call) const {
+    if (watchdog_.timeout_seconds() < deadline_seconds_) return;
     if (watch.seconds() > deadline_seconds_)
       throw CommError(rank_, call, fmt::format("the other ranks did not arrive within {:f} s", deadline_seconds_));
   }

@@ -164,6 +164,11 @@ std::unique_ptr<World> World::create(double timeout_seconds) {
   state.mpi_started = true;
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (state.launcher.size == 0) {  // which the launcher does not say, but which rank this is
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    state.launcher.size = rank == state.launcher.rank ? size : state.launcher.rank + 1;
+  }
   if (size != state.launcher.size) {
     MPI_Finalize();
     throw LaunchError(mending_command(state.launcher, size));

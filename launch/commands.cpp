@@ -216,8 +216,10 @@ class Program {
     write_json(document);
     if (!folder) return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
     if (!result.stopped_by_signal) folder->complete(document + "\n");
-    if (loaded_.configuration.log.report)
+    if (loaded_.configuration.log.report) {
+      const comm::LongWork drawing(world_.control(), "drawing the run's report");
       leave_report(run_dir, result.stopped_by_signal ? LeaveReport::where_quick : LeaveReport::always);
+    }
     world_.control().set_activity("saying what the run came to");  // to a reader who may pause, while others wait
     print_result(result);
     return code(result.stopped_by_signal ? ExitCode::stopped_by_signal : ExitCode::done);
@@ -236,8 +238,7 @@ class Program {
 
   int probe() {
     Session session = make_session();
-    write_json(to_json(session.probe()));
-    return code(ExitCode::done);
+    return after_writing(to_json(session.probe()));
   }
 
   int plan() {
@@ -257,8 +258,7 @@ class Program {
       document =
           plan_without_devices(arguments_, loaded_.configuration, count_samples(loaded_.configuration.data), events);
     });
-    write_json(document);
-    return code(ExitCode::done);
+    return after_writing(document);
   }
 
   int verify() {

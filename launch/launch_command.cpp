@@ -120,6 +120,7 @@ enum class Saves { when_stopped, never };
 
 struct LaunchOptions {
   int ranks = 1;
+  bool by_mpirun = false;
   Saves saves = Saves::never;
   bool far = false;  // some are on other hosts
 };
@@ -204,7 +205,7 @@ class Launched {
   void end_at_once(int number) {
     ends_at_once_ = number;
     told_ = true;
-    kill(child_, options_.ranks > 1 ? SIGTERM : SIGKILL);  // mpirun ends the ranks
+    kill(child_, options_.by_mpirun ? SIGTERM : SIGKILL);  // mpirun ends the ranks
   }
 
   void pause() {
@@ -303,8 +304,9 @@ int launch(const Arguments& arguments) {
   if (arguments.only_show) return static_cast<int>(ExitCode::done);
   const bool trains = arguments.launched.front() == "train";
   const bool far = !plan.hosts.empty() || (tasks_of_job() && has_several_nodes());
-  const LaunchOptions options{plan.ranks, trains ? Saves::when_stopped : Saves::never, far};
-  if (line.front() != "mpirun") {
+  const bool by_mpirun = line.front() == "mpirun";
+  const LaunchOptions options{plan.ranks, by_mpirun, trains ? Saves::when_stopped : Saves::never, far};
+  if (!by_mpirun) {
     unsetenv("SLURM_PROCID");  // of a job's script, which is no task
     return Launched(line, options).wait();
   }

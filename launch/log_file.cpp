@@ -33,8 +33,8 @@ void begin_log(const std::filesystem::path& folder, std::string_view command) {
     throw UserError(
         fmt::format("--log-dir: {}: {}; name a folder that can be written", file.string(), std::strerror(errno)));
   keep_log(descriptor);
-  print_to_log(fmt::format("rank {} of {} on {}, process {}: {}\n", view.rank, view.size, comm::host_name(), ::getpid(),
-                           command));
+  const std::string of = view.size == 0 ? "" : fmt::format(" of {}", view.size);  // PMIx does not say
+  print_to_log(fmt::format("rank {}{} on {}, process {}: {}\n", view.rank, of, comm::host_name(), ::getpid(), command));
 }
 
 void end_log(int exit_code) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <set>
 
 namespace onebatch::launch {
@@ -26,16 +27,22 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
-// But what a start leaves that measured nothing, or that failed even before its configuration was written.
+// But what a start leaves that measured nothing, or that failed even before its configuration was written. It makes its
+// lock first and removes it last: a configuration without one is a person's.
 bool holds_nothing(const fs::path& folder) {
   static const std::set<std::string> left_by_a_start = {RunLock::k_file, k_config, std::string(k_config) + ".partial"};
   const bool has_begun = fs::exists(folder / k_config);
+  if (has_begun && !fs::exists(folder / RunLock::k_file) && fs::exists(folder / k_config)) return false;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const bool early_incident = !has_begun && name.starts_with("incident-");
     if (!early_incident && !left_by_a_start.contains(name)) return false;
   }
   return true;
+}
+
+bool holds_a_configuration_alone(const fs::path& folder) {
+  return fs::exists(folder / k_config) && std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1;
 }
 
 bool lies_in(const fs::path& path, const fs::path& folder) {
@@ -82,7 +89,7 @@ FolderState state_now(const fs::path& folder) {
   if (type == fs::file_type::not_found && !fs::is_symlink(folder)) return FolderState::absent;
   if (type != fs::file_type::directory) return FolderState::foreign;
   if (holds_nothing(folder)) return FolderState::unused;
-  if (!fs::exists(folder / k_config)) return FolderState::foreign;
+  if (!fs::exists(folder / k_config) || holds_a_configuration_alone(folder)) return FolderState::foreign;
   if (fs::exists(folder / k_result)) return FolderState::complete;
   return has_checkpoint(folder) ? FolderState::has_checkpoints : FolderState::begun;
 }

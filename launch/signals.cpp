@@ -31,7 +31,7 @@ std::int64_t now_nanoseconds() {
 extern "C" void onebatch_note_signal(int number) {
   const std::int64_t now = now_nanoseconds();
   const int before = stop_signal.exchange(number);
-  if (before == 0) first_moment = now;
+  if (before != number) first_moment = now;
   if ((number != SIGINT && number != SIGTERM && number != SIGHUP) || before != number ||
       now - first_moment < k_meant_as_second)
     return;

@@ -260,6 +260,14 @@ double silent_seconds() {
   return std::chrono::duration<double>(Clock::now() - said).count();
 }
 
+int descriptor_of_output() {
+  return standard_output.descriptor;
+}
+
+int descriptor_of_error() {
+  return standard_error.descriptor;
+}
+
 void keep_log(int file) {
   standard_output.descriptor = moved(STDOUT_FILENO);
   standard_error.descriptor = moved(STDERR_FILENO);

@@ -48,4 +48,8 @@ void print_to_log(std::string_view text);
 /// the two streams themselves goes there alone. `file` is a descriptor open for appending, which this takes over.
 void keep_log(int file);
 
+/// Where standard output and standard error really go: not into the log.
+int descriptor_of_output();
+int descriptor_of_error();
+
 }  // namespace onebatch::launch

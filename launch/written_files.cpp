@@ -1,5 +1,6 @@
 #include "launch/written_files.hpp"
 
+#include "launch/standard_streams.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/io/descriptor.hpp"
 #include "trainer/io/durable_file.hpp"
@@ -48,19 +49,26 @@ fs::path led_to(fs::path file) {
 // What a slip of the hand would cost most.
 void refuse_what_is_read(const std::string& said, const fs::path& file, Output output) {
   std::error_code error;
-  if (!fs::is_regular_file(file, error)) return;
-  if (file.extension() == ".toml" && output != Output::configuration)
-    throw UserError(said + " is a configuration: name another file");
+  const bool is_there = fs::is_regular_file(file, error);
   const fs::path beside = led_to(file).parent_path();
   if (fs::exists(beside / "manifest.json", error) && fs::exists(beside / "state.json", error))
-    throw UserError(said + " is a part of a checkpoint: name another file");
+    throw UserError(
+        said +
+        (is_there ? " is a part of a checkpoint" : " would lie in a checkpoint, which is whole without it alone") +
+        ": name another file");
+  if (is_there && file.extension() == ".toml" && output != Output::configuration)
+    throw UserError(said + " is a configuration: name another file");
 }
 
-// Of this process, /dev/stdout as well, where that leads into a file: what is written goes behind what is there.
+// Of this process, /dev/stdout as well, where that leads into a file: what is written goes behind what is there. With a
+// log the numbers 1 and 2 are its own, and the names are what was meant.
 std::optional<int> stream_of(const fs::path& file) {
+  const std::string name = file.string();
+  if (name == "/dev/stdout" || name == "/dev/fd/1" || name == "/proc/self/fd/1") return descriptor_of_output();
+  if (name == "/dev/stderr" || name == "/dev/fd/2" || name == "/proc/self/fd/2") return descriptor_of_error();
   struct stat named {};
   if (::stat(file.c_str(), &named) != 0) return std::nullopt;
-  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+  for (const int stream : {descriptor_of_output(), descriptor_of_error()}) {
     struct stat own {};
     if (::fstat(stream, &own) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino) return stream;
   }

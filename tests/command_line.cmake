@@ -1,5 +1,5 @@
 # The program run as a user runs it, mistakes included.
-onebatch_add_test(NAME config_loader_test SOURCES unit/config_loader_test.cpp unit/identity_test.cpp unit/kinds_test.cpp unit/line_process_test.cpp unit/live_line_test.cpp unit/nearest_test.cpp unit/run_folder_test.cpp unit/run_lock_test.cpp LIBRARIES onebatch_launch)
+onebatch_add_test(NAME config_loader_test SOURCES unit/config_loader_test.cpp unit/identity_test.cpp unit/kinds_test.cpp unit/line_process_test.cpp unit/live_line_test.cpp unit/nearest_test.cpp unit/run_folder_test.cpp unit/signals_test.cpp unit/run_lock_test.cpp LIBRARIES onebatch_launch)
 onebatch_add_test(NAME doctor_test SOURCES unit/doctor_test.cpp LIBRARIES onebatch_launch)
 foreach(part probe drift)  # they measure
   onebatch_add_pytest(${part}_cli cli/${part}_test.py LABELS cli TIMEOUT 400 PROCESSORS 2 ARGUMENTS --program $<TARGET_FILE:onebatch>)

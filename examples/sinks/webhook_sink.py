@@ -19,7 +19,8 @@ PATIENCE_SECONDS = 5
 
 def validation_text(event):
     accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if event.get("accuracy") is not None else ""
-    return f"step {event['step']}: validation loss {event['loss']:.4f}{accuracy}"
+    loss = "of no finite loss" if event["loss"] is None else f"loss {event['loss']:.4f}"
+    return f"step {event['step']}: validation {loss}{accuracy}"
 
 
 def text_of(event):

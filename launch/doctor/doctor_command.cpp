@@ -166,7 +166,10 @@ void look_at_ranks(Doctor& doctor, comm::World& world, const MachineFacts& own) 
   std::string problem;
   try {
     trial = try_reduction(world, k_reduced_bytes);
-  } catch (const std::exception& error) {
+  } catch (const AgreedError& error) {
+    problem = error.what();
+  } catch (const std::exception& error) {  // the others may wait where this rank does not come, and never hear of it
+    comm::say_failure(own.rank, words_of(error));
     problem = fmt::format("rank {} on {}: {}", own.rank, own.host, words_of(error));
   }
   const std::vector<std::string> problems = comm::all_gather_text(world.control(), problem);
@@ -203,7 +206,8 @@ int with_others(const Arguments& arguments, const comm::LauncherView& launched) 
     if (!doctor.quiet()) print_out(fmt::format("rank 0's machine, {}\n", facts.host));
     doctor.say(host_findings(facts));
     if (!doctor.quiet())
-      print_out(fmt::format("{} ranks, tried for at most {:g} s\n", launched.size, doctor.deadline()));
+      print_out(fmt::format("{} ranks, tried for at most {:g} s\n",
+                            launched.size > 0 ? fmt::to_string(launched.size) : "all", doctor.deadline()));
   }
   std::unique_ptr<comm::World> world;
   try {
@@ -213,6 +217,15 @@ int with_others(const Arguments& arguments, const comm::LauncherView& launched) 
     if (!first) return static_cast<int>(ExitCode::failed);
     doctor.say(no_world(error, launched));
     return doctor.end(launched.size);
+  }
+  try {
+    agree_on_rank_0(world->control(), [&] {
+      if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file, Output::text);
+    });
+  } catch (const AgreedError& error) {
+    if (first) print_error(fmt::format("onebatch: {}\n", error.what()));
+    world->close();
+    return static_cast<int>(error.code());
   }
   look_at_ranks(doctor, *world, facts);
   int code = first ? doctor.end(world->size()) : 0;
@@ -227,8 +240,10 @@ int with_others(const Arguments& arguments, const comm::LauncherView& launched) 
 int doctor(const Arguments& arguments) {
   try {
     if (!arguments.log_folder.empty()) begin_log(arguments.log_folder, arguments.as_typed);
-    if (!arguments.json_file.empty()) check_can_be_written("--json", arguments.json_file, Output::text);
     const comm::LauncherView launched = comm::read_launcher();
+    // At once, where nobody can be left waiting: mpirun ends the others, and only the first writes.
+    if (!arguments.json_file.empty() && (launched.size == 1 || launched.launcher == "mpirun") && launched.rank == 0)
+      check_can_be_written("--json", arguments.json_file, Output::text);
     return launched.launcher != "none" ? with_others(arguments, launched) : alone(arguments);
   } catch (const std::exception& error) {
     print_error(fmt::format("onebatch: {}\n", words_of(error)));

@@ -82,6 +82,13 @@ def test_a_new_run_has_a_folder_of_its_own_and_quiet_is_quiet(onebatch, trained)
     assert "probe" not in out
 
 
+def test_a_configuration_may_come_through_a_pipe(onebatch, scratch):
+    words = [onebatch.path, "train", "/dev/stdin", *settings("run.max_steps=2", "run.name=piped")]
+    done = onebatch.finish(words, input=scratch.config.read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (scratch.runs / "piped/result.json").exists()
+
+
 def test_eval_finds_trains_validation_loss(onebatch, trained):
     onebatch.run(1, "eval", trained.config, "--checkpoint", trained.folder, "--json", trained.path / "eval.json")
     assert abs(read_json(trained.path / "eval.json")["validation_loss"] - trained.result["validation_loss"]) < 1e-5

@@ -205,6 +205,13 @@ def test_ranks_of_unlike_programs(onebatch, tmp_path):
     assert found["versions"]["state"] == "ok"
 
 
+def test_a_document_is_written_by_the_first_rank_alone(onebatch, tmp_path):
+    """Another one's machine need not have its folder."""
+    elsewhere = ["--json", str(tmp_path / "nowhere" / "ranks.json")]
+    done, found = between(onebatch, tmp_path, *two(onebatch.path, onebatch.path), *elsewhere)
+    assert done.returncode == 0 and found["all-reduce"]["state"] == "ok", done.stdout + done.stderr
+
+
 def test_ranks_of_unlike_environments(onebatch, tmp_path):
     _, found = between(onebatch, tmp_path, *two(onebatch.path, onebatch.path, "env", "OMP_NUM_THREADS=1"))
     assert found["environment"]["state"] == "warning" and "OMP_NUM_THREADS: rank 0" in found["environment"]["found"]

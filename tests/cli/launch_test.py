@@ -126,9 +126,9 @@ def test_ranks_train_where_mpirun_asks_root_for_more(onebatch, tmp_path):
 class Endless:
     """A run that goes on until it is told not to."""
 
-    def __init__(self, onebatch, path, ranks, before=(), environment=None):
+    def __init__(self, onebatch, path, ranks, before=(), environment=None, where=None):
         self.scratch = Scratch(path)
-        command = [*before, onebatch.path, "launch", "-np", str(ranks), "train", str(self.scratch.config), "--set", "run.epochs=1000000"]
+        command = [*before, onebatch.path, "launch", *(where or ("-np", str(ranks))), "train", str(self.scratch.config), "--set", "run.epochs=1000000"]
         self.process = onebatch.start_command(command, environment, start_new_session=True)
 
     def until_it_trains(self):
@@ -193,9 +193,9 @@ def test_ranks_on_other_nodes_of_a_job_hear_the_signal(onebatch, tmp_path):
     assert code == 75, said
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_second_one_ends_at_once(onebatch, tmp_path, ranks):
-    run = Endless(onebatch, tmp_path, ranks)
+@pytest.mark.parametrize("ranks, where", [(1, None), (2, None), (1, ("--hosts", "localhost:1"))])
+def test_a_second_one_ends_at_once(onebatch, tmp_path, ranks, where):
+    run = Endless(onebatch, tmp_path, ranks, where=where)
     run.until_it_trains()
     for rank in run.left():
         if int(rank) != run.process.pid:

@@ -1,4 +1,5 @@
 """--log-dir: a file for each rank with all that it said, and what libraries wrote; an older one is added to; one that cannot be had is said before anything begins."""
+import json
 import re
 import signal
 import subprocess
@@ -78,6 +79,13 @@ def test_a_crashs_words_are_kept(onebatch, scratch):
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGABRT
     assert "what it did, and where its threads were, is in" in log.read_text()
+
+
+def test_a_document_for_standard_output_is_not_logged(onebatch, scratch):
+    done = onebatch.finish(onebatch.command_line(1, "info", "--json", "/dev/stdout", "--log-dir", scratch.path / "logs"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout[done.stdout.index("{") :])["version"]
+    assert "{" not in (scratch.path / "logs" / "rank-0.log").read_text()
 
 
 def test_a_folder_that_cannot_be_had_is_said_before_anything_begins(onebatch, scratch):

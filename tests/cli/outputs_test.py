@@ -208,6 +208,10 @@ def test_what_is_read_is_not_written_over(onebatch, scratch):
     before = model.read_bytes()
     assert "is a part of a checkpoint" in onebatch.run(1, "report", scratch.runs / "run", "--out", model, code=2)
     assert model.read_bytes() == before
+    onebatch.run(1, "export", scratch.runs / "run", "--to", model.parent / "weights.safetensors", code=2)
+    said = onebatch.run(1, "eval", scratch.config, "--checkpoint", model.parent, "--json", model.parent / "eval.json", code=2)
+    assert "would lie in a checkpoint" in said and not (model.parent / "eval.json").exists()
+    onebatch.run(1, "eval", scratch.config, "--checkpoint", model.parent)
 
 
 def test_standard_output_that_is_a_file_is_added_to(onebatch, scratch):

@@ -65,3 +65,11 @@ def test_mpiruns_default_binding_works(onebatch, scratch):
 def test_a_rank_that_fails_alone_takes_the_others_along_and_is_named(onebatch, scratch):
     out = onebatch.run(2, "train", scratch.config, *settings('simulate.devices=[{slowdown = 1.0}, {memory = "20KiB"}]'), code=3)
     assert "rank 1 (" in out
+
+
+def test_a_launcher_that_says_by_pmix_alone_starts_one_run(onebatch, scratch):
+    without = [word for name in ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") for word in ("-u", name)]
+    words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "env", *without, onebatch.path, "train", scratch.config, *settings("run.max_steps=2")]
+    done = onebatch.finish([str(word) for word in words])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert scratch.folders() == ["run"] and len(read_json(scratch.runs / "run/plan.json")["ranks"]) == 2

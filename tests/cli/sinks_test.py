@@ -86,6 +86,15 @@ def test_a_sink_is_told_what_it_asked_for_alone(told):
     assert [event["event"] for event in told.some] == ["run", *["step"] * STEPS, "ended"]
 
 
+def test_what_a_sink_starts_is_no_rank(onebatch, tmp_path):
+    scratch = Scratch(tmp_path)
+    show = "import os, sys; open(sys.argv[1], 'w').write(' '.join(os.environ)); sys.stdin.read()"
+    script = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "ONEBATCH_LAUNCH_FOLDER": str(tmp_path), "PMIX_ID": "x"}
+    onebatch.run(1, "train", scratch.config, *FAST, *sinks(sink(sys.executable, "-c", show, tmp_path / "names")), environment=script)
+    names = (tmp_path / "names").read_text().split()
+    assert set(names) & {*script} == {"SLURM_NTASKS"}
+
+
 def test_a_configuration_that_is_kept_names_its_sinks(onebatch, told, tmp_path):
     again = (told.folder / "config.toml").read_text()
     assert '"step", "ended"' in again
@@ -273,6 +282,15 @@ def test_the_webhook_example_tells_a_chat(onebatch, scratch):
     assert re.fullmatch(r"run: begins on 1 rank\(s\) of \S+: .*train.*", Chat.said[0])
     assert re.fullmatch(rf"run: step {STEPS}: validation loss \d\.\d+, accuracy \d+\.\d\d %", Chat.said[1])
     assert re.fullmatch(rf"run: done: {STEPS} steps, train loss \S+", Chat.said[-1])
+
+
+def test_the_webhook_example_outlives_a_validation_without_a_number():
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        import webhook_sink
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    assert webhook_sink.text_of({"event": "validation", "step": 3, "loss": None, "accuracy": 0.5}) == "step 3: validation of no finite loss, accuracy 50.00 %"
 
 
 def test_examples_say_in_their_first_words_how_they_are_configured():

@@ -56,6 +56,11 @@ def test_nccl_that_refuses_is_broken_and_says_why(doctor):
     assert found["all-reduce"]["state"] == "broken" and "NCCL" in found["all-reduce"]["mend"], found["all-reduce"]
 
 
+def test_a_gpu_that_one_rank_alone_cannot_use_is_named(doctor):
+    found = doctor(2, code=1, devices=CARDS, of_rank={"1": {"devices": [{"name": "H100"}, {"name": "H100", "memory": 1 << 20}]}})
+    assert found["all-reduce"]["state"] == "broken" and "rank 1" in found["all-reduce"]["found"], found["all-reduce"]
+
+
 def test_nccl_that_never_answers_ends_at_the_deadline(doctor, null_gpu):
     done = null_gpu.run(2, "doctor", "--deadline", "4", nccl={"hang_at": 1}, seconds=60)
     assert done.code != 0 and done.seconds < 45

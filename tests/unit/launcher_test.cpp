@@ -85,6 +85,13 @@ TEST(LauncherTest, pmix_counts_as_mpi) {
   EXPECT_TRUE(launcher_has_mpi(with({{"PMIX_RANK", "0"}})));
 }
 
+TEST(LauncherTest, pmix_alone_leaves_the_size_to_mpi) {
+  const LauncherView view = read_launcher(with({{"PMIX_RANK", "3"}}));
+  EXPECT_EQ(view.launcher, "pmix");
+  EXPECT_EQ(view.rank, 3);
+  EXPECT_EQ(view.size, 0);
+}
+
 TEST(LauncherTest, nonsense_counts_as_absent) {
   for (const char* size : {"", "x", "-3", "0", "3x", "99999999999999"}) {
     EXPECT_EQ(read_launcher(with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", size}})).size, 1) << size;

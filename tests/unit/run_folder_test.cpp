@@ -73,6 +73,18 @@ TEST(RunFolderTest, every_state_is_told) {
   EXPECT_EQ(state_of(scratch / "run"), FolderState::complete);
 }
 
+TEST(RunFolderTest, a_configuration_that_a_person_wrote_there_stays) {
+  const ScratchFolder scratch;
+  fs::create_directory(scratch / "x");
+  write_bytes(scratch / "x/config.toml", "# mine\n");
+  EXPECT_EQ(state_of(scratch / "x"), FolderState::foreign);
+  for (const char* resume : {"never", "auto"}) EXPECT_THROW(claim(scratch, resume), UserError) << resume;
+  EXPECT_EQ(read_bytes(scratch / "x/config.toml"), "# mine\n");
+  write_bytes(scratch / "x/notes.txt", "mine");
+  EXPECT_EQ(claim(scratch, "never").path(), scratch / "x-2");
+  EXPECT_EQ(read_bytes(scratch / "x/config.toml"), "# mine\n");
+}
+
 TEST(RunFolderTest, a_new_run_takes_the_next_free_name) {
   const ScratchFolder scratch;
   for (const auto state : {FolderState::begun, FolderState::has_checkpoints, FolderState::complete})

@@ -19,7 +19,9 @@ inline std::vector<char*> environment_of_one() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view variable = *entry;
     bool of_a_rank = false;
-    for (const char* prefix : {"OMPI_", "PMIX_", "PMI_"}) of_a_rank = of_a_rank || variable.starts_with(prefix);
+    for (const char* prefix :
+         {"OMPI_", "PMIX_", "PMI_", "SLURM_PROCID=", "SLURM_LOCALID=", "SLURM_STEP_", "ONEBATCH_LAUNCH_FOLDER="})
+      of_a_rank = of_a_rank || variable.starts_with(prefix);
     if (!of_a_rank) kept.push_back(*entry);
   }
   return kept;

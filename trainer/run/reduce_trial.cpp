@@ -3,6 +3,7 @@
 #include "comm/error.hpp"
 #include "comm/stopwatch.hpp"
 #include "comm/watchdog.hpp"
+#include "trainer/device/agreement.hpp"
 #include "trainer/run/communication.hpp"
 #include "trainer/run/opened_run.hpp"
 
@@ -40,12 +41,15 @@ ReduceTrial try_reduction(comm::World& world, std::int64_t bytes) {
   trial.bytes = bytes;
   if (any_gpu(gpus)) trial.why_not_gpus = why_not_one_each(gpus);
   if (!any_gpu(gpus) || !trial.why_not_gpus.empty()) configuration.run.device = DeviceChoice::cpu;
-  const auto device = bind_device({.choice = configuration.run.device,
-                                   .rank = world.rank(),
-                                   .node_local_rank = world.node_local_rank(),
-                                   .node_local_size = world.node_local_size(),
-                                   .gpus_of_ranks = gpus,
-                                   .simulate = {}});
+  std::unique_ptr<ComputeDevice> device;
+  agree(world.control(), [&] {
+    device = bind_device({.choice = configuration.run.device,
+                          .rank = world.rank(),
+                          .node_local_rank = world.node_local_rank(),
+                          .node_local_size = world.node_local_size(),
+                          .gpus_of_ranks = gpus,
+                          .simulate = {}});
+  });
   trial.device = device->name();
   EventStream events(world.rank(), {}, Fallbacks::said);
   Communication communication(configuration, *device, world, events);
