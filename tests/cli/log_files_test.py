@@ -84,7 +84,7 @@ def test_a_crashs_words_are_kept(onebatch, scratch):
 def test_a_document_for_standard_output_is_not_logged(onebatch, scratch):
     done = onebatch.finish(onebatch.command_line(1, "info", "--json", "/dev/stdout", "--log-dir", scratch.path / "logs"))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout[done.stdout.index("{") :])["version"]
+    assert json.loads(done.stdout[done.stdout.index("{") :])
     assert "{" not in (scratch.path / "logs" / "rank-0.log").read_text()
 
 
