@@ -141,7 +141,7 @@ class TrainingLoop {
   std::int64_t mended_replicas_ = 0;
   std::int64_t out_of_memory_events_ = 0;
   std::int64_t replans_ = 0;
-  std::int64_t told_replans_ = 0;  // to those that may have to save without this loop
+  std::int64_t told_replans_ = 0;                                // to those that may have to save without this loop
   double last_loss_ = std::numeric_limits<double>::quiet_NaN();  // no step was made
   std::optional<double> last_lr_;
   std::set<std::string> skipped_files_;
