@@ -311,6 +311,21 @@ class Standardised(nn.Module):
         return self.fc(F.conv2d(y, scaled, self.scaled.bias).mean((2, 3)))
 
 
+class Skips(nn.Module):
+    """What one layer makes is read several times by each of those after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.layers, self.last = nn.Linear(12, 64), nn.ModuleList(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, 5)
+
+    def forward(self, x):
+        y = self.first(x)
+        z = y
+        for layer in self.layers:
+            z = torch.tanh(layer(z + 0.3 * y)) * y + torch.sin(1.7 * y) * z + torch.sigmoid(y)
+        return self.last(z)
+
+
 class Deciding(nn.Module):
     """Another way for even lengths."""
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import (MODELS, Autocast, Clock, ConvNet, Counting, Deciding, DropMlp, Expanded, InPlace, Masked, Masking, Outputs, OwnLoss, SharedDrops, Squeezing, Standardised, export, images,
+from exported_models import (MODELS, Autocast, Clock, ConvNet, Counting, Deciding, DropMlp, Expanded, InPlace, Masked, Masking, Outputs, OwnLoss, SharedDrops, Skips, Squeezing, Standardised, export, images,
                              labels, masks, padded, times, vectors)  # fmt: skip
 
 PROGRAM = sys.argv[1]
@@ -200,18 +200,19 @@ def check_standardised():
 
 
 def check_autocast():
-    """A region of a program in another type, played from a tape: the same bits."""
+    """A region of a program in another type, and one result that several segments read several times, played from a tape: the same bits."""
     failures = 0
-    with scratch() as folder:
-        torch.manual_seed(19)
-        export(Autocast().train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
-        trial = Trial(folder, vectors(10), labels(10), compute="float32", parameters="float32", micro=10)
-        found = {}
-        for more in ("", "[memory]\nrecompute = 2"):
-            trial.train(more=more)
-            found[more] = trial.weights
-        plain, again = found.values()
-        failures += report(all(torch.equal(plain[k], again[k]) for k in plain), "a region under autocast, recomputed: the same bits")
+    for model, segments in ((Autocast(), 2), (Skips(), 3)):
+        with scratch() as folder:
+            torch.manual_seed(19)
+            export(model.train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
+            trial = Trial(folder, vectors(10), labels(10), compute="float32", parameters="float32", micro=10)
+            found = {}
+            for more in ("", f"[memory]\nrecompute = {segments}"):
+                trial.train(more=more)
+                found[more] = trial.weights
+            plain, again = found.values()
+            failures += report(all(torch.equal(plain[k], again[k]) for k in plain), f"{type(model).__name__}, recomputed: the same bits")
     return failures
 
 

@@ -1,8 +1,8 @@
 """The zoo's models in a run's own modes, each against eager PyTorch's gradient of the whole batch at once, or against the run without the mode:
 
 - exact BatchNorm on two uneven ranks, float64: at most 1e-13 apart, or twice what the samples' order alone changes in PyTorch's own gradient;
-- recomputed in three segments, two steps of training: weights and buffers of the same bits in float32; where several segments read one result, of which gradients are added in
-  another order, at most 1e-13 apart in float64;
+- recomputed in three segments, two steps of training: weights and buffers of the same bits in float32; where a gradient is laid out otherwise at a cut, and so summed in another
+  order, at most 1e-13 apart in float64;
 - bfloat16 on two uneven ranks: at most twice as far from float64 as PyTorch's autocast of the whole batch is;
 - dropout on one rank and on three: the same masks, which drop.
 
