@@ -139,12 +139,17 @@ def check_models():
     return failures
 
 
+def trial_of(folder, seed, make, data, samples, **settings):
+    """A model, data and a trial of its program; the data are float64, but for whole numbers."""
+    torch.manual_seed(seed)
+    model = make().train()
+    export(model, pathlib.Path(folder) / "model.pt2", data(EXAMPLE))
+    inputs, targets = in_float64(data(samples)), labels(samples)
+    return model, inputs, targets, Trial(folder, inputs, targets, **settings)
+
+
 def conv_trial(folder, **settings):
-    torch.manual_seed(5)
-    model = ConvNet().train()
-    export(model, pathlib.Path(folder) / "model.pt2", images(EXAMPLE))
-    inputs, targets = images(11), labels(11)
-    return model, in_float64(inputs), targets, Trial(folder, in_float64(inputs), targets, **settings)
+    return trial_of(folder, 5, ConvNet, images, 11, **settings)
 
 
 def check_modes():
@@ -167,11 +172,7 @@ def check_in_place():
     for ranks, micro, settings in ((1, 4, {"batch_norm": 'mode = "exact"'}), (2, "[2, 3]", {"batch_norm": 'mode = "exact"'}), (2, "[5, 6]", {"batch_norm": 'mode = "sync"'}),
                                    (1, 11, {"more": "[memory]\nrecompute = 2"})):
         with scratch() as folder:
-            torch.manual_seed(17)
-            model = InPlace().train()
-            export(model, pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))
-            inputs, targets = in_float64(vectors(11)), labels(11)
-            trial = Trial(folder, inputs, targets, micro=micro, **settings)
+            model, inputs, targets, trial = trial_of(folder, 17, InPlace, vectors, 11, micro=micro, **settings)
             before = {k: v.clone() for k, v in model.state_dict().items()}
             trial.train(ranks)
             error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
@@ -183,12 +184,9 @@ def check_standardised():
     """Weights that batch_norm standardises are no BatchNorm of samples: any mode is the same, on any plan."""
     failures = 0
     with scratch() as folder:
-        torch.manual_seed(18)
-        model = Standardised().train()
-        export(model, pathlib.Path(folder) / "model.pt2", images(EXAMPLE))
-        inputs, targets = in_float64(images(10)), labels(10)
-        before = {k: v.clone() for k, v in model.state_dict().items()}
+        model, inputs, targets, _ = trial_of(folder, 18, Standardised, images, 10)
         trial = Trial(folder, inputs, targets, validation=(inputs, targets))
+        before = {k: v.clone() for k, v in model.state_dict().items()}
         for ranks, micro, batch_norm in ((1, 3, ""), (2, "[1, 2]", 'mode = "exact"'), (1, 3, "frozen = true")):
             said = trial.train(ranks, micro=micro, batch_norm=batch_norm)
             error = update_error(before, trial.weights, eager(model, inputs, targets, trial.batches))
@@ -267,11 +265,7 @@ def check_masks():
     """The least number of float32, which a program says, is that of what the run computes in."""
     failures = 0
     with scratch() as folder:
-        torch.manual_seed(10)
-        model = Masked().train()
-        export(model, pathlib.Path(folder) / "model.pt2", padded(EXAMPLE))
-        inputs, targets = padded(12), labels(12)
-        trial = Trial(folder, inputs, targets, micro=5, steps=4)
+        model, inputs, targets, trial = trial_of(folder, 10, Masked, padded, 12, micro=5, steps=4)
         trial.train()
         before = {k: v.clone() for k, v in model.state_dict().items()}
         exact = eager(model, inputs, targets, trial.batches).state_dict()
