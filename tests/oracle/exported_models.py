@@ -326,6 +326,19 @@ class Skips(nn.Module):
         return self.last(z)
 
 
+class Turned(nn.Module):
+    """What is read the other way round after a cut has a gradient laid out the other way round."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(12, 16 * 48), nn.BatchNorm1d(48)
+        self.layers, self.last = nn.Sequential(nn.Linear(48, 96), nn.GELU(), nn.Linear(96, 48), nn.Tanh()), nn.Linear(48, 5)
+
+    def forward(self, x):
+        y = self.norm(self.first(x).view(-1, 48, 16))
+        return self.last(self.layers(y.transpose(1, 2)).mean(1))
+
+
 class Deciding(nn.Module):
     """Another way for even lengths."""
 

@@ -3,7 +3,7 @@
 buffers after a forward.
 
 zoo.py PROGRAM [--family NAME]... [--only NAME]... [--jobs 2] [--table FILE] [--programs DIR]
-       [--device cuda | --null-gpu BUILD | --modes | --compiled]
+       [--device cuda | --null-gpu BUILD | --modes [MODE ...] | --compiled]
 
 With --device cuda the programs run on this machine's GPU; with --null-gpu on the device that computes nothing, of the tests in BUILD, where only refusals and defects count. With
 --modes they are trained in the modes of zoo_modes.py, with --compiled as native code (zoo_compiled.py). With --programs exported programs are kept in DIR and taken from there the next time: most of a model's time is its export.
@@ -185,7 +185,7 @@ def one(program, family, name):
                 from zoo_modes import SAMPLES, modes_of, with_dropout
                 dropping = with_dropout(made(make))
                 drops = dropping and exported(f"{of}-dropout", dropping, data, dynamic, programs)
-                return {"modes": modes_of(program, model, data(SAMPLES), file, drops, folder)}
+                return {"modes": modes_of(os.environ["ONEBATCH_ZOO_MODES"].split(), program, model, data(SAMPLES), file, drops, folder)}
         except onebatch.ExportError as error:
             return {"why": str(error)}
         model = model.double()
@@ -231,13 +231,14 @@ def heading(given):
     if given.compiled:
         columns += ["seconds to compile"]
     if given.modes:
-        from zoo_modes import MODES
-        columns[2:] = MODES
+        from zoo_modes import TITLES
+        columns[2:] = (TITLES[name] for name in given.modes)
     return [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
 
 
 def main():
     from zoo_models import MODELS
+    from zoo_modes import MODES
     options = argparse.ArgumentParser()
     options.add_argument("program", type=pathlib.Path)
     options.add_argument("--family", choices=MODELS, action="append")
@@ -246,15 +247,16 @@ def main():
     options.add_argument("--table", type=pathlib.Path)
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options.add_argument("--null-gpu", type=pathlib.Path, metavar="BUILD")
-    options.add_argument("--modes", action="store_true")
+    options.add_argument("--modes", nargs="*", choices=MODES, metavar="MODE")
     options.add_argument("--compiled", action="store_true")
     options.add_argument("--programs", type=pathlib.Path, metavar="DIR")
     options.add_argument("--one", nargs=2)
     given = options.parse_args()
     if not given.one:
         os.environ["ONEBATCH_ZOO_DEVICE"] = "cuda" if given.null_gpu else given.device
-    if given.modes:
-        os.environ["ONEBATCH_ZOO_MODES"] = "1"
+    if given.modes is not None:
+        given.modes = given.modes or list(MODES)
+        os.environ["ONEBATCH_ZOO_MODES"] = " ".join(given.modes)
     if given.compiled:
         os.environ["ONEBATCH_ZOO_COMPILED"] = "1"
     if given.programs:

@@ -80,9 +80,10 @@ KeysOf<MemoryConfiguration> memory_keys() {
       recompute_key(
           {"recompute", k_both,
            "how many segments a micro-batch's forward is cut into, of which each is computed again in the backward "
-           "instead of kept: less memory, one more forward, the same bits, but for the order in which the gradients of "
-           "what several segments read are added. `\"auto\"`: only on a rank where not even the least micro-batch fits "
-           "otherwise, in as many segments as take the least memory. Exact BatchNorm computes again in any case"}),
+           "instead of kept: less memory, one more forward, the same bits. `\"auto\"`: only on a rank where not even "
+           "the "
+           "least micro-batch fits otherwise, in as many segments as take the least memory. Exact BatchNorm computes "
+           "again in any case"}),
       choice_key(
           {"offload", Changes::result,
            "what exact BatchNorm keeps of a rank's share goes to host memory where the device has no room for it or "

@@ -4,7 +4,6 @@
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/alias.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -218,22 +217,14 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
   const AutocastScope autocast(replica_.autocast, replica_.device.device());
   Run run;
   Environment given;
-  const auto read = [&](Value value, const at::Tensor& leaf) {
-    run.leaves[value] = given[value] = leaf;
-    if (twice_ && micro_batch.gradients.has(value)) run.read[value] = given[value] = at::alias(leaf);
+  const auto give = [&](Value value, const at::Tensor& tensor, bool has_gradient) {
+    given[value] = has_gradient ? run.inputs.try_emplace(value, tensor).first->second.tensor() : tensor.detach();
   };
-  for (const Value value : segment.takes) {
-    at::Tensor tensor = taken(micro_batch, value).detach();
-    given[value] = tensor.set_requires_grad(micro_batch.has_gradient(value));
-    if (value == segment.output)
-      run.norm_output = tensor;
-    else if (tensor.requires_grad())
-      read(value, tensor);
-  }
-  for (const Value value : segment.shared)
-    read(value, micro_batch.graph->tape.live.at(value).detach().set_requires_grad(true));
-  if (norms_[index] && !run.norm_output.defined())  // later segments alone read it
-    run.norm_output = normalised_input(micro_batch, index).set_requires_grad(norms_[index]->has_gradient);
+  for (const Value value : segment.takes) give(value, taken(micro_batch, value), micro_batch.has_gradient(value));
+  for (const Value value : segment.shared) give(value, micro_batch.graph->tape.live.at(value), true);
+  // Later segments alone may read it.
+  if (norms_[index] && norms_[index]->has_gradient && !run.inputs.contains(segment.output))
+    run.inputs.try_emplace(segment.output, normalised_input(micro_batch, index));
   const bool again = twice_ && index + 1 < norms_.size();  // the last segment runs once
   run.made = run_segment(micro_batch.graph->tape, segment, again ? Playing::again : Playing::first, given);
   if (!twice_) keep(micro_batch, segment, run.made);
@@ -247,8 +238,8 @@ void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index)
     Run run = twice_ ? run_with_gradients(micro_batch, index) : std::move(micro_batch.runs[index]);
     backward_of(micro_batch, index, run);
     if (!norms_[index] || !norms_[index]->has_gradient) return;
-    const at::Tensor gradient =
-        run.norm_output.grad().defined() ? run.norm_output.grad() : at::zeros_like(run.norm_output);
+    const SegmentInput& output = run.inputs.at(micro_batch.segment(index).output);
+    const at::Tensor gradient = output.gradient().defined() ? output.gradient() : at::zeros_like(output.tensor());
     sums[std::min(k, slots_ - 1)].add(output_sums(gradient, norm_input(micro_batch, index), norms_[index]->by));
     micro_batch.gradients.put(micro_batch.segment(index).output, gradient);
   });
@@ -278,21 +269,22 @@ void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gradients;
   for (const Value value : segment.gives) {
-    if (!micro_batch.gradients.has(value)) continue;
+    if (!micro_batch.gradients.has(value) || run.inputs.contains(value)) continue;
     const at::Tensor gradient = micro_batch.gradients.take(value);
-    const at::Tensor& output = value == segment.output ? run.norm_output : run.made.at(value);
+    const at::Tensor& output = run.made.at(value);
     if (!output.requires_grad()) continue;
     outputs.push_back(output);
     gradients.push_back(gradient);
   }
   // What later segments have given stands first in the sums, as in a whole backward: else the bits are others.
-  for (const auto& [value, tensor] : run.read) {
-    outputs.push_back(tensor);
+  for (const auto& [value, input] : run.inputs) {
+    if (!micro_batch.gradients.has(value)) continue;
+    outputs.push_back(input.tensor());
     gradients.push_back(micro_batch.gradients.take(value));
   }
   if (!outputs.empty()) torch::autograd::backward(outputs, gradients);
-  for (const auto& [value, leaf] : run.leaves) {
-    if (leaf.grad().defined()) micro_batch.gradients.add(value, leaf.grad());
+  for (const auto& [value, input] : run.inputs) {
+    if (value != segment.output && input.gradient().defined()) micro_batch.gradients.put(value, input.gradient());
   }
 }
 

@@ -6,8 +6,10 @@
 #include "trainer/graph/segments.hpp"
 #include "trainer/step/accumulation.hpp"
 #include "trainer/step/own_time.hpp"
+#include "trainer/step/segment_input.hpp"
 #include "trainer/step/step_exchange.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -19,11 +21,9 @@ struct Graph {
   std::vector<Segment> segments;
 };
 
-/// A segment of one micro-batch, run with gradients from leaves of its own.
+/// A segment of one micro-batch, run with gradients.
 struct Run {
-  Environment leaves;
-  Environment read;        // leaves that later segments have given a gradient, as this one reads them
-  at::Tensor norm_output;  // a leaf too
+  std::map<Value, SegmentInput> inputs;  // those with a gradient; its BatchNorm's output too
   Environment made;
 };
 
