@@ -31,7 +31,7 @@ void add_compile(CLI::App& app, Arguments& arguments) {
                                   Takes::options_alone);
   command->add_option("MODEL", arguments.program_file, "a file of onebatch.export")->required();
   command->add_option("--loss", arguments.compiled_loss, "as loss.kind of the run; model: the program returns its loss")
-      ->check(CLI::IsMember({"model", "cross_entropy"}))
+      ->check(CLI::IsMember({"model", "cross_entropy", "mse"}))
       ->capture_default_str();
   command->add_option("--ignore-index", arguments.ignore_index, "as loss.ignore_index")->capture_default_str();
   command->add_option("--label-smoothing", arguments.label_smoothing, "as loss.label_smoothing")

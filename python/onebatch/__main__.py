@@ -45,7 +45,7 @@ def add_compile(commands):
     command.add_argument("program", help="model.pt2, as onebatch.export writes it")
     command.add_argument("--out", help="the folder to write; else model.compiled")
     command.add_argument("--precision", choices=("float32", "float64", "bfloat16", "float16"), default="float32", help="as precision.compute of the run")
-    command.add_argument("--loss", choices=("model", "cross_entropy"), default="model", help="as loss.kind of the run; model: the program returns its loss")
+    command.add_argument("--loss", choices=("model", "cross_entropy", "mse"), default="model", help="as loss.kind of the run; model: the program returns its loss")
     command.add_argument("--ignore-index", type=int, default=-100, help="as loss.ignore_index")
     command.add_argument("--label-smoothing", type=float, default=0.0, help="as loss.label_smoothing")
     command.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)  # of the program, which has started this
@@ -129,7 +129,8 @@ def compiled(given):
         end_with_input()
     from .compiling import compile_program
 
-    loss = {"kind": given.loss, "ignore_index": given.ignore_index, "label_smoothing": given.label_smoothing} if given.loss != "model" else None
+    of_classes = {"kind": given.loss, "ignore_index": given.ignore_index, "label_smoothing": given.label_smoothing}
+    loss = {"model": None, "cross_entropy": of_classes, "mse": {"kind": "mse"}}[given.loss]
     try:
         folder = compile_program(given.program, given.out, given.precision, loss)
     except (ExportError, OSError) as error:

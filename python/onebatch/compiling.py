@@ -196,14 +196,13 @@ def joint(file, types, loss):
     own = len(examples)
     if loss is not None:
         target_shape, target_sizes = target_of(program, sizes, loss)
-        examples.append(torch.zeros(target_shape, dtype=torch.int64))
+        examples.append(torch.zeros(target_shape, dtype=torch.int64 if of_classes(loss) else after))
         shapes.append(target_sizes)
     constants = constants_of(program)
     in_type(module, constants, before, after)
     hold_still(module)
-    function = None if loss is None else lambda outputs, targets: keyed.cross_entropy(first(outputs).to(after), targets, loss["ignore_index"], loss["label_smoothing"])
     varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
-    whole = keyed.KeyedProgram(module, before, after, varying, autocast, function, own)
+    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, after), own)
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
@@ -214,10 +213,21 @@ def first(outputs):
     return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
 
 
+def of_classes(loss):
+    return loss["kind"] == "cross_entropy"
+
+
+def function_of(loss, after):
+    """The loss's sum of what the program returns and the targets."""
+    if of_classes(loss):
+        return lambda returned, targets: keyed.cross_entropy(first(returned).to(after), targets, loss["ignore_index"], loss["label_smoothing"])
+    return lambda returned, targets: keyed.squared_error(first(returned).to(after), targets)
+
+
 def target_of(program, sizes, loss):
-    """Of class indices, a label for every row of outputs [N, ..., classes]."""
+    """Of class indices, a label for every row of outputs [N, ..., classes]; of numbers, one for every output."""
     node = next(node for node in program.graph.nodes if node.name == program.graph_signature.user_outputs[0])
-    shape = list(node.meta["val"].shape)[:-1]
+    shape = list(node.meta["val"].shape)[: -1 if of_classes(loss) else None]
     varying = {place: sizes.of(size.node.expr) for place, size in enumerate(shape) if isinstance(size, torch.SymInt) and size.node.expr.is_symbol}
     return sizes_of(shape), varying
 
@@ -287,8 +297,8 @@ def compile_program(file, out=None, precision="float32", loss=None):
     """Compiles the exported program `file` for this machine's CPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
     precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
-    loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else {"kind": "cross_entropy", "ignore_index": ...,
-        "label_smoothing": ...} as the run's [loss] has it, of outputs whose classes are last.
+    loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else as the run's [loss] has it {"kind": "cross_entropy",
+        "ignore_index": ..., "label_smoothing": ...}, of outputs whose classes are last, or {"kind": "mse"}.
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """

@@ -194,3 +194,8 @@ class KeyedProgram(nn.Module):
 
 def cross_entropy(outputs, targets, ignore_index, label_smoothing):
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=ignore_index, label_smoothing=label_smoothing)
+
+
+def squared_error(outputs, targets):
+    """The mean over each sample's outputs, summed over samples."""
+    return F.mse_loss(outputs, targets, reduction="sum") / math.prod(outputs.shape[1:])

@@ -41,6 +41,7 @@ std::string command_for(const Configuration& configuration) {
   std::string command = "onebatch compile " + configuration.model.path;
   const std::string precision = compiled_precision(configuration);
   if (precision != "float32") command += " --precision " + precision;
+  if (loss.kind == "mse") command += " --loss mse";
   if (loss.kind != "cross_entropy") return command;
   command += " --loss cross_entropy";
   if (loss.ignore_index != -100) command += fmt::format(" --ignore-index {}", loss.ignore_index);
@@ -136,7 +137,7 @@ class Checking {
     const std::string kind = loss.field("kind").text();
     if (kind != wanted.kind)
       refuse(fmt::format("was made for loss.kind = \"{}\", and this run's is \"{}\"", kind, wanted.kind));
-    if (kind == "model") return;
+    if (kind != "cross_entropy") return;
     const std::int64_t ignored = loss.field("ignore_index").integer(INT64_MIN, INT64_MAX);
     if (ignored != wanted.ignore_index)
       refuse(fmt::format("was made for loss.ignore_index = {}, and this run's is {}", ignored, wanted.ignore_index));
@@ -197,7 +198,7 @@ std::string why_not_compiled(const Configuration& configuration) {
   if (!plain && !in_bfloat16)
     return "computes in float32, float64, and bfloat16 with float32 parameters alone so far: write "
            "precision.compute = \"float32\" and precision.parameters = \"float32\"";
-  if (loss.kind != "cross_entropy" && loss.kind != "model")
+  if (loss.kind != "cross_entropy" && loss.kind != "mse" && loss.kind != "model")
     return "has no loss.kind = \"" + loss.kind +
            "\" so far: export the program with its loss, and write loss.kind = \"model\"";
   if (!loss.class_weights.empty()) return "takes no loss.class_weights so far: export the program with its loss";

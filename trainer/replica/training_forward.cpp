@@ -3,6 +3,8 @@
 #include "trainer/base/error.hpp"
 #include "trainer/models/compiled_program.hpp"
 
+#include <ATen/ops/one_hot.h>
+
 namespace onebatch {
 
 Replica::Forward training_forward(Replica& replica, const Batch& batch, const ForwardContext& context) {
@@ -13,7 +15,11 @@ Replica::Forward training_forward(Replica& replica, const Batch& batch, const Fo
   if (batch.weights.defined() && !replica.loss.is_the_models())
     throw UserError("model.compiled: a compiled loss takes no weights of labels: leave model.compiled out");
   std::vector<at::Tensor> inputs = batch.inputs;
-  for (const at::Tensor& tensor : {batch.targets, batch.weights}) {
+  const bool are_classes = batch.targets.defined() && batch.targets.scalar_type() == at::kLong;
+  const bool one_hot = are_classes && !replica.loss.is_the_models() && !replica.loss.is_classification();
+  const at::Tensor targets =
+      one_hot ? at::one_hot(batch.targets, replica.loss.num_classes()).to(replica.loss_type) : batch.targets;
+  for (const at::Tensor& tensor : {targets, batch.weights}) {
     if (tensor.defined()) inputs.push_back(tensor);
   }
   const CompiledProgram::Made made = compiled->run({inputs, context});
