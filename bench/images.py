@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Images a second of reading alone, by two threads of onebatch and by torchvision's ImageFolder with PyTorch's DataLoader and two workers, in
-turns: random resized crops and flips of small and of usual JPEGs. python bench/images.py build/bench/image_bench [--small FOLDER] [--rounds 5]"""
+turns: random resized crops and flips of small and of usual JPEGs. python bench/images.py [build/bench/image_bench] [--small FOLDER] [--rounds 5]"""
 import argparse
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-import numpy as np
-import torch
-from PIL import Image
-from torchvision import datasets, transforms
+try:
+    import numpy as np
+    import torch
+    from PIL import Image
+    from torchvision import datasets, transforms
+except ImportError as error:
+    print(f"no {error.name} in this Python: left out")
+    sys.exit(0)
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -58,7 +63,7 @@ def compare(name, program, folder, size, rounds, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("program")
+    parser.add_argument("program", nargs="?", default="build/bench/image_bench")
     parser.add_argument("--small", help="a folder of class folders of 32x32 JPEGs, as CIFAR-10's; else some are made")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)

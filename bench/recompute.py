@@ -9,7 +9,8 @@ try:
     import torch
     from torch import nn
 except ImportError:
-    sys.exit("this benchmark needs PyTorch: run it with .deps/python/bin/python after ./dev build --cuda")
+    print("no PyTorch in this Python: left out; .deps/python/bin/python has it after ./dev build --cuda")
+    sys.exit(0)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

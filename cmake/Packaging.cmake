@@ -18,12 +18,15 @@ if(ONEBATCH_CUDA)
 else()
   list(APPEND _carried "^libtorch_cpu\\.so" "^libc10\\.so" "^libgomp" "^libcudart\\.so" "^libcupti\\.so")
 endif()
-# The wheel's are in it, too: they are put in its place where the wheel is packed, which may only make it shorter.
+# The wheel's are in it, too, and each installation takes out the others': what is put in its place may only be shorter.
 set_target_properties(onebatch PROPERTIES INSTALL_RPATH "${_rpath};${ONEBATCH_WHEEL_RPATH}")
 install(TARGETS onebatch RUNTIME_DEPENDENCY_SET onebatch_needs RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS onebatch_stacks RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PRE_EXCLUDE_REGEXES ".*"
         LIBRARY DESTINATION "${_private_libraries}")
+list(JOIN _rpath ":" _rpath)
+string(REPLACE "$" "\\$" _rpath "${_rpath}")
+install(CODE "file(RPATH_SET FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/onebatch\" NEW_RPATH \"${_rpath}\")")
 onebatch_install_for_wheel()
 
 # The library: #include <onebatch/trainer.hpp>, and what that and the search for a batch size include of ours. The headers name each other by
@@ -75,7 +78,7 @@ install(FILES "${PROJECT_BINARY_DIR}/onebatch.zsh" DESTINATION "${CMAKE_INSTALL_
 install(FILES "${PROJECT_BINARY_DIR}/onebatch.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
 
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(DIRECTORY configs data DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch")
+install(DIRECTORY configs data docs examples DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch")
 # What a Python with PyTorch is given to compile programs with.
 install(DIRECTORY python/onebatch DESTINATION "${CMAKE_INSTALL_DATADIR}/onebatch/python" FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 

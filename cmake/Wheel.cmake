@@ -27,6 +27,6 @@ function(onebatch_install_for_wheel)
   list(JOIN ONEBATCH_WHEEL_RPATH ":" rpath)
   string(REPLACE "$" "\\$" rpath "${rpath}")
   install(CODE "file(RPATH_SET FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/bin/onebatch\" NEW_RPATH \"${rpath}\")" COMPONENT wheel EXCLUDE_FROM_ALL)
-  install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DFOLDER=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\" \"-DCOMPILED_IN=libcli11-dev;libfmt-dev;nlohmann-json3-dev;libtomlplusplus-dev;libxxhash-dev\"
+  install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DFOLDER=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\" \"-DCOMPILED_IN=libcli11-dev;libfmt-dev;nlohmann-json3-dev;libtomlplusplus-dev;libxxhash-dev;libgoogle-perftools-dev;libunwind-dev\"
     -P \"${PROJECT_SOURCE_DIR}/cmake/WheelNotices.cmake\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT wheel EXCLUDE_FROM_ALL)
 endfunction()

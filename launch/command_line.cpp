@@ -50,15 +50,24 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   devices->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->delimiter('\0')->excludes(profile);
   plan->add_option("--profiles", arguments.profiles_folder, "the folder with profiles of those devices")
       ->capture_default_str();
-  plan->add_option("--global-batches", arguments.global_batches,
-                   "several global batches to compare, as in 256,512,1024")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  plan->add_option("--prices", arguments.prices, "of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
+  CLI::Option* batches = plan->add_option("--global-batches", arguments.global_batches,
+                                          "several global batches to compare, as in 256,512,1024")
+                             ->delimiter(',')
+                             ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  CLI::Option* prices =
+      plan->add_option("--prices", arguments.prices, "of a device's hour, as in A100-80GB=2.5,V100-16GB=0.9");
+  plan->parse_complete_callback([=] {
+    const bool compares = profile->count() + devices->count() + batches->count() > 0;
+    if (prices->count() > 0 && !compares)
+      throw CLI::RequiresError("--prices", "--profile, --devices or --global-batches");
+  });
   plan->add_option("--html", arguments.html_file, "write a page for a browser: who computes when, or the comparison");
-  const auto positive = [](CLI::Option* option) { option->check(CLI::PositiveNumber)->capture_default_str(); };
+  const auto positive = [=](CLI::Option* option) {
+    option->check(CLI::PositiveNumber)->capture_default_str()->needs(devices);
+  };
   plan->add_option("--gradient-bytes", arguments.gradient_bytes, "that a step reduces, where the profiles do not say")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->needs(devices);
   positive(plan->add_option("--ranks-per-node", arguments.ranks_per_node, "of --devices"));
   positive(plan->add_option("--node-bandwidth", arguments.node_bandwidth, "GB/s of a rank to another within a node"));
   positive(plan->add_option("--bandwidth", arguments.bandwidth, "GB/s of a node to another"));

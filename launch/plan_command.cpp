@@ -46,9 +46,14 @@ double gradient_bytes(const Arguments& arguments, const Configuration& configura
   for (const RankProfile& rank : cluster.ranks) {
     if (arguments.gradient_bytes == 0.0) bytes = std::max(bytes, static_cast<double>(rank.memory.gradients_bytes));
   }
-  const bool rounded = configuration.comm.reduce_dtype == ReduceType::bfloat16 &&
-                       configuration.precision.parameters == Precision::float32;
-  return rounded && arguments.gradient_bytes == 0.0 ? bytes / 2.0 : bytes;
+  if (arguments.gradient_bytes != 0.0) return bytes;
+  const PrecisionConfiguration& precision = configuration.precision;
+  const bool sixteen_bits = precision.parameters == Precision::bfloat16 || precision.parameters == Precision::float16;
+  const bool summed_in_sixteen_bits = sixteen_bits && !precision.master_weights;
+  const bool rounded =
+      configuration.comm.reduce_dtype == ReduceType::bfloat16 && precision.parameters != Precision::float64;
+  // In sixteen bits nothing travels but where the user asks for it.
+  return summed_in_sixteen_bits ? bytes * 2.0 : rounded ? bytes / 2.0 : bytes;
 }
 
 Candidate make_candidate(const Arguments& arguments, const Configuration& configuration, const std::string& devices,

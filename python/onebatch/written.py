@@ -122,7 +122,7 @@ def pixels_of(value, name, unit):
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise ConversionError("images become tensors by Pillow, which is not here: pip install 'onebatch[convert]'; or write --to images") from None
+        raise ConversionError("images become tensors by Pillow, which is not here: pip install pillow; or write --to images") from None
     raw = file_of(value, unit)
     try:
         image = Image.open(io.BytesIO(raw))
@@ -247,7 +247,7 @@ def tokenizer_of(name):
     try:
         import tokenizers
     except ImportError:
-        raise ConversionError("a tokenizer is read by tokenizers, which is not here: pip install 'onebatch[convert]'; or write --tokenizer bytes") from None
+        raise ConversionError("a tokenizer is read by tokenizers, which is not here: pip install tokenizers; or write --tokenizer bytes") from None
     path = pathlib.Path(name)
     file = path / "tokenizer.json" if path.is_dir() else path
     try:

@@ -241,6 +241,13 @@ def test_killed_before_its_first_checkpoint_the_plan_comes_again(onebatch, scrat
     assert scratch.folders() == ["run"]
 
 
+def test_one_rank_may_recompute_beside_others(onebatch, tmp_path):
+    roomy = settings('simulate.devices=[{memory = "8MiB"}, {memory = "1GiB"}]', "comm.timeout_seconds=60")
+    scratch = Scratch(tmp_path, SCARCE)
+    onebatch.run(2, "train", scratch.config, *roomy)
+    assert [rank["recomputes"] for rank in read_json(scratch.runs / "run" / "plan.json")["ranks"]] == [True, False]
+
+
 def test_a_plan_that_recomputes_is_followed_as_it_was_made(onebatch, tmp_path):
     scratch = Scratch(tmp_path, SCARCE)
     onebatch.run(1, "train", scratch.config)

@@ -108,7 +108,12 @@ TEST(GrainTest, no_split_into_calls_is_faster) {
     EXPECT_EQ(split.calls.empty(), expected == k_infinite) << trial;
     if (split.calls.empty()) {
       ++impossible;
-      EXPECT_THROW(plan_global_batch(drawn.batch, drawn.ranks, options), UserError);
+      const bool lacks_room =
+          std::ranges::any_of(drawn.ranks, [&](const RankCost& rank) { return rank.max_micro_batch >= drawn.grain; });
+      if (lacks_room)
+        EXPECT_THROW(plan_global_batch(drawn.batch, drawn.ranks, options), DoesNotFitError);
+      else
+        EXPECT_THROW(plan_global_batch(drawn.batch, drawn.ranks, options), UserError);
       continue;
     }
     EXPECT_NEAR(split.slowest_seconds, expected, 1e-9 * expected) << trial;
@@ -116,6 +121,28 @@ TEST(GrainTest, no_split_into_calls_is_faster) {
   }
   EXPECT_GT(impossible, 0);
   EXPECT_LT(impossible, 300);
+}
+
+TEST(GrainTest, no_room_for_what_is_kept_is_no_wrong_size) {
+  std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{1, 1.0}, {16, 16.0}}), 1, 16, {}, 0.0});
+  for (RankCost& rank : ranks) rank.share_memory = {100.0, 10.0, 1.0};
+  PlannerOptions options;
+  options.grain = 4;
+  EXPECT_THROW(plan_global_batch(64, ranks, options), DoesNotFitError);
+  for (RankCost& rank : ranks) rank.max_micro_batch = 3;
+  EXPECT_THROW(plan_global_batch(64, ranks, options), UserError);
+}
+
+TEST(GrainTest, other_splits_are_compared_where_they_fit) {
+  std::vector<RankCost> ranks(2, RankCost{"d", CostTable({{1, 1.0}, {16, 16.0}}), 1, 16, {}, 0.0});
+  ranks[1].max_micro_batch = 48;
+  PlannerOptions options;
+  options.grain = 4;
+  const Plan plan = plan_global_batch(66, ranks, options);
+  EXPECT_DOUBLE_EQ(plan.equal_split_seconds.value(), 34.0);
+  EXPECT_DOUBLE_EQ(plan.memory_split_seconds.value(), 50.0);
+  ranks[1].share_memory = {100.0, 4.0, 1.0};
+  EXPECT_FALSE(plan_global_batch(66, ranks, options).memory_split_seconds.has_value());
 }
 
 }  // namespace

@@ -43,14 +43,16 @@ TEST(MemoryUseTest, what_does_not_fit_is_explained_by_kind) {
   rank.memory.parameters_bytes = 20 * k_mebibyte;
   rank.memory.gradients_bytes = 20 * k_mebibyte;
   rank.memory.optimizer_bytes = 40 * k_mebibyte;
-  const std::string text = too_large_text(rank, 2);
+  const std::string text = too_large_text(rank, 2, true);
   EXPECT_THAT(text, HasSubstr("not even 2 sample(s) fit on RTX 2080 (limit 100 MiB)"));
   EXPECT_THAT(text, HasSubstr("parameters 20.0 MiB, gradients 20.0 MiB, optimizer state 40.0 MiB"));
   EXPECT_THAT(text, HasSubstr("the 20.0 MiB that are left"));
   EXPECT_THAT(text, HasSubstr("without momentum (frees 40.0 MiB)"));
   EXPECT_THAT(text, Not(HasSubstr("buffers")));
+  EXPECT_THAT(text, HasSubstr("memory.recompute"));
+  EXPECT_THAT(too_large_text(rank, 2, false), Not(HasSubstr("memory.recompute")));
   rank.memory_limit_bytes = 50 * k_mebibyte;
-  EXPECT_THAT(too_large_text(rank, 1), HasSubstr("that alone is too much"));
+  EXPECT_THAT(too_large_text(rank, 1, true), HasSubstr("that alone is too much"));
 }
 
 TEST(SearchTest, sizes_that_kernels_like_cost_little) {

@@ -1,6 +1,7 @@
 #include "trainer/plan/planner.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/plan/plan_pattern.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -420,6 +421,48 @@ TEST(PlannerTest, fewer_samples_than_ranks_leaves_ranks_idle) {
   std::int64_t total = 0;
   for (const RankPlan& rank : plan.ranks) total += rank.samples;
   EXPECT_EQ(total, 1);
+}
+
+TEST(PlannerTest, a_smaller_batch_in_a_plans_pattern_keeps_its_shares_and_its_accumulation) {
+  const std::vector<RankCost> ranks = {{"fast", CostTable({{1, 1.0}, {2, 2.0}}), 2, 16, std::nullopt, 0.0},
+                                       {"slow", CostTable({{1, 3.0}, {2, 6.0}}), 1, 4, std::nullopt, 0.0},
+                                       {"none", CostTable({{1, 9.0}, {2, 9.0}}), 1, 0, std::nullopt, 0.0}};
+  const Plan plan = plan_global_batch(128, ranks);
+  ASSERT_EQ(plan.ranks[0].samples, 96);
+  const auto counts = [](const RankPlan& rank) {
+    std::int64_t count = 0;
+    for (const MicroBatchRun& run : rank.micro_batches) count += run.count;
+    return count;
+  };
+  for (std::int64_t batch = 4; batch <= 128; ++batch) {
+    const auto found = in_pattern_of(plan, batch, ranks);
+    ASSERT_TRUE(found.has_value()) << batch;
+    std::int64_t samples = 0;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const RankPlan& rank = found->ranks[r];
+      std::int64_t own = 0;
+      for (const auto& [size, count] : rank.micro_batches) {
+        EXPECT_GE(size, ranks[r].min_micro_batch);
+        EXPECT_LE(size, ranks[r].max_micro_batch);
+        own += size * count;
+      }
+      EXPECT_EQ(own, rank.samples);
+      EXPECT_NEAR(static_cast<double>(own) / static_cast<double>(batch),
+                  static_cast<double>(plan.ranks[r].samples) / 128.0, 1.0 / static_cast<double>(batch));
+      EXPECT_EQ(counts(rank), std::min(counts(plan.ranks[r]), own / ranks[r].min_micro_batch));
+      samples += own;
+    }
+    EXPECT_EQ(samples, batch);
+  }
+  EXPECT_FALSE(in_pattern_of(plan, 2, ranks).has_value());
+}
+
+TEST(PlannerTest, why_a_rank_gets_nothing_is_said) {
+  const std::vector<RankCost> ranks(4, RankCost{"d", CostTable({{1, 1.0}, {2, 2.0}}), 1, 8, std::nullopt, 0.0});
+  EXPECT_THAT(plan_global_batch(2, ranks).notes, testing::Contains(testing::HasSubstr("fewer samples than there are")));
+  PlannerOptions options;
+  options.grain = 4;
+  EXPECT_THAT(plan_global_batch(8, ranks, options).notes, testing::Contains(testing::HasSubstr("[batch] fixes")));
 }
 
 TEST(PlannerTest, fixed_accumulation_steps_are_kept) {

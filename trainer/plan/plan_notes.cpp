@@ -6,13 +6,23 @@
 
 namespace onebatch {
 
-void note_idle_ranks(Plan& plan, const std::vector<RankCost>& ranks) {
+namespace {
+
+bool can_compute(const RankCost& rank) {
+  return rank.max_micro_batch >= rank.min_micro_batch;
+}
+
+}  // namespace
+
+void note_idle_ranks(Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
+  const char* why = "any share would make the others wait for it";
+  if (options.gradient_accumulation_steps || options.grain > 0) why = "[batch] fixes micro-batches or their number";
+  if (plan.global_batch_size < std::ranges::count_if(ranks, can_compute))
+    why = "the batch has fewer samples than there are ranks";
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (plan.ranks[r].samples > 0) continue;
-    const bool fits = ranks[r].max_micro_batch >= ranks[r].min_micro_batch;
-    plan.notes.push_back(
-        fmt::format("rank {} ({}) gets no samples: {}", r, ranks[r].device,
-                    fits ? "any share would make the others wait for it" : "no micro-batch fits on it"));
+    plan.notes.push_back(fmt::format("rank {} ({}) gets no samples: {}", r, ranks[r].device,
+                                     can_compute(ranks[r]) ? why : "no micro-batch fits on it"));
   }
 }
 
@@ -39,8 +49,12 @@ void note_small_statistics(Plan& plan, const std::vector<RankCost>& ranks, const
                      });
   // What the probe tries ends at the batch, whatever memory is left then.
   const std::int64_t enough = std::min(2 * options.preferred_micro_batch - 1, plan.global_batch_size);
-  const bool room = options.lock_step ||
-                    std::ranges::all_of(ranks, [&](const RankCost& rank) { return rank.max_micro_batch >= enough; });
+  std::int64_t together = 0;
+  for (const RankCost& rank : ranks) together += rank.max_micro_batch;
+  const bool room =
+      options.lock_step
+          ? together >= std::min(options.preferred_micro_batch, plan.global_batch_size)
+          : std::ranges::all_of(ranks, [&](const RankCost& rank) { return rank.max_micro_batch >= enough; });
   const std::string why = fixed ? "[batch] fixes micro-batches or their number"
                                 : (room ? fmt::format("a batch of {} has no more for each of {} rank(s)",
                                                       plan.global_batch_size, ranks.size())

@@ -6,7 +6,7 @@
 namespace onebatch {
 
 /// Ranks without samples, and why.
-void note_idle_ranks(Plan& plan, const std::vector<RankCost>& ranks);
+void note_idle_ranks(Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options);
 
 /// Where micro-batches are smaller than is preferred, and why. See Note [Micro-batches for statistics].
 void note_small_statistics(Plan& plan, const std::vector<RankCost>& ranks, const PlannerOptions& options);

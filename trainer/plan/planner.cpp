@@ -146,7 +146,7 @@ std::vector<RankCost> with_preference(std::int64_t batch, const std::vector<Rank
 }
 
 Plan with_notes(Plan plan, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  note_idle_ranks(plan, ranks);
+  note_idle_ranks(plan, ranks, options);
   note_small_statistics(plan, ranks, options);
   return plan;
 }
@@ -169,15 +169,19 @@ TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks,
       batch, ranks.size(), steps, most));
 }
 
+std::string no_room_text(std::int64_t batch, const std::string& for_what) {
+  return fmt::format(
+      "exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} the devices "
+      "have {}memory{}: a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller "
+      "batch.global_batch_size",
+      batch, for_what.empty() ? "too little " : "", for_what);
+}
+
 void check_room(std::int64_t batch, const std::vector<RankCost>& ranks, const TableSet& tables) {
   if (std::ranges::none_of(ranks, [](const RankCost& rank) { return rank.share_memory.has_value(); })) return;
   const std::int64_t room = room_for(batch, tables);
   if (room >= batch) return;
-  throw DoesNotFitError(
-      fmt::format("exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} "
-                  "the devices have memory for {}: a run with memory.offload = \"auto\" keeps it in host memory; or "
-                  "write a smaller batch.global_batch_size",
-                  batch, room));
+  throw DoesNotFitError(no_room_text(batch, fmt::format(" for {}", room)));
 }
 
 // What is fixed leaves a remainder that the model refuses: then fixed sizes are the largest there may be.
@@ -260,20 +264,30 @@ Plan assemble_grains(std::int64_t batch, const std::vector<RankCost>& ranks, con
 }
 
 Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const PlannerOptions& options) {
-  const GrainSplit split = split_by_grain(batch, options.grain, ranks);
-  if (split.calls.empty())
+  const std::int64_t grain = options.grain;
+  const GrainSplit split = split_by_grain(batch, grain, ranks);
+  if (split.calls.empty()) {
+    if (std::ranges::any_of(ranks, [&](const RankCost& rank) { return rank.max_micro_batch >= grain; }))
+      throw DoesNotFitError(no_room_text(batch, ""));
     throw UserError(
         fmt::format("micro-batches of {} fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size "
                     "= n of a size that does",
-                    options.grain));
-  Plan plan = assemble_grains(batch, ranks, options, split);
-  GrainSplit equal{equal_shares(batch / options.grain, ranks.size()), ranks.size() - 1, 0.0};
-  bool fits = true;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    fits = fits && (equal.calls[r] == 0 || ranks[r].max_micro_batch >= options.grain);
+                    grain));
   }
-  if (fits) plan.equal_split_seconds = assemble_grains(batch, ranks, options, equal).predicted_step_seconds;
-  note_idle_ranks(plan, ranks);
+  Plan plan = assemble_grains(batch, ranks, options, split);
+  const auto seconds_of = [&](std::vector<std::int64_t> calls) -> std::optional<double> {
+    const GrainSplit other{std::move(calls), ranks.size() - 1, 0.0};
+    if (other.calls.empty()) return std::nullopt;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const std::int64_t remainder = r == other.last_rank ? batch % grain : 0;
+      const std::int64_t largest = other.calls[r] > 0 ? grain : remainder;
+      if (ranks[r].largest_micro_batch(other.calls[r] * grain + remainder) < largest) return std::nullopt;
+    }
+    return assemble_grains(batch, ranks, options, other).predicted_step_seconds;
+  };
+  plan.equal_split_seconds = seconds_of(equal_shares(batch / grain, ranks.size()));
+  plan.memory_split_seconds = seconds_of(memory_shares(batch / grain, ranks));
+  note_idle_ranks(plan, ranks, options);
   return plan;
 }
 

@@ -1,2 +1,2 @@
-target_sources(onebatch_pure PRIVATE plan/drift.cpp plan/grain.cpp plan/lock_step.cpp plan/plan_check.cpp plan/plan_cluster.cpp plan/plan_notes.cpp plan/plan_report.cpp plan/planner.cpp plan/rank_table.cpp plan/reachable_sums.cpp plan/share_memory.cpp plan/share_search.cpp plan/straggler.cpp)
+target_sources(onebatch_pure PRIVATE plan/drift.cpp plan/grain.cpp plan/lock_step.cpp plan/plan_check.cpp plan/plan_cluster.cpp plan/plan_notes.cpp plan/plan_pattern.cpp plan/plan_report.cpp plan/planner.cpp plan/rank_table.cpp plan/reachable_sums.cpp plan/share_memory.cpp plan/share_search.cpp plan/straggler.cpp)
 target_sources(onebatch_pure PRIVATE plan/elsewhere/all_reduce_model.cpp plan/elsewhere/device_list.cpp plan/elsewhere/sweep.cpp)

@@ -67,7 +67,7 @@ void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor) {
   rank.room_bytes = static_cast<std::int64_t>(factor * static_cast<double>(rank.room_bytes));
 }
 
-std::string too_large_text(const RankProfile& rank, std::int64_t least) {
+std::string too_large_text(const RankProfile& rank, std::int64_t least, bool may_recompute) {
   const MemoryUse& memory = rank.memory;
   const std::int64_t left = rank.memory_limit_bytes - standing(memory);
   const std::string lacks = left > 0 ? fmt::format("the {} that are left are too little for activations and workspace",
@@ -79,7 +79,7 @@ std::string too_large_text(const RankProfile& rank, std::int64_t least) {
   if (memory.optimizer_bytes > 0)
     text += fmt::format("optimizer.kind = \"sgd\" without momentum (frees {}); ",
                         amount(static_cast<double>(memory.optimizer_bytes)));
-  if (left > 0 && !rank.recomputes)
+  if (left > 0 && may_recompute)
     text += "memory.recompute = \"auto\" (activations are computed again instead of kept); ";
   text +=
       2 * memory.parameters_bytes > left ? "a smaller model; " : "smaller samples or a model with fewer activations; ";

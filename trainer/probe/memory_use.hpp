@@ -21,7 +21,7 @@ inline constexpr double k_lowered_limit = 0.9;  // of a size that did not fit
 /// the rank may use.
 void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor);
 
-/// Why `least` samples do not fit: what takes the memory, and what would help most.
-std::string too_large_text(const RankProfile& rank, std::int64_t least);
+/// Why `least` samples do not fit: what takes the memory, and what would help most; recomputation, where it may.
+std::string too_large_text(const RankProfile& rank, std::int64_t least, bool may_recompute);
 
 }  // namespace onebatch

@@ -149,7 +149,7 @@ class RankProbe {
   }
 
   void find_sizes(RankProfile& profile) {
-    const std::int64_t cap = request_.fixed_micro_batch.value_or(std::min(request_.max_size, request_.probe.max_val));
+    const std::int64_t cap = std::min(request_.max_size, request_.fixed_micro_batch.value_or(request_.probe.max_val));
     SearchOptions options = sizes_.search_options();
     options.mode = request_.probe.mode;
     options.max_size = std::max<std::int64_t>(1, cap);
@@ -164,11 +164,11 @@ class RankProbe {
     profile.min_micro_batch = found.min_micro_batch;
     profile.largest_micro_batch = found.largest_micro_batch;
     profile.peak_bytes = found.peak_bytes;
-    if (found.largest_micro_batch == 0) throw DoesNotFitError(too_large_text(profile, found.min_micro_batch));
+    if (found.largest_micro_batch == 0)
+      throw DoesNotFitError(too_large_text(profile, found.min_micro_batch, runner_.apart() == nullptr));
     add_trials(profile.memory, profile.trials, profile.resident_bytes);
     find_room(profile);
-    if (request_.fixed_micro_batch && found.largest_micro_batch < *request_.fixed_micro_batch)
-      throw_fixed_does_not_fit(profile);
+    if (request_.fixed_micro_batch && found.largest_micro_batch < options.max_size) throw_fixed_does_not_fit(profile);
     // What was not limited by memory needs no head-room.
     const bool limited = found.largest_micro_batch < options.max_size;
     profile.max_micro_batch = found.largest_micro_batch;
@@ -208,7 +208,8 @@ class RankProbe {
       replica_.device.synchronize();
       seconds.push_back(watch.seconds());
     }
-    if (runner_.apart() != nullptr) {
+    // One that recomputes has none: its ranks may do so alone.
+    if (runner_.apart() != nullptr && runner_.apart()->shares_statistics()) {
       profile.lock_step = runner_.apart()->in_lock_step();
       profile.exchange_seconds = runner_.apart()->exchange_seconds(control_);
     }

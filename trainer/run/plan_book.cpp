@@ -5,6 +5,7 @@
 #include "trainer/documents/documents.hpp"
 #include "trainer/plan/plan_check.hpp"
 #include "trainer/plan/plan_notes.hpp"
+#include "trainer/plan/plan_pattern.hpp"
 #include "trainer/step/graph_step.hpp"
 
 #include <fmt/format.h>
@@ -49,6 +50,28 @@ const Plan& PlanBook::plan_of(std::int64_t batch_size) {
   if (found != other_plans_.end()) return found->second;
   profile();
   return other_plans_.emplace(batch_size, make_plan(batch_size)).first->second;
+}
+
+const Plan& PlanBook::plan_in_pattern(std::int64_t batch_size) {
+  const Plan& full = epoch_plan().full;
+  if (batch_size >= full.global_batch_size) return plan_of(batch_size);
+  const PlannerOptions& options = tables_.options();
+  profile();
+  EpochPlan found = plan_on_rank_0([&] {
+    if (options.lock_step) {
+      PlannerOptions as_many = options;
+      std::int64_t least = 0;
+      for (const RankCost& rank : tables_.costs()) least += rank.min_micro_batch;
+      std::int64_t steps = 0;
+      for (const MicroBatchRun& run : full.ranks.front().micro_batches) steps += run.count;
+      as_many.gradient_accumulation_steps = std::clamp<std::int64_t>(batch_size / least, 1, steps);
+      return to_json(plan_global_batch(batch_size, tables_.costs(), as_many));
+    }
+    std::optional<Plan> plan;
+    if (options.grain == 0) plan = in_pattern_of(full, batch_size, tables_.costs());
+    return to_json(plan ? *plan : plan_global_batch(batch_size, tables_.costs(), options));
+  });
+  return other_plans_.insert_or_assign(batch_size, std::move(found.full)).first->second;
 }
 
 EpochPlan PlanBook::make_epoch_plan() {

@@ -19,6 +19,9 @@ class PlanBook {
   const EpochPlan& epoch_plan();
   /// The plan for a batch of any size, as a resumed epoch may have.
   const Plan& plan_of(std::int64_t batch_size);
+  /// For a smaller batch than the run's, whatever would be quicker: the run's plan, in as many micro-batches. plan_of()
+  /// has it from then on.
+  const Plan& plan_in_pattern(std::int64_t batch_size);
   /// Made already: plan_of() measures nothing.
   [[nodiscard]] bool has_plan_of(std::int64_t batch_size) const;
 

@@ -62,7 +62,8 @@ std::int64_t largest_reference(const VerifyParts& parts, const ClusterProfile& p
   const RankProfile& rank = profile.ranks.front();
   const double per_sample = static_cast<double>(std::max<std::int64_t>(0, rank.peak_bytes - rank.resident_bytes)) /
                             static_cast<double>(std::max<std::int64_t>(1, rank.largest_micro_batch));
-  const double widening = parts.replica.type == at::kDouble ? 1.0 : 2.0;
+  const bool sixteen_bits = parts.replica.autocast || at::isReducedFloatingType(parts.replica.type);
+  const double widening = parts.replica.type == at::kDouble ? 1.0 : sixteen_bits ? 4.0 : 2.0;
   const double fixed = widening * static_cast<double>(rank.resident_bytes);
   const double room = k_host_share * static_cast<double>(available_host_memory_bytes()) - fixed;
   const double fits = per_sample > 0.0 ? room / (widening * per_sample) : static_cast<double>(INT32_MAX);
@@ -84,7 +85,7 @@ class Verification {
     batch_size_ = largest_reference(parts_, parts_.plans.book.profile());
     parts_.control.broadcast(&batch_size_, sizeof(batch_size_), 0);
     batch_size_ = std::min(batch_size_, parts_.data.size());
-    parts_.plans.book.plan_of(batch_size_);
+    parts_.plans.book.plan_in_pattern(batch_size_);
     on_rank_0([&] {
       const std::string why = why_host_is_too_small(*parts_.replica.model, available_host_memory_bytes());
       if (!why.empty()) throw DoesNotFitError(why);

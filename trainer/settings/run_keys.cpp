@@ -55,7 +55,8 @@ KeysOf<BatchConfiguration> batch_keys() {
                   1, std::int64_t{1} << 40, &Batch::global_batch_size),
       micro_batch_key(
           {"micro_batch_size", Changes::result | Changes::probe,
-           "samples in one forward and backward: `\"auto\"` measures, `n` for every rank, `[n0, n1, …]` one for each"}),
+           "samples in one forward and backward: `\"auto\"` measures, `n` for every rank, `[n0, n1, …]` one for each "
+           "(with `batch_norm.mode = \"sync\"` at most)"}),
       optional_integer_key({"gradient_accumulation_steps", Changes::result,
                             "`n`: ranks with work do exactly this many micro-batches in a step"},
                            1, "auto", &Batch::gradient_accumulation_steps),
