@@ -17,6 +17,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch.export.experimental import _copy_graph_module_and_signature, _remove_detach_pass
 from torch.export.exported_program import _decompose_exported_program
+from torch.utils import _pytree as pytree
 
 from . import keyed
 from .refusals import ExportError
@@ -66,22 +67,37 @@ def memory_of(node):
     return memory_of(node.args[0]) if aliases and isinstance(node.args[0], torch.fx.Node) else node
 
 
-def makers_of_first_output(program):
-    """The nodes that the first output comes from; those that write into its makers' memory too."""
+def place_of_output(exported):
+    """Of the program's outputs the one that the loss is taken of: what is called logits, else the first tensor."""
+    signature, nodes = exported.graph_signature, {node.name: node for node in exported.graph.nodes}
+    places = [place for place, name in enumerate(signature.user_outputs) if isinstance(name, str) and name in nodes]
+    made = pytree.tree_unflatten(list(range(len(signature.user_outputs))), exported.call_spec.out_spec)
+    logits = made.get("logits") if isinstance(made, dict) else None
+    return logits if logits in places else places[0]
+
+
+def passes_gradients(node):
+    if node.target is torch.ops.aten.detach.default:
+        return False
+    return not ("set_grad_enabled" in str(node.target) and node.args[0] is False)
+
+
+def makers_of_output(program, chosen):
+    """The nodes that get a gradient from an output; those that write into its makers' memory too."""
     nodes = list(program.graph.nodes)
-    found = set(nodes[-1].all_input_nodes[:1])
+    found = {pytree.tree_leaves(nodes[-1].args[0])[chosen]}
     written = {memory_of(node) for node in found}
     for node in reversed(nodes[:-1]):
         writes = getattr(getattr(node.target, "_schema", None), "is_mutable", False) and memory_of(node) in written
-        if node in found or writes:
+        if (node in found or writes) and passes_gradients(node):
             found.update((node, *node.all_input_nodes))
             written.update(memory_of(given) for given in node.all_input_nodes)
     return found
 
 
-def hold_still(program):
-    """Parameters that are not trained, or that do not reach the program's first output, become buffers: every other one gets a gradient."""
-    read = {node.target for node in makers_of_first_output(program) if node.op == "get_attr"}
+def hold_still(program, chosen):
+    """Parameters that are not trained, or that do not reach the output that is chosen, become buffers: every other one gets a gradient."""
+    read = {node.target for node in makers_of_output(program, chosen) if node.op == "get_attr"}
     for name, parameter in list(program.named_parameters(remove_duplicate=False)):
         if parameter.requires_grad and name in read:
             continue
@@ -156,7 +172,8 @@ class Sizes:
             bounds = self.ranges.get(symbol)
             least, most = (int(bounds.lower), bounds.upper) if bounds is not None else (1, None)
             most = int(most) if most is not None and str(most).lstrip("-").isdigit() and int(most) < 2**31 else None
-            self.dims[symbol] = torch.export.Dim(f"d{len(self.dims)}", min=max(least, 1), max=most)
+            # Where nothing was asked the exporter writes 2, and 1 does as well.
+            self.dims[symbol] = torch.export.Dim(f"d{len(self.dims)}", min=1 if least <= 2 else least, max=most)
         return self.dims[symbol]
 
     def shapes(self, node):
@@ -203,33 +220,34 @@ def joint(file, types, loss):
         shapes.append(target_sizes)
     constants = constants_of(program)
     in_type(module, constants, before, after)
-    hold_still(module)
+    chosen = place_of_output(program)
+    hold_still(module, chosen)
     varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
-    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, after), own)
+    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, chosen, after), own)
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
     return forward_and_backward(exported), constants
 
 
-def first(outputs):
-    return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-
-
 def of_classes(loss):
     return loss["kind"] == "cross_entropy"
 
 
-def function_of(loss, after):
+def function_of(loss, chosen, after):
     """The loss's sum of what the program returns and the targets."""
-    if of_classes(loss):
-        return lambda returned, targets: keyed.cross_entropy(first(returned).to(after), targets, loss["ignore_index"], loss["label_smoothing"])
-    return lambda returned, targets: keyed.squared_error(first(returned).to(after), targets)
+
+    def summed(returned, targets):
+        outputs = pytree.tree_leaves(returned)[chosen].to(after)
+        return keyed.cross_entropy(outputs, targets, loss["ignore_index"], loss["label_smoothing"]) if of_classes(loss) else keyed.squared_error(outputs, targets)
+
+    return summed
 
 
 def target_of(program, sizes, loss):
     """Of class indices, a label for every row of outputs [N, ..., classes]; of numbers, one for every output."""
-    node = next(node for node in program.graph.nodes if node.name == program.graph_signature.user_outputs[0])
+    chosen = program.graph_signature.user_outputs[place_of_output(program)]
+    node = next(node for node in program.graph.nodes if node.name == chosen)
     shape = list(node.meta["val"].shape)[: -1 if of_classes(loss) else None]
     varying = {place: sizes.of(size.node.expr) for place, size in enumerate(shape) if isinstance(size, torch.SymInt) and size.node.expr.is_symbol}
     return sizes_of(shape), varying

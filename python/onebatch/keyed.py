@@ -5,10 +5,14 @@ import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from .refusals import ExportError
 
-OWN_RANDOMNESS = ("rand", "randn", "bernoulli", "multinomial", "normal", "uniform", "native_dropout", "rrelu", "exponential", "randint", "randperm", "poisson")
+OWN_RANDOMNESS = ("rand", "randn", "bernoulli", "multinomial", "normal", "uniform", "native_dropout", "rrelu", "exponential", "randint", "randperm", "poisson", "random", "geometric", "cauchy",
+                  "log_normal")  # fmt: skip
+# Of whole numbers these give the program's own floating type, as the trainer has it.
+QUOTIENTS = ("mul", "div", "true_divide", "add", "sub", "rsub", "pow", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "reciprocal", "sigmoid", "tanh")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 REPLACED = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 
@@ -124,24 +128,51 @@ class Keyed(torch.fx.Interpreter):
     def in_type(self, value):
         return self.after if value is self.before else value
 
+    def run_node(self, node):
+        self.node = node
+        return super().run_node(node)
+
+    def region(self, target, args):
+        """What runs with gradients off or on, or in another type: its random layers are counted with the others."""
+        name, inner = str(target), 1 if "set_grad_enabled" in str(target) else 4
+        if "autocast" not in name and "set_grad_enabled" not in name:
+            raise ExportError(f"the program calls {name}, which is not compiled yet: train it with model.compiled = \"never\"")
+        mode = torch.set_grad_enabled(args[0]) if inner == 1 else torch.autocast(args[0], dtype=args[1], enabled=args[2], cache_enabled=args[3])
+        with mode:
+            return Keyed(args[inner], self.draws, self.before, self.after).run(*args[inner + 1 :])
+
+    def of_whole_numbers(self, target, name, args, kwargs):
+        """What the program makes of whole numbers, or of none, is in its own type, which is the run's."""
+        value, tensors = self.node.meta.get("val"), [one for one in args if isinstance(one, torch.Tensor)]
+        if self.before is self.after or not isinstance(value, torch.Tensor) or value.dtype is not self.before:
+            return args, kwargs
+        if not tensors and kwargs.get("dtype") is None and any(one.name == "dtype" for one in target._schema.arguments):
+            return args, kwargs | {"dtype": self.after}
+        if tensors and name in QUOTIENTS and not any(one.is_floating_point() or one.is_complex() for one in tensors):
+            return tuple(one.to(self.after) if isinstance(one, torch.Tensor) else one for one in args), kwargs
+        return args, kwargs
+
     def call_function(self, target, args, kwargs):
         packet = getattr(target, "overloadpacket", None)
         name = str(packet).removeprefix("aten.") if packet is not None else ""
-        if isinstance(target, torch._ops.HigherOrderOperator) and self.before is not self.after:
-            raise ExportError(f"the program calls {target}, which is not compiled in another precision than the program's")
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self.region(target, args)
         args, kwargs = tuple(map(self.in_type, args)), {key: self.in_type(value) for key, value in kwargs.items()}
+        if packet is not None:
+            args, kwargs = self.of_whole_numbers(target, name, args, kwargs)
         if name == "detach_":
             return args[0].detach()
         if name.rstrip("_") in REPLACED and args[1] > 0.0 and args[2]:
             changed = (alpha if "alpha" in name else plain)(self.draws, args[0], args[1], "feature" in name)
             return args[0].copy_(changed) if name.endswith("_") else changed
         if target is torch.ops.aten.bernoulli_.float and args[0].dim() > 0:  # paths that are dropped
-            return args[0].copy_(self.draws.noise(args[0], args[0].shape, 1.0 - args[1], 1.0))
+            kept = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+            return args[0].fill_(1.0) if kept == 1.0 else args[0].copy_(self.draws.noise(args[0], args[0].shape, 1.0 - kept, 1.0))
         if name == "scaled_dot_product_attention":
             return self.attend(target, args, kwargs)
         if name == "bilinear":
             return bilinear(*args)
-        if name == "view":  # attention's results have other strides here than where the program was exported: a view may be none
+        if target is torch.ops.aten.view.default:  # attention's results have other strides here than where the program was exported: a view may be none
             return args[0].reshape(args[1])
         refuse_own_randomness(name, args)
         return super().call_function(target, args, kwargs)
@@ -163,7 +194,7 @@ def refuse_own_randomness(name, args):
 
 
 class KeyedProgram(nn.Module):
-    """(samples, the step's key, the program's inputs) to the loss's sum and its weight. `loss`: of the program's outputs and the inputs that follow its own; None: the program returns the two.
+    """(samples, the step's key, the program's inputs) to the loss's sum and its weight. `loss`: of what the program returns and the inputs that follow its own; None: the program returns the two.
 
     `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
     """
@@ -189,7 +220,8 @@ class KeyedProgram(nn.Module):
         wide = torch.float64 if self.after is torch.float64 else torch.float32
         if self.loss:
             return (self.loss(returned, *inputs[self.own_inputs :]).to(wide),)
-        return returned[0].to(wide), returned[1].detach().to(wide)
+        summed, weight = (one for one in pytree.tree_leaves(returned) if isinstance(one, torch.Tensor))
+        return summed.to(wide), weight.detach().to(wide)
 
 
 def cross_entropy(outputs, targets, ignore_index, label_smoothing):

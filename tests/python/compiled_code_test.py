@@ -13,8 +13,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from compiled_cases import AS_SMOOTHED, MLP, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
-from onebatch.compiling import VECTORS, instructions  # noqa: E402
+from compiled_cases import AS_SMOOTHED, CONFIG, MLP, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, VECTORS, compile_program, instructions  # noqa: E402
+from program import Scratch, settings  # noqa: E402
 
 
 class Attention(nn.Module):
@@ -63,6 +64,61 @@ class Convolutions(nn.Module):
 
 OF_TOKENS = (lambda: tokens(3, 5), {"dynamic": {"x": {1: "length"}}}, lambda: (tokens(23, 9), tokens(23, 9)), SMOOTHED, AS_SMOOTHED)
 CONVOLUTIONS = (Convolutions, lambda: torch.randn(3, 3, 8, 8), {}, lambda: (torch.randn(23, 3, 8, 8), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED)
+
+
+class Unusual(nn.Module):
+    """Dropout in a region without gradients, whose parameters get none; paths that are dropped, of which none is at first; fractions of whole numbers; bits seen as another type; a frozen
+    whole number; logits that are not the first output."""
+
+    def __init__(self):
+        super().__init__()
+        self.still, self.body, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.shift = nn.Parameter(torch.tensor([1, 2]), requires_grad=False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            h = F.dropout(torch.tanh(self.still(x)), 0.3, self.training)
+        h = h + torch.arange(8) / 7 + torch.linspace(0, 1, 8) + self.shift.sum()
+        for kept in (1.0, 0.5):
+            h = h + torch.tanh(self.body(h)) * (h.new_empty(h.shape[0], 1).bernoulli_(kept) / kept if self.training else 1.0)
+        h = h + torch.arange(8).view(torch.int32)[::2] / 9
+        return {"hidden": h, "logits": self.head(F.dropout(h, 0.2, self.training))}
+
+
+def test_what_few_programs_do(onebatch, tmp_path):
+    case = Compiled(tmp_path, (Unusual, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED), "float64")
+    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-12
+    assert error_of(case.train(onebatch, compiled=case.folder, more=["batch.micro_batch_size=1"]), case.train(onebatch)) <= 1e-12
+
+
+class Deciding(nn.Module):
+    """Fills up odd lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 4)
+
+    def forward(self, x):
+        if x.shape[1] % 2 == 1:
+            x = F.pad(x, (0, 0, 0, 1), value=1.0)
+        return self.fc(x.mean(1))
+
+
+def test_data_of_the_other_way_are_refused(onebatch, tmp_path):
+    """The first samples, which are compared, are of the example's way, and so are those of one sample of a batch that the exporter took for two and more."""
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(Deciding().train(), (torch.randn(3, 6, 3),), dynamic_shapes={"x": {0: auto, 1: auto}})
+    torch.export.save(program, tmp_path / "model.pt2")
+    folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=CROSS_ENTROPY)
+    for odd in (6, 7):
+        lengths = torch.full((23,), 8)
+        lengths[15] = odd
+        (tmp_path / "train.safetensors").unlink(missing_ok=True)
+        package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 8, 3), y=torch.randint(0, 4, (23,)), n=lengths)
+        config = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path))).config
+        wish = settings(f'run.name="of-{odd}"', f'model.compiled="{folder}"', "batch.micro_batch_size=1", 'data.lengths="n"')
+        said = onebatch.run(1, "train", config, *wish, code=2 if odd == 7 else 0)
+        assert ("without that condition" in said) == (odd == 7)
 
 
 @pytest.mark.parametrize("precision, most, whole", [("float32", 1e-6, True), ("float64", 1e-12, False)])

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
 #include "trainer/io/json_reader.hpp"
+#include "trainer/models/class_dim.hpp"
 #include "trainer/models/compiling_python.hpp"
 
 #include <c10/util/hash.h>
@@ -201,6 +202,9 @@ std::string why_not_compiled(const Configuration& configuration) {
   if (loss.kind != "cross_entropy" && loss.kind != "mse" && loss.kind != "model")
     return "has no loss.kind = \"" + loss.kind +
            "\" so far: export the program with its loss, and write loss.kind = \"model\"";
+  if (loss.kind == "cross_entropy" && k_class_dim(loss) == "second")
+    return "has no loss.class_dim = \"second\" so far: export the program with its loss, and write loss.kind = "
+           "\"model\"";
   if (!loss.class_weights.empty()) return "takes no loss.class_weights so far: export the program with its loss";
   return "";
 }

@@ -184,9 +184,9 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   return {Compiled::apply(at::TensorList(parts_->parameters), made, parts_->scalars).front(), weight};
 }
 
-CompiledProgram* compiled_of(Model& model) {
-  const auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
-  return owner == nullptr ? nullptr : owner->compiled.get();
+MayBeCompiled* compiled_of(Model& model) {
+  auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
+  return owner != nullptr && owner->compiled != nullptr ? owner : nullptr;
 }
 
 void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled) {

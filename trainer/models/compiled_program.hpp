@@ -40,14 +40,18 @@ class MayBeCompiled {
  public:
   std::unique_ptr<CompiledProgram> compiled;
 
+  /// Throws UserError where the program takes no such inputs. Its native code does not look at what its forward decides
+  /// by.
+  virtual void check_inputs(const std::vector<at::Tensor>& given) const = 0;
+
  protected:
   MayBeCompiled() = default;
   ~MayBeCompiled() = default;
 };
 
-/// What the model trains by, which is null where there is none. Of a model that has no place for it: throws UserError
+/// The model that trains by native code; null where it has none. Of a model that has no place for it: throws UserError
 /// when it is to be set.
-CompiledProgram* compiled_of(Model& model);
+MayBeCompiled* compiled_of(Model& model);
 void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled);
 
 }  // namespace onebatch

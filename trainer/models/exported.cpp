@@ -78,6 +78,8 @@ class ExportedModel final : public Model, public MayBeCompiled {
     return outputs;
   }
 
+  void check_inputs(const std::vector<at::Tensor>& given) const override { inputs_.check(given, inputs_called_); }
+
   std::vector<NamedTensor> parameters() const override { return state_.parameters(); }
   std::vector<NamedTensor> buffers() const override { return state_.buffers(); }
   std::vector<NamedTensor> state_dict() const override { return state_.state_dict(); }

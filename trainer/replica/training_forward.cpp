@@ -8,13 +8,14 @@
 namespace onebatch {
 
 Replica::Forward training_forward(Replica& replica, const Batch& batch, const ForwardContext& context) {
-  const CompiledProgram* const compiled = compiled_of(*replica.model);
+  const MayBeCompiled* const owner = compiled_of(*replica.model);
   // A BatchNorm of one value per channel is refused, which the program does and its native code does not.
-  if (compiled == nullptr || (replica.has_batch_statistics && context.samples.size() == 1))
+  if (owner == nullptr || (replica.has_batch_statistics && context.samples.size() == 1))
     return replica.forward(batch, context);
   if (batch.weights.defined() && !replica.loss.is_the_models())
     throw UserError("model.compiled: a compiled loss takes no weights of labels: leave model.compiled out");
   std::vector<at::Tensor> inputs = batch.inputs;
+  if (!replica.loss.is_the_models()) owner->check_inputs(inputs);
   const bool are_classes = batch.targets.defined() && batch.targets.scalar_type() == at::kLong;
   const bool one_hot = are_classes && !replica.loss.is_the_models() && !replica.loss.is_classification();
   const at::Tensor targets =
@@ -22,7 +23,8 @@ Replica::Forward training_forward(Replica& replica, const Batch& batch, const Fo
   for (const at::Tensor& tensor : {targets, batch.weights}) {
     if (tensor.defined()) inputs.push_back(tensor);
   }
-  const CompiledProgram::Made made = compiled->run({inputs, context});
+  if (replica.loss.is_the_models()) owner->check_inputs(inputs);
+  const CompiledProgram::Made made = owner->compiled->run({inputs, context});
   return {made.loss, made.weight, {}};
 }
 

@@ -76,6 +76,7 @@ class Kept {
 void nudge(Replica& replica) {
   const at::NoGradGuard no_grad;
   for (const NamedTensor& one : replica.model->parameters()) {
+    if (!one.tensor.is_floating_point()) continue;
     const at::Tensor steps =
         at::arange(one.tensor.numel(), one.tensor.options()).remainder(3).add_(1).view_as(one.tensor);
     at::Tensor(one.tensor).add_(steps, k_nudge);
