@@ -23,6 +23,14 @@ bool has_a_file_of_its_own(std::string_view name) {
   return name == "step" || name == "profile" || name == "plan";
 }
 
+// A line that whoever was ended in the midst of it has left: what follows it is on lines of its own.
+bool ends_within_a_line(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in || in.tellg() <= 0) return false;
+  in.seekg(-1, std::ios::end);
+  return in.get() != '\n';
+}
+
 class RunEvents {
  public:
   explicit RunEvents(const SinkOptions& options) : file_(options.run_dir / "events.jsonl") {
@@ -40,9 +48,10 @@ class RunEvents {
  private:
   // Whole lines at the file's end, whoever else has written there. The run is worth more.
   void write() {
+    const bool torn = ends_within_a_line(file_);
     errno = 0;
     std::ofstream out(file_, std::ios::app);
-    out << waiting_;
+    out << (torn ? "\n" : "") << waiting_;
     out.close();
     waiting_.clear();
     if (out) return;

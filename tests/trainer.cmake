@@ -6,7 +6,7 @@ target_compile_definitions(trainer_test PRIVATE ONEBATCH_DIGITS="${PROJECT_SOURC
 
 onebatch_add_test(NAME start_weights_test SOURCES trainer/start_weights_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 onebatch_add_test(NAME late_figures_test SOURCES trainer/late_figures_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
-onebatch_add_test(NAME host_copy_test SOURCES trainer/host_copy_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
+onebatch_add_test(NAME host_copy_test SOURCES trainer/host_copy_test.cpp trainer/averaged_weights_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 onebatch_add_test(NAME types_test SOURCES trainer/run_type_test.cpp trainer/whole_numbers_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 onebatch_add_test(NAME matrix_products_test SOURCES trainer/matrix_products_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 

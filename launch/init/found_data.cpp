@@ -38,6 +38,12 @@ std::vector<std::string> words_of(const fs::path& path) {
   return {std::istream_iterator<std::string>(each), {}};
 }
 
+bool is_called_val(const fs::path& path) {
+  return std::ranges::any_of(words_of(path), [](const std::string& word) {
+    return word.starts_with("val") && std::ranges::find(k_validation, word) != k_validation.end();
+  });
+}
+
 // What a program of one's own makes of a format that is not read as it is.
 [[noreturn]] void refuse_to_convert(const fs::path& data, const std::string& what) {
   const std::string folder = data.stem().empty() ? "data" : data.stem().string();
@@ -97,6 +103,21 @@ bool is_named_for_training(const fs::path& path) {
   return std::ranges::any_of(words_of(path), [](const std::string& word) { return word.starts_with("train"); });
 }
 
+std::vector<fs::path> files_for_training(const std::vector<fs::path>& files) {
+  std::vector<fs::path> left;
+  std::ranges::copy_if(files, std::back_inserter(left),
+                       [](const fs::path& file) { return !is_named_for_validation(file); });
+  return left.empty() ? files : left;
+}
+
+std::vector<fs::path> files_for_validation(std::vector<fs::path> files) {
+  const bool some_are_val = std::ranges::any_of(files, is_called_val);
+  std::erase_if(files, [&](const fs::path& file) {
+    return !(some_are_val ? is_called_val(file) : is_named_for_validation(file));
+  });
+  return files;
+}
+
 void validate_with_a_part(FoundData& found) {
   if (found.samples >= k_enough_to_split)
     found.validation.push_back(
@@ -104,9 +125,9 @@ void validate_with_a_part(FoundData& found) {
 }
 
 void write_places(FoundData& found, const fs::path& data, const std::vector<fs::path>& files) {
-  std::vector<fs::path> train;
+  const std::vector<fs::path> train = files_for_training(files);
   std::vector<fs::path> held;
-  for (const fs::path& file : files) (is_named_for_validation(file) && files.size() > 1 ? held : train).push_back(file);
+  if (train.size() < files.size()) held = files_for_validation(files);
   const auto place = [&](std::vector<WrittenKey>& keys, const std::vector<fs::path>& of, const char* comment) {
     if (of.size() == 1 && train.size() < 2) return keys.push_back({"path", toml_text(of.front().string()), comment});
     std::vector<std::string> names;
@@ -119,10 +140,14 @@ void write_places(FoundData& found, const fs::path& data, const std::vector<fs::
     found.data.push_back({"path", toml_text((as_a_pattern ? data / "*.txt" : data).string()),
                           "all of the folder's files, by their names"});
   } else {
-    place(found.data, train.empty() ? held : train, "");
+    place(found.data, train, "");
   }
-  if (held.empty() || train.empty()) return validate_with_a_part(found);
+  if (held.empty()) return validate_with_a_part(found);
   place(found.validation, held, "never trained with");
+  const std::size_t left = files.size() - train.size() - held.size();
+  if (left > 0)
+    found.notes.push_back(fmt::format("{} of the {} files {} for the end: no key names {}", left, files.size(),
+                                      left == 1 ? "is left" : "are left", left == 1 ? "it" : "them"));
 }
 
 MaybeFound find_idx_folder(const fs::path& data) {

@@ -53,6 +53,10 @@ std::vector<std::filesystem::path> files_with(const std::filesystem::path& data,
 /// Whether a file's or folder's name is one that people give to data for validation.
 bool is_named_for_validation(const std::filesystem::path& path);
 bool is_named_for_training(const std::filesystem::path& path);
+/// Of a folder's files those that are not named for validation; all of them where none is left.
+std::vector<std::filesystem::path> files_for_training(const std::vector<std::filesystem::path>& files);
+/// Those that are named for validation: by "val" where some are, and "test", which people keep for the end, where not.
+std::vector<std::filesystem::path> files_for_validation(std::vector<std::filesystem::path> files);
 /// The keys that name where the data lie, split by those names; else a part of the training data validates.
 void write_places(FoundData& found, const std::filesystem::path& data, const std::vector<std::filesystem::path>& files);
 /// What an image's height and width say of the size that a model gets, and of its changes in training.

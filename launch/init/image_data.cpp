@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace onebatch::launch {
 namespace {
@@ -141,11 +142,10 @@ FoundData images_of(const fs::path& train, const fs::path& held) {
 // Beside a list for training the one for validation: train.csv and val.csv.
 fs::path list_beside(const fs::path& list) {
   if (!is_named_for_training(list)) return {};
-  for (const fs::path& other :
-       files_with(list.parent_path().empty() ? "." : list.parent_path(), list.extension().string())) {
-    if (is_named_for_validation(other) && is_list(other)) return list.parent_path() / other.filename();
-  }
-  return {};
+  auto others = files_with(list.parent_path().empty() ? "." : list.parent_path(), list.extension().string());
+  std::erase_if(others, [](const fs::path& other) { return !is_list(other); });
+  others = files_for_validation(std::move(others));
+  return others.empty() ? fs::path() : list.parent_path() / others.front().filename();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "launch/init/found_data.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/data/shard_index.hpp"
 #include "trainer/data/tar_file.hpp"
 #include "trainer/data/token_files.hpp"
 #include "trainer/images/decode.hpp"
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace onebatch::launch {
 namespace {
@@ -26,6 +28,12 @@ constexpr std::array<const char*, 8> k_targets = {"y",       "label", "labels", 
 constexpr std::int64_t k_block = 256;
 constexpr std::int64_t k_text_block = 128;  // not as many as there are bytes: outputs could be read in two ways then
 constexpr std::int64_t k_looked_through_bytes = std::int64_t{1} << 30;
+
+// Types of the format that no run takes.
+bool is_of_no_use(const SafetensorsEntry& entry) {
+  return entry.dtype == "U64" || entry.dtype == "C64" || entry.dtype == "F4" || entry.dtype.starts_with("F6_") ||
+         entry.dtype.starts_with("F8_");
+}
 
 bool is_whole(const SafetensorsEntry& entry) {
   return entry.dtype.starts_with('I') || entry.dtype.starts_with('U') || entry.dtype == "BOOL";
@@ -46,7 +54,7 @@ class Columns {
  public:
   explicit Columns(const SafetensorsHeader& header) {
     for (const SafetensorsEntry& entry : header.entries) {
-      if (!entry.shape.empty()) left_.push_back(&entry);
+      if (!entry.shape.empty() && !is_of_no_use(entry)) left_.push_back(&entry);
     }
     std::ranges::sort(left_, {}, [](const SafetensorsEntry* entry) { return entry->name; });
     offsets = take([](const SafetensorsEntry& one) { return one.name == "offsets" && one.shape.size() == 1; });
@@ -158,6 +166,16 @@ void write_pictures(FoundData& found, const DataFile& file, const TarMember& pic
   write_image_size(found, size.height, size.width);
 }
 
+// Which are looked for as the run will: it finds them remembered.
+std::int64_t samples_of(const std::vector<fs::path>& shards, std::vector<std::string> inputs) {
+  std::vector<std::string> endings = std::move(inputs);
+  endings.emplace_back("cls");
+  std::int64_t samples = 0;
+  for (const fs::path& shard : shards)
+    samples += static_cast<std::int64_t>(remembered_samples(DataFile(shard), endings).size() / endings.size());
+  return samples;
+}
+
 MaybeFound shards_of(const fs::path& data, const std::vector<fs::path>& files) {
   const DataFile file(files.front());
   TarReader reader(file);
@@ -184,12 +202,13 @@ MaybeFound shards_of(const fs::path& data, const std::vector<fs::path>& files) {
         "{}: of shards .npy arrays or images (.jpg, .png, .webp) and a .cls label are known here, and these have {}. "
         "Labels in .json are read too, which no init writes: docs/data.md has data.target = \"json:KEY\"",
         files.front().string(), fmt::join(all, ", ")));
-  FoundData found;
-  found.what = fmt::format("{} shard{} in WebDataset's layout", files.size(), files.size() == 1 ? "" : "s");
-  found.data = {{"kind", "\"tar\"", "WebDataset's layout"}};
-  found.samples = k_block;  // not counted: that takes a pass over all shards
-  write_places(found, data, files);
   if (!pictures.empty()) inputs = {fmt::format("{}", fmt::join(pictures, ";"))};
+  FoundData found;
+  found.samples = samples_of(files_for_training(files), inputs);
+  found.what = fmt::format("{} samples; {} shard{} in WebDataset's layout", found.samples, files.size(),
+                           files.size() == 1 ? "" : "s");
+  found.data = {{"kind", "\"tar\"", "WebDataset's layout"}};
+  write_places(found, data, files);
   found.data.push_back({"inputs", toml_text(inputs), "the endings of the files that the model takes"});
   found.data.push_back({"target", "\"cls\""});
   if (!pictures.empty()) write_pictures(found, file, endings.at(pictures.front()));

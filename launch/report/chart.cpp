@@ -27,12 +27,13 @@ struct Drawing {
   std::vector<std::vector<Bin>> bins;  // of each curve
   Axis x;
   Axis y;
-  double cut = HUGE_VAL;  // what is larger is drawn here
+  double cut = HUGE_VAL;  // values of curves that are larger are drawn here
 
   [[nodiscard]] double px(double value) const { return k_left + x.place(value) * (k_right - k_left); }
   [[nodiscard]] double py(double value) const {
-    return k_bottom - std::clamp(y.place(std::min(value, cut)), -0.02, 1.02) * (k_bottom - k_top);
+    return k_bottom - std::clamp(y.place(value), -0.02, 1.02) * (k_bottom - k_top);
   }
+  [[nodiscard]] double py_of_curve(double value) const { return py(std::min(value, cut)); }
 };
 
 // Up to where the axis goes where a few values are far above all others: the first steps of a run, as a rule.
@@ -99,7 +100,7 @@ std::string frame(const Drawing& drawing) {
 }
 
 std::string point(const Drawing& drawing, const Bin& bin, double value) {
-  return fmt::format("{:.1f} {:.1f}", drawing.px((bin.first + bin.last) / 2.0), drawing.py(value));
+  return fmt::format("{:.1f} {:.1f}", drawing.px((bin.first + bin.last) / 2.0), drawing.py_of_curve(value));
 }
 
 std::string curve_svg(const Drawing& drawing, const Curve& curve, const std::vector<Bin>& bins) {
@@ -116,7 +117,7 @@ std::string curve_svg(const Drawing& drawing, const Curve& curve, const std::vec
     several = several || bin.values > 1;
     if (bins.size() == 1 || (curve.drawn == Drawn::as_dots && bins.size() <= 60))
       dots += fmt::format("<circle class=\"c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\"/>", curve.look % k_num_looks,
-                          drawing.px((bin.first + bin.last) / 2.0), drawing.py(bin.mean));
+                          drawing.px((bin.first + bin.last) / 2.0), drawing.py_of_curve(bin.mean));
   }
   const int look = curve.look % k_num_looks;
   std::string svg;
@@ -158,7 +159,7 @@ std::string letters_svg(const Drawing& drawing) {
   for (std::size_t i = 0; i < drawing.bins.size(); ++i) {
     const Curve& curve = drawing.chart.curves[i];
     if (!curve.letter.empty() && !drawing.bins[i].empty())
-      letters.push_back({drawing.py(drawing.bins[i].back().mean), &curve});
+      letters.push_back({drawing.py_of_curve(drawing.bins[i].back().mean), &curve});
   }
   std::sort(letters.begin(), letters.end(), [](const Letter& a, const Letter& b) { return a.y < b.y; });
   std::string svg;
@@ -249,6 +250,7 @@ std::string chart_html(const Chart& chart) {
   if (chart.may_cut) drawing.cut = cut_of(drawing.bins);
   drawing.x = x_axis(drawing.bins);
   drawing.y = y_axis(drawing);
+  if (std::isfinite(drawing.cut)) drawing.cut = std::max(drawing.cut, drawing.y.high);
   std::string svg = frame(drawing) + marks_svg(drawing);
   std::string facts;
   for (std::size_t i = 0; i < chart.curves.size(); ++i) {

@@ -71,18 +71,20 @@ def same_bits(one, other):
     return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
-def average_of(name, model, averages):
-    """A tied weight has its average under one of its names: what has the same bits as a weight that was averaged is that weight."""
+def average_of(name, model, averages, shared):
+    """A tied weight has its average under one of its names, which the checkpoint tells. Older ones do not: there what has the same bits as a weight that was averaged is that weight."""
     if name in averages:
         return averages[name]
-    tied = next((other for other in sorted(averages) if other in model and same_bits(model[name], model[other])), None)
-    return model[name] if tied is None else averages[tied].clone()
+    tied = shared.get(name) if shared is not None else next((other for other in sorted(averages) if other in model and same_bits(model[name], model[other])), None)
+    return averages[tied].clone() if tied in averages else model[name]
 
 
 def chosen(folder, model, averages, weights):
     if weights == "ema" and not averages:
         raise ValueError(f"{folder} has no averaged weights, since its run had optimizer.ema_decay = 0: leave weights out, or write weights=\"raw\"")
-    return {name: average_of(name, model, averages) for name in model}
+    state = folder / "state.json"
+    shared = json.loads(state.read_text()).get("shared_names") if averages and state.is_file() else None
+    return {name: average_of(name, model, averages, shared) for name in model}
 
 
 def load_checkpoint(run, weights="auto"):

@@ -93,6 +93,18 @@ def test_skipped_files_are_named_once_and_counted(onebatch, tmp_path):
     assert "2 of the data's files could not be read" in said
 
 
+def test_eval_and_predict_name_what_they_skip(onebatch, tmp_path):
+    scratch = prepared(tmp_path, SKIPPING + '[data.validation]\npath = "{runs}/../other"\n')
+    make_images(tmp_path / "other")
+    (tmp_path / "other/bee/3.png").write_bytes(png(9, 9, 1)[:-30])
+    onebatch.run(1, "train", scratch.config, *settings("run.max_steps=2"))
+    checkpoint = ("--checkpoint", scratch.runs / "run")
+    for command, became in ((("eval",), "and counted for nothing"), (("predict", "--out", tmp_path / "out.safetensors"), "and have the outputs of a grey image")):
+        said = onebatch.run(2, command[0], scratch.config, *checkpoint, *command[1:])
+        assert said.count("bee/3.png is cut off") == 1, said
+        assert f"1 of the data's files could not be read {became}" in said, said
+
+
 def test_a_class_of_validation_alone_is_named(onebatch, tmp_path):
     scratch = prepared(tmp_path, CONFIG + '[data.validation]\npath = "{runs}/../other"\n')
     make_images(tmp_path / "other", classes=("ant", "dog"))

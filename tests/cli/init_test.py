@@ -108,6 +108,15 @@ def test_a_list_of_images(init, trains, tmp_path):
     trains(file)
 
 
+@pytest.mark.parametrize("names, held", [(("test", "train", "val"), "val"), (("test", "train"), "test")])
+def test_a_list_called_val_validates_before_one_called_test(init, tmp_path, names, held):
+    write_images(tmp_path / "photos")
+    for name in names:
+        (tmp_path / f"{name}.csv").write_text("path,label\n" + "".join(f"photos/{kind}/{i}.png,{kind}\n" for kind in ("cat", "dog") for i in range(16)))
+    for data in ("train.csv", "."):
+        assert keys_of(init(data, "--force")[1])["data.validation.path"].endswith(f'{held}.csv"')
+
+
 def test_images_without_classes_are_refused_with_what_to_do(init, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/1.png").write_bytes(png(8, 8, (1, 2, 3)))
@@ -151,6 +160,17 @@ def test_a_folder_of_tensors_for_training_and_validation(init, trains, tmp_path)
     assert "80 samples" in words
     keys = keys_of(file)
     assert keys["data.files"] == '["train-0.safetensors", "train-1.safetensors"]' and keys["data.validation.path"] == '"set"' and keys["data.validation.files"] == '["validation.safetensors"]'
+    trains(file)
+
+
+def test_what_is_called_test_is_kept_for_the_end(init, trains, tmp_path):
+    (tmp_path / "set").mkdir()
+    for name, count in (("train", 40), ("val", 20), ("test", 30)):
+        write_safetensors(tmp_path / f"set/{name}.safetensors", x=("F32", [count, 4], numbers(4 * count)), y=("I64", [count], [i % 2 for i in range(count)]))
+    words, file = init("set")
+    keys = keys_of(file)
+    assert keys["data.path"] == '"set/train.safetensors"' and keys["data.validation.path"] == '"set/val.safetensors"'
+    assert "40 samples" in words and "1 of the 3 files is left for the end" in words
     trains(file)
 
 
@@ -211,8 +231,9 @@ def test_shards(init, trains, tmp_path):
                 entry = tarfile.TarInfo(f"{i:04}.{ending}")
                 entry.size = len(content)
                 shard.addfile(entry, io.BytesIO(content))
-    file = init("000.tar")[1]
+    words, file = init("000.tar")
     assert keys_of(file)["data.inputs"] == '["npy"]'
+    assert "40 samples; 1 shard" in words and keys_of(file)["batch.global_batch_size"] == "4"
     trains(file)
 
 

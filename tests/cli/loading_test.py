@@ -137,6 +137,17 @@ def test_workers_begin_where_reading_holds_training_up(faulty_onebatch, tmp_path
     assert before > 64 * 0.0004 > after, (before, after)
 
 
+def test_workers_of_another_rank_are_said(faulty_onebatch, tmp_path):
+    """Samples are slow to read on rank 1 alone, and rank 0 speaks."""
+    text = configuration(DIGITS_MLP, 1, 40).replace("global_batch_size = 257", "global_batch_size = 64").replace("micro_batch_size = 32", "micro_batch_size = 16")
+    scratch = Scratch(tmp_path, re.sub(r"devices = \[.*\]", "devices = [{{step_seconds = [[16, 0.002]]}}, {{step_seconds = [[16, 0.002]]}}]", text))
+    ranks = [word for slow in ([], ["env", "ONEBATCH_SLOW_READER=0.0004"])
+             for word in (":", "-np", "1", *slow, faulty_onebatch.path, "train", str(scratch.config), *settings("comm.overlap=false"))]  # fmt: skip
+    done = faulty_onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[1:]], ONE_THREAD, 300)
+    out = done.stdout + done.stderr
+    assert done.returncode == 0 and re.search(r"reading took (up to )?\d+ % of the steps until \d+ on (rank 1|2 of 2 ranks): ", out), out
+
+
 def test_no_workers_begin_where_reading_is_little(onebatch, tmp_path):
     scratch = Scratch(tmp_path, configuration(DIGITS_MLP, 1, 60))
     assert "data worker" not in Run(onebatch, scratch, 1, "quick").out

@@ -57,6 +57,12 @@ def test_short_parameters_without_masters_are_warned_of(onebatch, endless):
     assert "without master weights are likely to end in NaN" in out
 
 
+def test_a_fixed_loss_scale_ends_with_what_was_tried(onebatch, endless):
+    out = onebatch.run(1, "train", endless.config, "--quiet", *settings("precision.compute=float16", "precision.loss_scale=1e9", "run.max_steps=30"), code=1)
+    assert "at the fixed loss scale 1e+09, 20 steps in a row" in out
+    assert 'Try precision.loss_scale = "dynamic", or a smaller number' in out
+
+
 def test_an_order_of_images_that_the_model_has_no_use_for_is_said(onebatch, endless):
     command = [1, "train", endless.config, *settings("run.max_steps=1", "precision.channels_last=true")]
     assert "the model has no convolutions over images" in onebatch.run(*command)

@@ -188,6 +188,32 @@ def test_each_step_is_held_against_the_plan_that_it_was_done_under(report, tmp_p
     assert [row[3] for row in found] == pytest.approx([statistics.median(seconds[a - 1 : b]) for a, b, _ in expected], rel=1e-2)
 
 
+def places(page, title):
+    """Of a chart: its axis, where its numbers stand, and where predictions are drawn."""
+    figure = re.search(rf'<figure class="chart"><figcaption>{title}</figcaption>.*?</figure>', page.text, re.S)[0]
+    axis = json.loads(re.search(r'<script type="application/json">(.*?)</script>', figure, re.S)[1])
+    numbers = {float(text): float(y) - 4.0 for y, text in re.findall(r'<text x="[\d.]+" y="([\d.]+)" class="e">([\d.]+)</text>', figure)}
+    return axis, numbers, [float(y) for y in re.findall(r'<line class="level"[^>]* y1="([\d.]+)"', figure)]
+
+
+def test_an_axis_that_is_cut_is_true_up_to_its_top(report, tmp_path):
+    """One step takes 40 times as long as all others, and the prediction is far above those."""
+    folder = write_run(tmp_path / "run", predicted=3.0)
+    lines = read_json_lines(folder / "metrics.jsonl")
+    lines[9] |= {"step_seconds": 9.0, "samples_per_second": 40_000.0}
+    write_lines(folder / "metrics.jsonl", lines)
+    page = report(folder)
+    for title, levels in (("Samples per second", []), ("Seconds of a step", [3.0])):
+        axis, numbers, drawn = places(page, title)
+        _, _, top, bottom = axis["box"]
+        low, high = axis["y"]
+        height = lambda value: bottom - (value - low) / (high - low) * (bottom - top)
+        assert axis["cut"] == high and len(numbers) >= 3 and max(numbers) == high
+        assert list(numbers.values()) == pytest.approx([height(value) for value in numbers], abs=0.06), title
+        assert drawn == pytest.approx([height(value) for value in levels], abs=0.06)
+    assert "1 above the axis" in page.words()
+
+
 def test_runs_are_drawn_over_each_other_and_compared(report, tmp_path):
     first = write_run(tmp_path / "first", name="first", config=["lr = 0.1   # x.toml:2"])
     second = write_run(tmp_path / "second", name="second", steps=100, config=["lr = 0.2   # x.toml:2"])
@@ -240,6 +266,18 @@ def test_its_events_are_lines_that_programs_are_told(trained):
     events = [line["event"] for line in read_json_lines(trained / "events.jsonl")]
     assert events[0] == "run" and events[-1] == "ended" and "training_begins" in events and "checkpoint" in events
     assert not {"step", "profile", "plan"} & set(events)
+
+
+def test_a_line_that_was_torn_costs_no_other(onebatch, tmp_path):
+    scratch = Scratch(tmp_path, DIGITS_MLP)
+    onebatch.run(1, "train", scratch.config, *settings("run.max_steps=1", "run.name=run"))
+    events = scratch.runs / "run" / "events.jsonl"
+    whole, torn = events.read_text(), '{"event": "checkp'
+    events.write_text(whole + torn)
+    onebatch.run(1, "train", scratch.config, "--resume", *settings("run.max_steps=2", "run.name=run"))
+    first, *added = events.read_text()[len(whole):].splitlines()
+    assert first == torn
+    assert [json.loads(line)["event"] for line in added][0] == "run"
 
 
 def test_its_steps_are_held_against_its_plan(trained):

@@ -1,6 +1,7 @@
 #include "trainer/data/dataset.hpp"
 
 #include "tests/unit/scratch_folder.hpp"
+#include "tests/unit/tar_member.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/data/padding.hpp"
@@ -183,6 +184,66 @@ TEST(DatasetsTest, the_largest_of_all_labels_does_not_overflow) {
   EXPECT_EQ(data->num_classes(), k_most_classes);
   EXPECT_EQ(data->labels().value().largest.value, INT64_MAX);
   EXPECT_THROW(check_targets({}, *data, data->num_classes(), "data"), UserError);
+}
+
+TEST(DatasetsTest, a_type_that_is_not_supported_matters_where_it_is_asked_for) {
+  const testing::ScratchFolder folder;
+  const std::vector<float> x(2);
+  const std::vector<std::int64_t> y(2);
+  const std::vector<SafetensorsView> views = {{"id", "U64", {2}, std::as_bytes(std::span(y))},
+                                              {"x", "F32", {2, 1}, std::as_bytes(std::span(x))},
+                                              {"y", "I64", {2}, std::as_bytes(std::span(y))}};
+  write_safetensors(folder / "data", views, {});
+  DatasetConfiguration configuration;
+  configuration.kind = "safetensors";
+  configuration.path = (folder / "data").string();
+  EXPECT_EQ(open_dataset(configuration, Split::train, 1)->size(), 2);
+  configuration.inputs = {"id"};
+  try {
+    open_dataset(configuration, Split::train, 1);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("id has the type U64, which is not supported"), std::string::npos);
+  }
+}
+
+// Of one input and a class of 0 a sample.
+std::unique_ptr<Dataset> opened_shard(const testing::ScratchFolder& folder, const std::string& input,
+                                      const std::vector<std::string>& contents) {
+  const std::string ending = input.substr(0, input.find(':'));
+  std::string bytes;
+  for (std::size_t i = 0; i < contents.size(); ++i)
+    bytes += testing::tar_member(std::to_string(i) + "." + ending, contents[i]) +
+             testing::tar_member(std::to_string(i) + ".cls", "0");
+  testing::write_bytes(folder / "a.tar", bytes + std::string(1024, '\0'));
+  DatasetConfiguration configuration;
+  configuration.kind = "tar";
+  configuration.path = (folder / "a.tar").string();
+  configuration.inputs = {input};
+  configuration.target = "cls";
+  return open_dataset(configuration, Split::train, 1);
+}
+
+TEST(DatasetsTest, json_inputs_are_numbers_where_any_sample_has_one_that_is_not_whole) {
+  const testing::ScratchFolder folder;
+  const auto numbers = opened_shard(folder, "json:age", {R"({"age": 3})", R"({"age": 4})", R"({"age": 3.5})"});
+  EXPECT_TRUE(numbers->gather(first(3), at::kDouble).inputs[0].equal(at::tensor({3.0, 4.0, 3.5}, at::kDouble)));
+  const auto whole = opened_shard(folder, "json:age", {R"({"age": 3})", R"({"age": 4})"});
+  EXPECT_TRUE(whole->gather(first(2), at::kDouble).inputs[0].equal(at::tensor({3, 4}, at::kLong)));
+}
+
+TEST(DatasetsTest, arrays_of_bytes_may_claim_any_order_of_bytes) {
+  const testing::ScratchFolder folder;
+  const auto array_of = [](const std::string& type) {
+    const std::string dictionary = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (2,), }\n";
+    return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(dictionary.size()) + '\0' + dictionary + "\7\377";
+  };
+  for (const char* type : {"|u1", "<u1", ">u1", "=u1"}) {
+    const at::Tensor read = opened_shard(folder, "npy", {array_of(type)})->gather(first(1), at::kFloat).inputs[0];
+    EXPECT_TRUE(read.equal(at::tensor({7, 255}, at::kLong).view({1, 2}))) << type;
+  }
+  EXPECT_THROW(opened_shard(folder, "npy", {array_of("?u1")}), UserError);
+  EXPECT_THROW(opened_shard(folder, "npy", {array_of(">i2")}), UserError);
 }
 
 TEST(DatasetsTest, tensors_without_values_are_refused) {

@@ -3,6 +3,7 @@
 #include "trainer/data/augment.hpp"
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/subset.hpp"
+#include "trainer/images/decode.hpp"
 #include "trainer/images/image_mixing.hpp"
 #include "trainer/models/loss.hpp"
 
@@ -230,6 +231,22 @@ TEST_F(ImageDatasetTest, validation_takes_the_training_datas_classes) {
   EXPECT_EQ(open_with(open()->class_names())->num_classes(), 3);
   EXPECT_THROW(open_with({"jpeg", "png"}), UserError);
   EXPECT_NE(open_with({"png", "webp"})->digest(), open_with({"jpeg", "webp"})->digest());
+}
+
+// A PNG may say its orientation before its image data or behind them.
+TEST(PngTest, is_turned_wherever_its_exif_block_stands) {
+  const std::string before = testing::read_bytes(std::filesystem::path(ONEBATCH_FUZZ_CORPUS) / "png/turned");
+  const std::size_t begin = before.find("eXIf") - 4;
+  const std::string block = before.substr(begin, before.find("IDAT") - 4 - begin);
+  std::string behind = before;
+  behind.erase(begin, block.size());
+  behind.insert(behind.find("IEND") - 4, block);
+  const auto decoded = [](const std::string& bytes) {
+    return decode_image(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), k_most_pixels);
+  };
+  const Image image = decoded(behind);
+  EXPECT_EQ(image.height, 17) << "12 rows of 17 pixels, turned";
+  EXPECT_EQ(image.pixels, decoded(before).pixels);
 }
 
 TEST_F(ImageDatasetTest, one_channel_is_grey) {

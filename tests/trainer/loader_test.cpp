@@ -458,5 +458,22 @@ TEST(WorkersNeededTest, none_where_a_hand_over_costs_what_reading_does) {
   EXPECT_EQ(workers_needed(seen, 0, 1, 16), 0);
 }
 
+TEST(WorkersNeededTest, what_any_rank_starts_is_said) {
+  WaitShare seen;
+  for (int i = 0; i < 8; ++i) seen.add(0.1, {0.0, 0.04, 0.02});
+  const auto said = [&](const std::vector<RankWorkers>& ranks) { return started_workers_text(seen, ranks, 12); };
+  EXPECT_EQ(said({{2, 0, 4}, {1, 0, 4}, {0, 0, 4}}), "");
+  EXPECT_EQ(said({{2, 0, 4}, {1, 1, 4}, {0, 0, 4}}),
+            "reading took 40 % of the steps until 12 on rank 1: 1 data worker reads ahead from here on");
+  EXPECT_EQ(
+      said({{2, 0, 4}, {3, 2, 4}, {1, 1, 4}}),
+      "reading took up to 40 % of the steps until 12 on 2 of 3 ranks: up to 3 data workers of each read ahead from "
+      "here on");
+  WaitShare alone;
+  alone.add(0.1, {0.05});
+  EXPECT_EQ(started_workers_text(alone, std::vector<RankWorkers>{{2, 2, 4}}, 12),
+            "reading took 50 % of the steps until 12: 2 data workers read ahead from here on");
+}
+
 }  // namespace
 }  // namespace onebatch

@@ -99,6 +99,21 @@ TEST(LossTest, more_classes_than_outputs_is_the_users_to_mend) {
   EXPECT_THROW(static_cast<void>(Loss({}, 4).sum(outputs(), labels({1, 2}))), UserError);
 }
 
+TEST(LossTest, class_weights_have_to_be_as_many_as_outputs) {
+  LossConfiguration configuration;
+  configuration.class_weights = {1.0, 0.5};
+  try {
+    static_cast<void>(Loss(configuration, 2).sum(outputs(), labels({1, 0})));
+    FAIL() << "2 weights for 3 outputs";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "the model returns 3 outputs per label and loss.class_weights has 2: write model.num_classes = 3 and a "
+        "weight for each");
+  }
+  EXPECT_NO_THROW(static_cast<void>(Loss({}, 2).sum(outputs(), labels({1, 0})))) << "without weights";
+}
+
 TEST(LossTest, a_label_without_a_class_is_the_users_to_mend) {
   EXPECT_THROW(static_cast<void>(Loss({}, 3).weight(labels({3}))), UserError);
   EXPECT_THROW(static_cast<void>(Loss({}, 3).weight(labels({-1}))), UserError);

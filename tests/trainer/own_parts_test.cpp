@@ -39,6 +39,10 @@ nn::Sequential make_net() {
   return nn::Sequential(nn::Conv2d(3, 4, 3), nn::BatchNorm2d(4), nn::Tanh(), nn::Flatten(), nn::Linear(16, 2));
 }
 
+nn::Sequential make_flat_net() {
+  return nn::Sequential(nn::Flatten(), nn::Linear(48, 4), nn::Tanh(), nn::Linear(4, 2));
+}
+
 at::Tensor fourth_powers(const at::Tensor& outputs, const at::Tensor& targets) {
   return outputs.sub(targets).pow(4).sum();
 }
@@ -49,11 +53,36 @@ at::Tensor gaussian(const at::Tensor& outputs, const at::Tensor& targets) {
   return outputs.narrow(1, 0, 2).sub(targets).pow(2).mul(logarithm.neg().exp()).add(logarithm).sum();
 }
 
+// A network with its loss: both numbers that it returns have the shape [1].
+struct WithLoss : nn::Module {
+  explicit WithLoss(const nn::Sequential& its_net) { net = register_module("net", its_net); }
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& inputs, const at::Tensor& targets) {
+    return {fourth_powers(net->forward(inputs), targets).reshape({1}),
+            torch::ones_like(targets.select(1, 0)).sum(0, /*keepdim=*/true)};
+  }
+  nn::Sequential net{nullptr};
+};
+
+// Three classes.
+Batch thirds() {
+  const auto whole = torch::arange(k_size);
+  return {{torch::arange(k_size * 48, torch::kDouble).mul(0.3).sin().view({k_size, 3, 4, 4})}, whole.remainder(3), {}};
+}
+
 void register_own_parts() {
   static bool done = false;
   if (std::exchange(done, true)) return;
   register_kind(samples_kind("waves", [](const OpenRequest&) { return Waves(); }));
+  register_kind(samples_kind("thirds", [](const OpenRequest&) { return Samples(thirds()); }));
   register_kind(module_kind("net", [](const ModelRequest&) { return make_net(); }));
+  register_kind(
+      module_kind("net with loss", [](const ModelRequest&) { return std::make_shared<WithLoss>(make_net()); }));
+  register_kind(module_kind("flat net with loss",
+                            [](const ModelRequest&) { return std::make_shared<WithLoss>(make_flat_net()); }));
+  register_kind(module_kind("five outputs",
+                            [](const ModelRequest&) { return nn::Sequential(nn::Flatten(), nn::Linear(48, 5)); }));
+  register_kind(module_kind("many outputs",
+                            [](const ModelRequest&) { return nn::Sequential(nn::Flatten(), nn::Linear(48, 1100)); }));
   register_kind(loss_kind("fourth", Targets::numbers,
                           [](const LossTensors& of) { return fourth_powers(of.outputs, of.targets); }));
   register_kind(
@@ -91,9 +120,9 @@ struct Trained {
   std::vector<double> losses;
 };
 
-Trained train_with_libtorch_alone() {
+Trained train_with_libtorch_alone(nn::Sequential (*make)() = make_net) {
   at::manual_seed(k_seed);
-  Trained plain{make_net(), {}};
+  Trained plain{make(), {}};
   plain.net->to(torch::kDouble);
   const nn::Sequential& net = plain.net;
   std::vector<at::Tensor> inputs;
@@ -157,6 +186,28 @@ TEST(OwnPartsTest, are_trained_as_libtorch_alone_trains_them_in_one_batch) {
   }
 }
 
+void expect_the_losses_of_libtorch(const char* model, nn::Sequential (*make)()) {
+  const testing::ScratchFolder folder;
+  Configuration c = own_parts();
+  c.model.kind = model;
+  c.loss.kind = "model";
+  std::vector<double> losses;
+  Session session(c, world(),
+                  {on<event::StepDone>([&](const event::StepDone& done) { losses.push_back(done.record.loss); })},
+                  {.run_dir = folder.path()});
+  session.train();
+  if (world().rank() != 0) return;
+  const std::vector<double> expected = train_with_libtorch_alone(make).losses;
+  ASSERT_EQ(losses.size(), expected.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-12 * expected[i]) << model;
+}
+
+TEST(OwnPartsTest, a_models_own_loss_and_weight_may_have_the_shape_of_one_element) {
+  register_own_parts();
+  expect_the_losses_of_libtorch("net with loss", make_net);            // in rounds that share BatchNorm's statistics
+  expect_the_losses_of_libtorch("flat net with loss", make_flat_net);  // one micro-batch after the other
+}
+
 // On rank 0; empty on others.
 EvaluationResult validated(const Configuration& configuration) {
   const testing::ScratchFolder folder;
@@ -195,6 +246,39 @@ TEST(OwnPartsTest, a_loss_of_other_outputs_has_no_metrics_unless_they_are_asked_
   EXPECT_TRUE(result.metrics.empty());
   c.run.metrics = {"r2"};
   EXPECT_THROW(validated(c), AgreedError);  // on every rank
+}
+
+Configuration of_thirds(const char* model, const char* metric) {
+  Configuration c = with_validation(model, "cross_entropy");
+  c.data.train.kind = "thirds";
+  c.data.validation = c.data.train;
+  c.run.metrics = {metric};
+  return c;
+}
+
+// How many steps were done before a run was refused, on rank 0.
+std::size_t steps_before_refusal(const Configuration& configuration) {
+  const testing::ScratchFolder folder;
+  std::size_t steps = 0;
+  Session session(configuration, world(), {on<event::StepDone>([&](const event::StepDone&) { ++steps; })},
+                  {.run_dir = folder.path()});
+  EXPECT_THROW(session.train(), AgreedError);  // on every rank
+  return steps;
+}
+
+TEST(OwnPartsTest, top_k_is_of_the_models_outputs_which_may_be_more_than_there_are_classes) {
+  const EvaluationResult result = validated(of_thirds("five outputs", "top_4"));
+  if (world().rank() == 0) {
+    ASSERT_EQ(result.metrics.size(), 1U);
+    EXPECT_EQ(result.metrics[0].name, "top_4");
+    EXPECT_TRUE(result.metrics[0].value > 0.0 && result.metrics[0].value <= 1.0) << result.metrics[0].value;
+  }
+  EXPECT_EQ(steps_before_refusal(of_thirds("five outputs", "top_5")), 0U);
+}
+
+TEST(OwnPartsTest, lists_of_too_many_outputs_are_refused_before_the_first_step) {
+  EXPECT_EQ(steps_before_refusal(of_thirds("many outputs", "f1_per_class")), 0U);
+  EXPECT_EQ(steps_before_refusal(of_thirds("many outputs", "confusion_matrix")), 0U);
 }
 
 TEST(OwnPartsTest, a_metric_of_other_targets_is_refused_before_anything_is_trained) {

@@ -155,12 +155,14 @@ TEST(LossScaleTest, gives_up_where_no_scale_helps) {
   int steps = 1;
   while (dynamic.update(GradientRange::overflowed)) ++steps;
   EXPECT_EQ(steps, 27) << "2^16 to below 2^-10";
+  EXPECT_EQ(dynamic.tried_text(), "at any loss scale down to 0.000976562") << "2^-10 was the last";
   LossScale fixed(float16(1024.0), 1);
   EXPECT_TRUE(fixed.update(GradientRange::overflowed));
   EXPECT_EQ(fixed.scale(), 1024.0);
   steps = 2;
   while (fixed.update(GradientRange::overflowed)) ++steps;
   EXPECT_EQ(steps, 20);
+  EXPECT_EQ(fixed.tried_text(), "at the fixed loss scale 1024, 20 steps in a row");
 }
 
 TEST(LossScaleTest, other_precisions_have_none) {

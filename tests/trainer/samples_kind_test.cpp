@@ -1,6 +1,7 @@
 #include "trainer/data/samples_kind.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/data/augment.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -26,6 +27,11 @@ struct Doubled {
     return {at::tensor({i, 2.0 * i}), at::scalar_tensor(static_cast<int>(index % 3), at::kInt)};
   }
   static std::optional<std::size_t> size() { return 2000; }
+};
+
+struct Pictures {
+  static Example get(std::size_t /*index*/) { return {at::ones({1, 4, 4}), at::scalar_tensor(0, at::kLong)}; }
+  static std::optional<std::size_t> size() { return 2; }
 };
 
 std::unique_ptr<Dataset> opened(const Samples& samples, std::optional<std::int64_t> ignored = std::nullopt) {
@@ -78,6 +84,12 @@ TEST(SamplesKindTest, examples_are_stacked_in_the_type_asked_for) {
   EXPECT_EQ(batch.inputs[0].scalar_type(), at::kDouble);
   EXPECT_TRUE(batch.inputs[0].equal(at::tensor({1999.0, 3998.0, 4.0, 8.0}, at::kDouble).view({2, 2})));
   EXPECT_TRUE(batch.targets.equal(at::tensor({1, 1}, at::kLong)));
+}
+
+TEST(SamplesKindTest, examples_that_are_images_can_be_augmented) {
+  const auto data = opened(Pictures());
+  EXPECT_NO_THROW(check_augmentation({.crop_padding = 1, .horizontal_flip = true}, *data));
+  EXPECT_THAT(words_of([&] { check_augmentation({.crop_padding = 4}, *data); }), HasSubstr("less than the images' 4"));
 }
 
 TEST(SamplesKindTest, classes_are_what_counts_or_what_is_said) {

@@ -85,6 +85,21 @@ TEST(ClassMetricsTest, a_prediction_that_no_label_has_makes_room_for_itself) {
   EXPECT_NEAR(value(result, "f1_macro"), (1.0 + 2.0 / 3.0) / 3.0, 1e-15);  // of classes 0, 1 and 3
 }
 
+std::vector<std::string> f1_names(const SeenLabels& seen, const std::vector<std::string>& class_names) {
+  std::vector<std::string> names;
+  for (const MetricValue& one : result_of({{{MetricKind::f1_per_class}}, 2}, seen, class_names).metrics)
+    names.push_back(one.name);
+  return names;
+}
+
+TEST(ClassMetricsTest, names_do_not_change_with_what_is_predicted) {
+  EXPECT_THAT(f1_names({{0, 1}, {0, 1}}, {"cat", "dog"}), ElementsAre("f1_class_cat", "f1_class_dog"));
+  EXPECT_THAT(f1_names({{0, 1}, {0, 3}}, {"cat", "dog"}),
+              ElementsAre("f1_class_cat", "f1_class_dog", "f1_class_2", "f1_class_3"));
+  EXPECT_THAT(f1_names({{0, 1}, {0, 2}}, {"1", "2"}), ElementsAre("f1_class_1", "f1_class_2", "f1_class_#2"));
+  EXPECT_THAT(f1_names({{0, 1}, {0, 2}}, {}), ElementsAre("f1_class_0", "f1_class_1", "f1_class_2"));
+}
+
 TEST(ClassMetricsTest, of_no_labels_nothing_is_known) {
   const std::vector<Metric> all = {{MetricKind::f1_macro}, {MetricKind::top, 1}, {MetricKind::perplexity}};
   for (const MetricValue& one : result_of({all, 2}, {}).metrics) EXPECT_TRUE(std::isnan(one.value)) << one.name;

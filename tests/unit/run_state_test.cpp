@@ -65,6 +65,19 @@ TEST(RunStateTest, validations_survive_the_round_trip) {
   EXPECT_THAT(refusal(json), HasSubstr("greater_is_better"));
 }
 
+TEST(RunStateTest, shared_names_survive_the_round_trip) {
+  RunState state = example();
+  EXPECT_EQ(parse_run_state(to_json(state), "state.json").shared_names, std::nullopt) << "as of earlier versions";
+  using Names = std::map<std::string, std::string>;
+  for (const Names& names : {Names{}, Names{{"head.weight", "words.weight"}, {"b", "a"}}}) {
+    state.shared_names = names;
+    EXPECT_EQ(parse_run_state(to_json(state), "state.json").shared_names, names);
+  }
+  auto json = example_json();
+  json["shared_names"] = {{"head.weight", 1}};
+  EXPECT_THAT(refusal(json), HasSubstr("state.json:.shared_names.head.weight"));
+}
+
 TEST(RunStateTest, a_plan_without_times_of_its_micro_batches_is_read) {
   RunState state = example();
   RankPlan rank;

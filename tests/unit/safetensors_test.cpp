@@ -3,6 +3,7 @@
 #include "scratch_folder.hpp"
 #include "trainer/base/error.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -101,6 +102,32 @@ TEST(SafetensorsTest, mistakes_name_file_and_tensor) {
   write_bytes(folder / "t", std::string(8, '\xff') + "{}");
   EXPECT_THAT(refusal(folder / "t"), HasSubstr("header"));
   EXPECT_THAT(refusal(folder / "nowhere"), HasSubstr("nowhere"));
+}
+
+TEST(SafetensorsTest, every_type_of_the_format_has_its_size) {
+  const ScratchFolder folder;
+  struct Type {
+    const char* name;
+    int bits;
+  };
+  const std::vector<Type> types = {
+      {"F64", 64},        {"F32", 32},    {"F16", 16},    {"BF16", 16},   {"I64", 64},    {"I32", 32},
+      {"I16", 16},        {"I8", 8},      {"U64", 64},    {"U32", 32},    {"U16", 16},    {"U8", 8},
+      {"BOOL", 8},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+      {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+  for (const auto& [name, bits] : types) {
+    const int bytes = 4 * bits / 8;
+    const auto said = [&, type = name](int end) {
+      const std::string header =
+          fmt::format(R"({{"a":{{"dtype":"{}","shape":[4],"data_offsets":[0,{}]}}}})", type, end);
+      write_bytes(folder / "t", with_header(header, std::string(static_cast<std::size_t>(end), 'x')));
+      return refusal(folder / "t");
+    };
+    EXPECT_EQ(said(bytes), "accepted") << name;
+    EXPECT_THAT(said(bytes + 1), HasSubstr(fmt::format("the {} bytes", bytes))) << name;
+  }
+  write_bytes(folder / "t", with_header(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", "xx"));
+  EXPECT_THAT(refusal(folder / "t"), HasSubstr("within a byte"));
 }
 
 TEST(SafetensorsTest, random_damage_never_crashes) {

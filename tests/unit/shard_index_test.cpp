@@ -1,6 +1,7 @@
 #include "trainer/data/shard_index.hpp"
 
 #include "tests/unit/scratch_folder.hpp"
+#include "tests/unit/tar_member.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/io/checksum.hpp"
 #include "trainer/io/durable_file.hpp"
@@ -15,29 +16,15 @@ namespace onebatch {
 namespace {
 
 using testing::ScratchFolder;
+using testing::tar_member;
 using testing::write_bytes;
 
 namespace fs = std::filesystem;
 using Sizes = std::vector<std::uint64_t>;
 
-// A member's header and content in whole blocks: POSIX ustar.
-std::string member(const std::string& name, const std::string& content) {
-  std::string header(512, '\0');
-  header.replace(0, name.size(), name);
-  header.replace(124, 11, fmt::format("{:011o}", content.size()));
-  header.replace(148, 8, 8, ' ');
-  header[156] = '0';
-  header.replace(257, 5, "ustar");
-  unsigned sum = 0;
-  for (const char byte : header) sum += static_cast<unsigned char>(byte);
-  header.replace(148, 6, fmt::format("{:06o}", sum));
-  header[154] = '\0';
-  return header + content + std::string((512 - content.size() % 512) % 512, '\0');
-}
-
 std::string shard(const std::vector<std::string>& contents) {
   std::string all;
-  for (std::size_t i = 0; i < contents.size(); ++i) all += member(fmt::format("{}.cls", i), contents[i]);
+  for (std::size_t i = 0; i < contents.size(); ++i) all += tar_member(fmt::format("{}.cls", i), contents[i]);
   return all + std::string(1024, '\0');
 }
 

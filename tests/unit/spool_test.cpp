@@ -41,6 +41,9 @@ TEST(PipeCommandTest, words_are_split_as_a_shell_splits_them) {
               ElementsAre("sh", "-c", R"(echo "$HOME" \a)", "", R"(a "b)", "c d"));
   EXPECT_THAT(split_words(R"(a'b'"c"d)"), ElementsAre("abcd"));
   EXPECT_THAT(split_words(" \t\n"), IsEmpty());
+  EXPECT_THAT(split_words("a \\\n b"), ElementsAre("a", "b"));
+  EXPECT_THAT(split_words("a\\\nb \"c\\\nd\" \\\n''"), ElementsAre("ab", "cd", ""));
+  EXPECT_THAT(split_words("\\\n"), IsEmpty());
   EXPECT_THAT(refusal_of([] { split_words("cat 'a"); }), HasSubstr("does not end"));
   EXPECT_THAT(refusal_of([] { split_words("cat \"a'"); }), HasSubstr("does not end"));
   EXPECT_THAT(refusal_of([] { split_words("cat \\"); }), HasSubstr("backslash"));

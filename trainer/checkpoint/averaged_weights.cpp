@@ -2,10 +2,11 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/checkpoint/checkpoint_contents.hpp"
+#include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -26,10 +27,12 @@ struct Stored {
   std::vector<std::byte> bytes;
 };
 
-std::map<std::string, Stored> read_averages(const fs::path& checkpoint) {
+using ByName = std::map<std::string, Stored>;
+
+ByName read_averages(const fs::path& checkpoint) {
   const fs::path file = checkpoint / k_optimizer_file;
   const SafetensorsHeader header = read_safetensors_header(file);
-  std::map<std::string, Stored> averages;
+  ByName averages;
   for (const SafetensorsEntry& entry : header.entries) {
     if (is_averaged(entry.name))
       averages[without_prefix(entry.name)] = {entry, read_safetensors_entry(file, header, entry)};
@@ -37,11 +40,13 @@ std::map<std::string, Stored> read_averages(const fs::path& checkpoint) {
   return averages;
 }
 
-// A checkpoint has all names of what is shared, the average one of them: what has the same bits as a tensor that was
-// averaged is that tensor.
-const Stored* average_of(const Stored& one, const std::map<std::string, Stored>& averages,
-                         const std::map<std::string, Stored>& model) {
-  if (const auto found = averages.find(one.entry.name); found != averages.end()) return &found->second;
+const Stored* found_in(const ByName& averages, const std::string& name) {
+  const auto found = averages.find(name);
+  return found == averages.end() ? nullptr : &found->second;
+}
+
+// Where a checkpoint does not say what is shared: what has the same bits as a tensor that was averaged is that tensor.
+const Stored* average_of_same_bits(const Stored& one, const ByName& averages, const ByName& model) {
   for (const auto& [name, average] : averages) {
     const auto other = model.find(name);
     if (other == model.end() || other->second.entry.dtype != one.entry.dtype) continue;
@@ -51,6 +56,19 @@ const Stored* average_of(const Stored& one, const std::map<std::string, Stored>&
 }
 
 }  // namespace
+
+std::map<std::string, std::string> shared_names(const Model& model) {
+  using Place = std::pair<const void*, std::vector<std::int64_t>>;
+  const auto place_of = [](const at::Tensor& tensor) { return Place(tensor.const_data_ptr(), tensor.sizes().vec()); };
+  std::map<Place, std::string> trained;
+  for (const NamedTensor& one : model.parameters()) trained.emplace(place_of(one.tensor), one.name);
+  std::map<std::string, std::string> shared;
+  for (const NamedTensor& one : model.state_dict()) {
+    const auto found = trained.find(place_of(one.tensor));
+    if (found != trained.end() && found->second != one.name) shared[one.name] = found->second;
+  }
+  return shared;
+}
 
 bool has_averaged_weights(const fs::path& checkpoint) {
   const SafetensorsHeader header = read_safetensors_header(checkpoint / k_optimizer_file);
@@ -96,14 +114,18 @@ bool load_optimizer(const fs::path& checkpoint, const Optimizer& optimizer) {
 Checksum write_averaged_model(const fs::path& checkpoint, const fs::path& target) {
   const fs::path file = checkpoint / k_model_file;
   const SafetensorsHeader header = read_safetensors_header(file);
-  const std::map<std::string, Stored> averages = read_averages(checkpoint);
-  std::map<std::string, Stored> model;
+  const ByName averages = read_averages(checkpoint);
+  const fs::path state_file = checkpoint / k_state_file;
+  const auto shared = parse_run_state(read_text(state_file), state_file.string()).shared_names;
+  ByName model;
   for (const SafetensorsEntry& entry : header.entries)
     model[entry.name] = {entry, read_safetensors_entry(file, header, entry)};
   std::vector<SafetensorsView> views;
   for (const SafetensorsEntry& entry : header.entries) {
     const Stored& raw = model.at(entry.name);
-    const Stored* average = average_of(raw, averages, model);
+    const Stored* average =
+        found_in(averages, shared && shared->contains(entry.name) ? shared->at(entry.name) : entry.name);
+    if (average == nullptr && !shared) average = average_of_same_bits(raw, averages, model);
     const Stored& taken = average != nullptr ? *average : raw;
     views.push_back({entry.name, taken.entry.dtype, entry.shape, taken.bytes});
   }

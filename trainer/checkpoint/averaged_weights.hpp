@@ -7,8 +7,13 @@
 #include "trainer/optim/optimizer.hpp"
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 namespace onebatch {
+
+/// Other names of the model's parameters, as tied weights have them, and that which each has among parameters().
+std::map<std::string, std::string> shared_names(const Model& model);
 
 bool has_averaged_weights(const std::filesystem::path& checkpoint);
 
@@ -23,7 +28,7 @@ void load_averaged_weights(const std::filesystem::path& checkpoint, const std::v
 bool load_optimizer(const std::filesystem::path& checkpoint, const Optimizer& optimizer);
 
 /// A checkpoint's model with averaged weights in the place of those that were trained, under all of its names, as one
-/// safetensors file at `target`. Returns its checksum.
+/// safetensors file at `target`. Returns its checksum. Throws UserError.
 Checksum write_averaged_model(const std::filesystem::path& checkpoint, const std::filesystem::path& target);
 
 }  // namespace onebatch

@@ -28,12 +28,12 @@ std::vector<std::string> read_devices(const JsonReader& list) {
   return devices;
 }
 
-std::map<std::string, std::string> read_identity(const JsonReader& object) {
+std::map<std::string, std::string> read_texts(const JsonReader& object) {
   if (!object.json().is_object()) object.fail("must be an object of texts");
-  std::map<std::string, std::string> identity;
+  std::map<std::string, std::string> texts;
   for (const auto& [key, value] : object.json().items())
-    identity[key] = JsonReader(value, object.place() + "." + key).text();
-  return identity;
+    texts[key] = JsonReader(value, object.place() + "." + key).text();
+  return texts;
 }
 
 std::vector<std::int64_t> read_bases(const JsonReader& list) {
@@ -91,6 +91,7 @@ std::string to_json(const RunState& state) {
     json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
   if (!state.bases.empty()) json["bases"] = state.bases;
   if (state.validations) json["validations"] = validations_json(*state.validations);
+  if (state.shared_names) json["shared_names"] = *state.shared_names;
   if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
   return json.dump(2) + "\n";
 }
@@ -109,7 +110,7 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
   state.devices = read_devices(reader.field("devices"));
   if (state.devices.size() != static_cast<std::size_t>(state.world_size))
     throw UserError(fmt::format("{} names {} devices of {} rank(s)", origin, state.devices.size(), state.world_size));
-  state.identity = read_identity(reader.field("configuration"));
+  state.identity = read_texts(reader.field("configuration"));
   if (reader.has("loss_scale")) {
     const JsonReader scale = reader.field("loss_scale");
     state.loss_scale = scale.field("scale").number_at_least(std::numeric_limits<double>::min());
@@ -117,6 +118,7 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
   }
   if (reader.has("bases")) state.bases = read_bases(reader.field("bases"));
   if (reader.has("validations")) state.validations = read_validations(reader.field("validations"));
+  if (reader.has("shared_names")) state.shared_names = read_texts(reader.field("shared_names"));
   if (reader.has("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin + ": plan");
   return state;
 }

@@ -26,12 +26,14 @@ struct RunState {
   OrderPosition position;
   std::int64_t global_batch_size = 0;
   int world_size = 1;
-  std::vector<std::string> devices;             // per rank
-  std::optional<EpochPlan> plan;                // goes on unchanged where ranks, devices and batch are the same
-  double loss_scale = 0.0;                      // 0 = none was kept
-  std::int64_t loss_scale_steps = 0;            // since it has changed
-  std::vector<std::int64_t> bases;              // of a reproducible sum, per parameter
-  std::optional<ValidationState> validations;   // none: an earlier version has saved it
+  std::vector<std::string> devices;            // per rank
+  std::optional<EpochPlan> plan;               // goes on unchanged where ranks, devices and batch are the same
+  double loss_scale = 0.0;                     // 0 = none was kept
+  std::int64_t loss_scale_steps = 0;           // since it has changed
+  std::vector<std::int64_t> bases;             // of a reproducible sum, per parameter
+  std::optional<ValidationState> validations;  // none: an earlier version has saved it
+  /// Other names of parameters, and that under which each is trained; none: an earlier version has saved it.
+  std::optional<std::map<std::string, std::string>> shared_names;
   std::map<std::string, std::string> identity;  // configuration that a resumed run must share, by key
 };
 

@@ -52,7 +52,8 @@ void check_augmentation(const AugmentConfiguration& configuration, const Dataset
   const auto shape = data.sample_shape();
   if (shape.size() != 3)
     throw UserError(fmt::format("a sample is {}; data.augment needs images [C, H, W]", shape_text(shape)));
-  const at::Tensor images = data.gather({}, at::kFloat).inputs.front();
+  const std::int64_t first = 0;
+  const at::Tensor images = data.gather({&first, 1}, at::kFloat).inputs.front();
   if (!images.is_floating_point())
     throw UserError(fmt::format("the images are {}; store float16 or float32, or write data.mean, to augment",
                                 c10::toString(images.scalar_type())));

@@ -17,6 +17,7 @@ struct Type {
   const char* dtype;
   std::uint64_t bytes;
 };
+// Those of one byte have no order of bytes: NumPy writes |, others < or any.
 constexpr std::array<Type, 9> k_types = {{{"|u1", "U8", 1},
                                           {"|i1", "I8", 1},
                                           {"|b1", "BOOL", 1},
@@ -42,10 +43,14 @@ std::string_view value_of(std::string_view dictionary, const std::string& key, s
   return rest.substr(0, end);
 }
 
+bool is_named(const Type& type, std::string_view name) {
+  if (type.bytes > 1 || name.empty()) return name == type.numpy;
+  return std::string_view("|<>=").find(name[0]) != std::string_view::npos && name.substr(1) == type.numpy.substr(1);
+}
+
 const Type& type_of(std::string_view quoted) {
-  const auto found = std::ranges::find_if(k_types, [&](const Type& type) {
-    return quoted.size() == type.numpy.size() + 2 && quoted.substr(1, type.numpy.size()) == type.numpy;
-  });
+  const std::string_view name = quoted.size() > 2 ? quoted.substr(1, quoted.size() - 2) : std::string_view();
+  const auto found = std::ranges::find_if(k_types, [&](const Type& type) { return is_named(type, name); });
   if (found == k_types.end())
     fail(fmt::format("its numbers are {}: write uint8, int8, int16, int32, int64, bool, float16, float32 or float64",
                      quoted.substr(0, 20)));

@@ -36,12 +36,19 @@ class Splitter {
  private:
   void take(char c) {
     if (c == ' ' || c == '\t' || c == '\n') return end_word();
+    if (joins_lines()) {
+      ++at_;
+      return;
+    }
     begun_ = true;
     if (c == '\'') return take_single();
     if (c == '"') return take_double();
     if (c == '\\') return take_quoted();
     word_ += c;
   }
+
+  // Which is nothing at all, not even the begin of a word (POSIX, Shell Command Language, 2.2.1).
+  [[nodiscard]] bool joins_lines() const { return text_.compare(at_, 2, "\\\n") == 0; }
 
   void end_word() {
     if (begun_) words_.push_back(std::exchange(word_, {}));

@@ -35,6 +35,7 @@ class TarDataset final : public Dataset {
         decoders_(decoders_of(columns_)),
         shards_(configuration, columns_) {
     for (std::size_t i = 0; i < columns_.size(); ++i) likes_.push_back(decoded(i, 0));
+    for (std::size_t i = 0; i < num_inputs_; ++i) widen(i);
     if (has_labels()) find_labels(ignored);
     digest_ = shards_.digest();
   }
@@ -80,6 +81,14 @@ class TarDataset final : public Dataset {
       return decoders_[column](bytes);
     } catch (const UserError& error) {
       throw UserError(fmt::format("{} {}", shards_.name(column, sample), error.what()));
+    }
+  }
+
+  // Numbers of JSON, of which the first sample's may be whole and another's not.
+  void widen(std::size_t column) {
+    if (!is_json(column)) return;
+    for (std::int64_t sample = 0; sample < shards_.size() && !likes_[column].is_floating_point(); ++sample) {
+      if (decoded(column, sample).is_floating_point()) likes_[column] = likes_[column].to(at::kDouble);
     }
   }
 

@@ -1,5 +1,7 @@
 #include "trainer/data/wait_share.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -26,6 +28,28 @@ std::int64_t workers_needed(const WaitShare& seen, std::size_t rank, std::int64_
   if (share < k_worth_share || of_micro_batch < k_worth_seconds) return 0;
   const double kept_up_by = std::ceil(share / std::max(1.0 - share, 1e-3) - 1e-6);
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(kept_up_by), 1, most);
+}
+
+std::string started_workers_text(const WaitShare& seen, std::span<const RankWorkers> ranks, std::int64_t step) {
+  std::size_t count = 0;
+  std::size_t last = 0;
+  double share = 0.0;
+  std::int64_t workers = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].started == 0) continue;
+    ++count;
+    last = rank;
+    share = std::max(share, seen.of(rank));
+    workers = std::max(workers, ranks[rank].workers);
+  }
+  if (count == 0) return {};
+  const std::string until = fmt::format("{:.0f} % of the steps until {}", 100.0 * share, step);
+  const std::string read = fmt::format("{} data worker{}", workers, workers == 1 ? "" : "s");
+  if (count > 1)
+    return fmt::format("reading took up to {} on {} of {} ranks: up to {} of each read ahead from here on", until,
+                       count, ranks.size(), read);
+  return fmt::format("reading took {}{}: {} read{} ahead from here on", until,
+                     ranks.size() > 1 ? fmt::format(" on rank {}", last) : "", read, workers == 1 ? "s" : "");
 }
 
 }  // namespace onebatch

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace onebatch {
@@ -21,5 +23,16 @@ struct WaitShare {
 /// of it is what reading has to be done in. 0: none is worth its hand-over. `micro_batches`: of a step.
 [[nodiscard]] std::int64_t workers_needed(const WaitShare& seen, std::size_t rank, std::int64_t micro_batches,
                                           std::int64_t most);
+
+/// Of a rank.
+struct RankWorkers {
+  std::int64_t workers = 0;
+  std::int64_t started = 0;  // of them, just now
+  std::int64_t most = 0;     // that its cores allow
+};
+
+/// What is said of those that were started, which were needed by what was `seen` until a step; empty where none was.
+[[nodiscard]] std::string started_workers_text(const WaitShare& seen, std::span<const RankWorkers> ranks,
+                                               std::int64_t step);
 
 }  // namespace onebatch

@@ -1,5 +1,7 @@
 #include "trainer/gradients/loss_scale.hpp"
 
+#include <fmt/format.h>
+
 namespace onebatch {
 namespace {
 
@@ -31,6 +33,12 @@ bool LossScale::update(GradientRange gradient) {
     good_steps_ = 0;
   }
   return true;
+}
+
+// A dynamic one has been halved since its last step.
+std::string LossScale::tried_text() const {
+  if (dynamic_) return fmt::format("at any loss scale down to {:g}", 2.0 * scale_);
+  return fmt::format("at the fixed loss scale {:g}, {} steps in a row", scale_, bad_steps_);
 }
 
 void LossScale::resume(double scale, std::int64_t steps_since_change) {

@@ -11,6 +11,8 @@
 
 #include "trainer/base/configuration.hpp"
 
+#include <string>
+
 namespace onebatch {
 
 /// Whether a run computes in it anywhere.
@@ -36,6 +38,8 @@ class LossScale {
   /// After each step: halves the scale where the gradient was not finite, doubles it after so many steps in a row where
   /// it was. False where that cannot help any more.
   bool update(GradientRange gradient);
+  /// Once update() was false: which scales were tried, "at any loss scale down to 0.001".
+  [[nodiscard]] std::string tried_text() const;
 
   [[nodiscard]] std::int64_t steps_since_change() const { return good_steps_; }
   void resume(double scale, std::int64_t steps_since_change);

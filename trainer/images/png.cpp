@@ -85,36 +85,38 @@ bool read_rows(Reader& reader, std::uint8_t* pixels, std::int64_t height, std::i
   return true;
 }
 
-// Whether every chunk is there that says how long it is: libpng would allocate some of them before it looks. A chunk is
-// a length, a name, as many bytes and a checksum.
-bool is_whole(ImageBytes bytes) {
+struct Chunks {
+  bool whole = false;  // every one is there that says how long it is: libpng would allocate some before it looks
+  ImageBytes exif;     // before or behind the image data, where libpng has not been when its header is read
+};
+
+// A chunk is a length, a name, as many bytes and a checksum.
+Chunks look_through(ImageBytes bytes) {
   constexpr std::size_t k_signature = 8;
   constexpr std::size_t k_around = 12;
+  Chunks chunks;
   for (std::size_t at = k_signature; at + k_around <= bytes.size();) {
     const std::size_t length = png_get_uint_32(bytes.data() + at);
-    if (length > bytes.size() - at - k_around) return false;
-    if (std::memcmp(bytes.data() + at + 4, "IEND", 4) == 0) return true;
+    if (length > bytes.size() - at - k_around) break;
+    const auto is = [&](const char* name) { return std::memcmp(bytes.data() + at + 4, name, 4) == 0; };
+    chunks.whole = is("IEND");
+    if (chunks.whole) break;
+    if (is("eXIf") && chunks.exif.empty()) chunks.exif = bytes.subspan(at + 8, length);
     at += k_around + length;
   }
-  return false;
-}
-
-int orientation_of(const Reader& reader) {
-  png_bytep exif = nullptr;
-  png_uint_32 length = 0;
-  if (png_get_eXIf_1(reader.png, reader.info, &length, &exif) == 0) return 1;
-  return exif_orientation({exif, length});
+  return chunks;
 }
 
 }  // namespace
 
 ImageHeader read_png_header(ImageBytes bytes) {
-  if (!is_whole(bytes)) throw ImageError("is cut off: the PNG has no end");
+  const Chunks chunks = look_through(bytes);
+  if (!chunks.whole) throw ImageError("is cut off: the PNG has no end");
   Reader reader(bytes);
   if (!read_info(reader)) reader.fail();
   return {ImageFormat::png,
           {png_get_image_height(reader.png, reader.info), png_get_image_width(reader.png, reader.info)},
-          orientation_of(reader)};
+          exif_orientation(chunks.exif)};
 }
 
 Image decode_png(ImageBytes bytes, const ImageSize& size) {

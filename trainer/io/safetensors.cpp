@@ -23,45 +23,40 @@ constexpr std::int64_t k_largest = std::int64_t{1} << 62;
 
 struct Dtype {
   const char* name;
-  std::uint64_t bytes;
+  std::uint64_t bits;
 };
-constexpr std::array<Dtype, 12> k_dtypes = {{{"F64", 8},
-                                             {"F32", 4},
-                                             {"F16", 2},
-                                             {"BF16", 2},
-                                             {"I64", 8},
-                                             {"I32", 4},
-                                             {"I16", 2},
-                                             {"I8", 1},
-                                             {"U8", 1},
-                                             {"BOOL", 1},
-                                             {"U16", 2},
-                                             {"U32", 4}}};
+// All of the format's (its Dtype), whether or not a run can use them: that is for who asks for the tensor to say.
+constexpr std::array<Dtype, 22> k_dtypes = {
+    {{"F64", 64},        {"F32", 32},    {"F16", 16},    {"BF16", 16},   {"I64", 64},    {"I32", 32},
+     {"I16", 16},        {"I8", 8},      {"U64", 64},    {"U32", 32},    {"U16", 16},    {"U8", 8},
+     {"BOOL", 8},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}}};
 
 [[noreturn]] void fail(const fs::path& file, const std::string& what) {
   throw UserError(file.string() + " is not a whole safetensors file: " + what);
 }
 
-std::uint64_t element_bytes(const JsonReader& dtype) {
+std::uint64_t element_bits(const JsonReader& dtype) {
   const std::string name = dtype.text();
   for (const Dtype& known : k_dtypes) {
-    if (name == known.name) return known.bytes;
+    if (name == known.name) return known.bits;
   }
-  dtype.fail("is \"" + name + "\", a type that is not read");
+  dtype.fail("is \"" + name + "\", a type that the format does not have");
 }
 
 std::uint64_t tensor_bytes(const JsonReader& tensor, std::vector<std::int64_t>& shape) {
-  std::uint64_t bytes = element_bytes(tensor.field("dtype"));
+  std::uint64_t bits = element_bits(tensor.field("dtype"));
   const JsonReader list = tensor.field("shape");
   const std::size_t count = list.array_size("sizes");
   for (std::size_t i = 0; i < count; ++i) {
     shape.push_back(list.item(i).integer(0, k_largest));
     const auto factor = static_cast<std::uint64_t>(shape.back());
-    if (factor != 0 && bytes > static_cast<std::uint64_t>(k_largest) / factor)
+    if (factor != 0 && bits > static_cast<std::uint64_t>(k_largest) / factor)
       list.fail("has more elements than any file");
-    bytes *= factor;
+    bits *= factor;
   }
-  return bytes;
+  if (bits % 8 != 0) list.fail("has elements that end within a byte");
+  return bits / 8;
 }
 
 SafetensorsEntry read_entry(const std::string& name, const JsonReader& tensor) {

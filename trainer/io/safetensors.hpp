@@ -13,7 +13,8 @@
 
 namespace onebatch {
 
-/// One tensor's place. `dtype` is the format's word: "F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL", …
+/// One tensor's place. `dtype` is the format's word: "F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL", …, of
+/// which a run uses those of type_of_dtype().
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;

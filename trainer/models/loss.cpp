@@ -111,6 +111,11 @@ Loss::ByLabel Loss::by_label(const at::Tensor& outputs, const at::Tensor& target
         fmt::format("the model returns {} outputs per label, but there are {} classes: use a model of more outputs, or "
                     "mend the data's labels",
                     rows.size(1), num_classes_));
+  if (const auto given = std::ssize(configuration_.class_weights); given != 0 && given != rows.size(1))
+    throw UserError(
+        fmt::format("the model returns {0} outputs per label and loss.class_weights has {1}: write "
+                    "model.num_classes = {0} and a weight for each",
+                    rows.size(1), given));
   return {rows, targets.dim() == 1 ? targets : targets.flatten()};
 }
 

@@ -103,6 +103,15 @@ Batch HostPart::of(Batch batch) const {
   return device.is_cpu() ? laid_out(batch.to_numbers(type), channels_last) : batch;
 }
 
+namespace {
+
+// Of one element, which may have a shape, as [1]: PyTorch's backward takes that too.
+at::Tensor as_scalar(const at::Tensor& one, at::ScalarType type) {
+  return (one.dim() == 0 ? one : one.reshape({})).to(type);
+}
+
+}  // namespace
+
 Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& context) {
   std::vector<at::Tensor> inputs = batch.inputs;
   if (loss.is_the_models()) {
@@ -123,7 +132,7 @@ Replica::Forward Replica::forward(const Batch& batch, const ForwardContext& cont
                                : shape_text(returned[0].sizes()) + " and " + shape_text(returned[1].sizes())) +
           ", not two scalars: return the loss's sum over the micro-batch and its weight, as (loss.sum(), weight)");
     // What else it returns lives as long as the loss.
-    return {returned[0].to(loss_type), returned[1].detach().to(loss_type),
+    return {as_scalar(returned[0], loss_type), as_scalar(returned[1].detach(), loss_type),
             returned.size() > 2 ? returned[2] : at::Tensor()};
   }
   const at::Tensor outputs = returned.front().to(loss_type);

@@ -103,26 +103,33 @@ void DataLoading::note(const StepTotals& totals, double step_seconds, std::int64
   recent_.add(step_seconds, totals.data_wait_seconds);
   since_change_.add(step_seconds, totals.data_wait_seconds);
   if (recent_.steps < k_look) return;
-  if (!parts_.configuration.data.reading.workers) follow(step);
+  tell_of_workers(parts_.configuration.data.reading.workers ? 0 : start_needed(), step);
   recent_ = {};
   if (since_change_.steps < k_warned_steps) return;
   warn_of_waiting(step);
   since_change_ = {};
 }
 
-// More where reading still holds training up, until all cores read.
-void DataLoading::follow(std::int64_t step) {
+// More where reading still holds training up, until all cores read. Returns how many.
+std::int64_t DataLoading::start_needed() {
   const auto rank = static_cast<std::size_t>(parts_.control.rank());
-  const std::int64_t had = loader_ ? loader_->workers() : 0;
-  if (had == most_workers_ || parts_.book.current() == nullptr) return;
+  const std::int64_t had = num_workers();
+  if (had == most_workers_ || parts_.book.current() == nullptr) return 0;
   const std::int64_t micro_batches = count_of(parts_.book.current()->full.ranks.at(rank).micro_batches);
   const std::int64_t more = workers_needed(recent_, rank, micro_batches, most_workers_ - had);
-  if (more == 0) return;
-  begin(more);
+  if (more > 0) begin(more);
+  return more;
+}
+
+// Each rank starts its own, and rank 0 speaks. Collective.
+void DataLoading::tell_of_workers(std::int64_t started, std::int64_t step) {
+  const RankWorkers own{num_workers(), started, most_workers_};
+  ranks_.resize(static_cast<std::size_t>(parts_.control.size()));
+  parts_.control.all_gather(&own, ranks_.data(), sizeof(own));
+  const std::string text = started_workers_text(recent_, ranks_, step);
+  if (text.empty()) return;
   since_change_ = {};
-  parts_.events.info(
-      fmt::format("reading took {:.0f} % of the steps until {}: {} data worker{} read{} ahead from here on",
-                  100.0 * recent_.of(rank), step, had + more, had + more == 1 ? "" : "s", had + more == 1 ? "s" : ""));
+  parts_.events.info(text);
 }
 
 void DataLoading::warn_of_waiting(std::int64_t step) {
@@ -134,14 +141,15 @@ void DataLoading::warn_of_waiting(std::int64_t step) {
   warned_ = true;
   parts_.events.warn(
       fmt::format("rank {} waits for data: {:.1f} ms of each step, {:.0f} % of its time (steps {} to {}). {}", most,
-                  of_step * 1e3, 100.0 * since_change_.of(most), step - since_change_.steps + 1, step, advice()));
+                  of_step * 1e3, 100.0 * since_change_.of(most), step - since_change_.steps + 1, step, advice(most)));
 }
 
-std::string DataLoading::advice() const {
-  const std::int64_t workers = loader_ ? loader_->workers() : 0;
+std::string DataLoading::advice(std::size_t rank) const {
+  const std::int64_t workers = ranks_.at(rank).workers;
+  const std::int64_t most = ranks_.at(rank).most;
   if (workers == 0 && parts_.configuration.data.reading.workers)
     return "The thread that trains reads them: write data.workers = \"auto\", or how many threads are to";
-  if (workers < most_workers_) return fmt::format("Write data.workers = {} or more, not {}", most_workers_, workers);
+  if (workers < most) return fmt::format("Write data.workers = {} or more, not {}", most, workers);
   return fmt::format(
       "Its {} data worker{} not keep up: give each rank more cores, write larger data.workers where reading is waiting "
       "for a disk, or keep the data smaller or nearer",

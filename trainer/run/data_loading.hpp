@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace onebatch {
 
@@ -30,14 +31,17 @@ class DataLoading {
   void announce(const SampleOrder& order, std::int64_t steps_left);
   /// Null where nothing is read ahead.
   [[nodiscard]] Loader* loader() { return loader_ ? &*loader_ : nullptr; }
+  /// What a step took, on all ranks alike. Collective every few steps.
   void note(const StepTotals& totals, double step_seconds, std::int64_t step);
 
  private:
   void begin(std::int64_t workers);
   bool announce_step();
-  void follow(std::int64_t step);
+  [[nodiscard]] std::int64_t num_workers() const { return loader_ ? loader_->workers() : 0; }
+  std::int64_t start_needed();
+  void tell_of_workers(std::int64_t started, std::int64_t step);
   void warn_of_waiting(std::int64_t step);
-  [[nodiscard]] std::string advice() const;
+  [[nodiscard]] std::string advice(std::size_t rank) const;
 
   Parts parts_;
   std::int64_t most_workers_;
@@ -46,7 +50,8 @@ class DataLoading {
   std::int64_t edition_ = -1;          // of the plan that the announced are of
   std::int64_t steps_seen_ = 0;
   WaitShare recent_;
-  WaitShare since_change_;  // of the number of workers
+  WaitShare since_change_;          // of the number of workers, on any rank
+  std::vector<RankWorkers> ranks_;  // at the last look
   bool warned_ = false;
 };
 

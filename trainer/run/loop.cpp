@@ -41,6 +41,12 @@ bool is_newest(const std::filesystem::path& checkpoint) {
   return std::filesystem::equivalent(checkpoint, checkpoint.parent_path() / "latest", error);
 }
 
+std::string against_not_finite(const PrecisionConfiguration& precision) {
+  if (!uses_float16(precision)) return "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm";
+  if (precision.loss_scale) return "precision.loss_scale = \"dynamic\", or a smaller number";
+  return precision.master_weights ? "precision.compute = \"bfloat16\"" : "precision.master_weights = true";
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
@@ -133,23 +139,18 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
   const std::string where =
       first_not_finite(parts_.replica, training_data(before.epoch), slice_of_rank(batch, plan, rank),
                        plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
-  const Configuration& c = parts_.configuration;
   order_ = order_from(before);
   const bool good = has_finite_weights(parts_.replica, parts_.control);
   saver_.remove_none();
   if (step_ > 0 && good) save();
   saver_.finish();
-  const bool float16 = parts_.replica.loss_scale.is_active();
+  const LossScale& scale = parts_.replica.loss_scale;
   throw AgreedError(
       ExitCode::failed,
       fmt::format("step {}: the gradient is not finite (NaN or infinity){}: {}. Nothing was updated; the weights are "
                   "those of step {}{}. Try {}, and look at that batch's data",
-                  step_ + 1,
-                  float16 ? " at any loss scale down to " + fmt::format("{:g}", parts_.replica.loss_scale.scale()) : "",
-                  where, step_, what_is_kept(good),
-                  float16 ? (c.precision.master_weights ? "precision.compute = \"bfloat16\""
-                                                        : "precision.master_weights = true")
-                          : "a smaller optimizer.lr, schedule.warmup_steps or optimizer.max_grad_norm"));
+                  step_ + 1, scale.is_active() ? " " + scale.tried_text() : "", where, step_, what_is_kept(good),
+                  against_not_finite(parts_.configuration.precision)));
 }
 
 bool TrainingLoop::is_step_of_every(std::int64_t steps) const {

@@ -92,15 +92,17 @@ void TrainingLoop::settle_best() {
   if (is_there == 0) validated_.best = begin_watching(watched);
 }
 
-// Before anything is trained: which numbers a validation has shows in one of a few samples.
+// Before anything is trained: which numbers a validation has, and whether it can have those of run.metrics, shows in
+// one of a few samples.
 void TrainingLoop::check_watched() {
   const Configuration& c = parts_.configuration;
-  if (parts_.validation == nullptr || (c.run.early_stopping.watched.metric + c.checkpoint.keep_best.metric).empty())
-    return;
+  if (parts_.validation == nullptr) return;
+  EvaluationRequest request = evaluation_request();
+  const bool asks = request.metrics.from == MetricsFrom::configuration && !request.metrics.metrics.empty();
+  if (!asks && (c.run.early_stopping.watched.metric + c.checkpoint.keep_best.metric).empty()) return;
   std::vector<std::int64_t> few(static_cast<std::size_t>(std::min(k_few_samples, parts_.validation->size())));
   std::iota(few.begin(), few.end(), 0);
   const std::shared_ptr<const Dataset> whole(std::shared_ptr<void>(), parts_.validation);  // which outlives it
-  EvaluationRequest request = evaluation_request();
   request.micro_batch_size = k_few_samples;
   const EvaluationResult result =
       evaluate(request, parts_.replica, Subset(whole, few, SampleChanges::none), parts_.control);

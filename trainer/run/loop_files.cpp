@@ -4,11 +4,10 @@
 #include "trainer/io/durable_file.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/run/loop.hpp"
+#include "trainer/run/skipped_files.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include <sstream>
 
 namespace onebatch {
 
@@ -40,25 +39,14 @@ void TrainingLoop::save_class_names() const {
 
 // Any rank may have read them; rank 0 speaks. Collective.
 void TrainingLoop::say_skipped(const Dataset& data) {
-  std::string own;
-  for (const std::string& complaint : data.take_complaints()) own += complaint + '\n';
-  for (const std::string& complaints : comm::all_gather_text(parts_.control, own)) {
-    std::istringstream lines(complaints);
-    for (std::string line; std::getline(lines, line);) {
-      if (skipped_files_.insert(line).second)
-        parts_.events.warn(fmt::format(R"({}: it is skipped (data.on_broken = "skip"))", line));
-    }
-  }
+  name_skipped_files(data, skipped_files_, parts_.control, parts_.events);
 }
 
 // Collective.
 void TrainingLoop::count_skipped() {
   say_skipped(parts_.data);
   if (parts_.validation != nullptr) say_skipped(*parts_.validation);
-  if (!skipped_files_.empty())
-    parts_.events.warn(
-        fmt::format("{} of the data's files could not be read and counted for nothing: they are named above",
-                    skipped_files_.size()));
+  count_skipped_files(skipped_files_, "counted for nothing", parts_.events);
 }
 
 }  // namespace onebatch

@@ -1,4 +1,5 @@
 // What the loop tells those that may have to save without it.
+#include "trainer/checkpoint/averaged_weights.hpp"
 #include "trainer/run/loop.hpp"
 
 namespace onebatch {
@@ -9,6 +10,7 @@ RunState TrainingLoop::run_state() const {
   state.world_size = parts_.control.size();
   state.devices = devices_;
   state.plan = parts_.plans.book.epoch_plan();
+  state.shared_names = shared_names(*parts_.replica.model);
   state.identity = run_identity(parts_.configuration, parts_.data, parts_.given_samples);
   return state;
 }

@@ -10,6 +10,7 @@
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/run/built_in_kinds.hpp"
 #include "trainer/run/opened_run.hpp"
+#include "trainer/run/skipped_files.hpp"
 #include "trainer/step/model_outputs.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace onebatch {
 namespace {
@@ -53,7 +55,7 @@ class Prediction {
  public:
   Prediction(const Configuration& configuration, comm::World& world, EventStream& events,
              const PredictionRequest& request)
-      : control_(world.control()), request_(request) {
+      : control_(world.control()), events_(events), request_(request) {
     const auto gpus = gpus_of_ranks(configuration, control_);
     agree(control_, [&] {
       const comm::LongWork reading(control_, "opening data and device", patience_with_commands(configuration.data));
@@ -84,6 +86,7 @@ class Prediction {
         hand_over(static_cast<int>(block - first), block, writes ? &*file : nullptr);
     }
     agree_on_rank_0(control_, [&] { file->commit(); });
+    say_skipped();
     PredictionResult result{checkpoint_, data_->size(), {}};
     for (const RowTensor& tensor : tensors_) result.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
     return result;
@@ -95,8 +98,17 @@ class Prediction {
       throw AgreedError(ExitCode::user_error,
                         "predict takes the validation data, and there are none: write [data.validation], or --data "
                         "train for the training data");
-    const Dataset& chosen = request_.data == PredictedData::train ? *opened_->data : *opened_->validation;
-    data_.emplace(chosen, longest_of(chosen));  // rows of one shape
+    data_.emplace(chosen(), longest_of(chosen()));  // rows of one shape
+  }
+
+  [[nodiscard]] const Dataset& chosen() const {
+    return request_.data == PredictedData::train ? *opened_->data : *opened_->validation;
+  }
+
+  void say_skipped() {
+    std::set<std::string> skipped;
+    name_skipped_files(chosen(), skipped, control_, events_);
+    count_skipped_files(skipped, "have the outputs of a grey image in the file", events_);
   }
 
   // Of the first two samples: a single one is what some models cannot take.
@@ -185,6 +197,7 @@ class Prediction {
   }
 
   comm::Communicator& control_;
+  EventStream& events_;
   const PredictionRequest& request_;
   std::optional<OpenedRun> opened_;
   std::optional<PaddedTo> data_;

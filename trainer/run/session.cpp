@@ -22,6 +22,7 @@
 #include "trainer/run/model_checks.hpp"
 #include "trainer/run/opened_run.hpp"
 #include "trainer/run/run_timeline.hpp"
+#include "trainer/run/skipped_files.hpp"
 #include "trainer/run/verify.hpp"
 #include "trainer/step/capture_check.hpp"
 #include "trainer/step/evaluation.hpp"
@@ -31,6 +32,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <set>
 #include <utility>
 
 namespace onebatch {
@@ -276,7 +278,11 @@ EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoin
     events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");
   const EvaluationRequest request{.metrics =
                                       chosen_metrics(configuration, *opened->validation, replica->loss.num_classes())};
-  return onebatch::evaluate(request, *replica, *opened->validation, communication->control());
+  EvaluationResult result = onebatch::evaluate(request, *replica, *opened->validation, communication->control());
+  std::set<std::string> skipped;
+  name_skipped_files(*opened->validation, skipped, communication->control(), events);
+  count_skipped_files(skipped, "counted for nothing", events);
+  return result;
 }
 
 Session::Session(Configuration configuration, comm::World& world, std::vector<Listener> listeners,

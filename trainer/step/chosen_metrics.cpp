@@ -38,16 +38,15 @@ std::string metrics_of(Targets targets) {
                               loss.kind, metrics_of(targets_of(loss))));
 }
 
-void check_classes(const Metric& metric, std::int64_t num_classes) {
-  if (metric.kind == MetricKind::top && metric.k >= num_classes)
-    throw UserError(
-        fmt::format(R"(run.metrics: "{}" of {} class{} is 1 whatever the model does: {})", name_of(metric), num_classes,
-                    num_classes == 1 ? "" : "es",
-                    num_classes > 2 ? fmt::format(R"(write "top_{}" or less)", num_classes - 1) : "leave it out"));
-  const bool lists = metric.kind == MetricKind::f1_per_class || metric.kind == MetricKind::confusion_matrix;
-  if (lists && num_classes > k_most_listed_classes)
-    throw UserError(fmt::format(R"(run.metrics: "{}" is for {} classes at most, and there are {}: write "f1_macro")",
-                                name_of(metric), k_most_listed_classes, num_classes));
+// Another kind may have more outputs than there are classes, which its first validation shows.
+bool has_as_many_outputs(const ModelConfiguration& model) {
+  return model.kind == "mlp" || model.kind == "resnet";
+}
+
+void check_classes(const Metric& metric, const ModelConfiguration& model, std::int64_t num_classes) {
+  if (metric.kind == MetricKind::top && !has_as_many_outputs(model)) return;
+  if (const std::string words = unfit_words(metric, num_classes); !words.empty())
+    throw UserError("run.metrics: " + words);
 }
 
 // Where each sample is a row of labels.
@@ -70,6 +69,17 @@ std::vector<Metric> usual_metrics(const LossConfiguration& loss, const Dataset& 
 
 }  // namespace
 
+std::string unfit_words(const Metric& metric, std::int64_t num_classes) {
+  const bool lists = metric.kind == MetricKind::f1_per_class || metric.kind == MetricKind::confusion_matrix;
+  if (lists && num_classes > k_most_listed_classes)
+    return fmt::format(R"("{}" is for {} classes at most, and there are {}: write "f1_macro")", name_of(metric),
+                       k_most_listed_classes, num_classes);
+  if (metric.kind != MetricKind::top || metric.k < num_classes) return {};
+  return fmt::format(R"("{}" of {} class{} is 1 whatever the model does: {})", name_of(metric), num_classes,
+                     num_classes == 1 ? "" : "es",
+                     num_classes > 2 ? fmt::format(R"(write "top_{}" or less)", num_classes - 1) : "leave it out");
+}
+
 ChosenMetrics chosen_metrics(const Configuration& configuration, const Dataset& validation, std::int64_t num_classes) {
   const LossConfiguration& loss = configuration.loss;
   const std::vector<std::string>& names = configuration.run.metrics;
@@ -79,7 +89,7 @@ ChosenMetrics chosen_metrics(const Configuration& configuration, const Dataset& 
     if (name == "loss" || (name == "accuracy" && targets_of(loss) == Targets::classes)) continue;
     const std::optional<Metric> metric = metric_of(name);
     if (!metric || !belongs_to(targets_of(loss), metric->kind)) refuse(loss, name);
-    check_classes(*metric, num_classes);
+    check_classes(*metric, configuration.model, num_classes);
     chosen.metrics.push_back(*metric);
   }
   return chosen;

@@ -18,9 +18,12 @@ bool has(const std::vector<Metric>& metrics, MetricKind kind) {
   return std::ranges::find(metrics, kind, &Metric::kind) != metrics.end();
 }
 
-// Names that are no one class's alone tell nothing.
-bool tell_apart(const std::vector<std::string>& names, std::size_t num_classes) {
-  return names.size() == num_classes && std::set<std::string>(names.begin(), names.end()).size() == num_classes;
+// By the class's name, or its number where none is known. Whatever was predicted: a run may watch one of them.
+std::string f1_name(const std::vector<std::string>& class_names, std::size_t of_class) {
+  if (of_class < class_names.size()) return "f1_class_" + class_names[of_class];
+  const std::string number = fmt::to_string(of_class);
+  const bool is_a_name = std::ranges::find(class_names, number) != class_names.end();
+  return (is_a_name ? "f1_class_#" : "f1_class_") + number;
 }
 
 }  // namespace
@@ -100,10 +103,10 @@ double ClassMetrics::f1_macro() const {
 }
 
 void ClassMetrics::put_f1_per_class(EvaluationResult& result, const std::vector<std::string>& class_names) const {
-  const bool named = tell_apart(class_names, sums_.right.size());
-  for (std::size_t i = 0; i < sums_.right.size(); ++i)
-    result.metrics.push_back(
-        {named ? fmt::format("f1_class_{}", class_names[i]) : fmt::format("f1_class_{}", i), f1(i)});
+  // Names that are no one class's alone tell nothing.
+  const bool tell_apart = std::set<std::string>(class_names.begin(), class_names.end()).size() == class_names.size();
+  const std::vector<std::string> names = tell_apart ? class_names : std::vector<std::string>();
+  for (std::size_t i = 0; i < sums_.right.size(); ++i) result.metrics.push_back({f1_name(names, i), f1(i)});
 }
 
 void ClassMetrics::put_confusion_matrix(EvaluationResult& result) const {

@@ -49,7 +49,7 @@ class ClassMetrics {
   [[nodiscard]] std::int64_t num_classes() const { return static_cast<std::int64_t>(sums_.right.size()); }
   [[nodiscard]] ClassSums& sums() { return sums_; }
 
-  /// `class_names`: may be empty.
+  /// `class_names`: may be empty. Classes beyond them, which a model of more outputs may predict, go by their numbers.
   void put_into(EvaluationResult& result, const std::vector<std::string>& class_names) const;
 
  private:

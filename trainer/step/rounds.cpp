@@ -9,6 +9,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -45,6 +47,16 @@ void one_by_one(std::vector<MicroBatch>& micro_batches, const Fetch& fetch, cons
     MicroBatch& before = micro_batches[(k + number - 1) % number];
     for (SavedValues* of : {&before.kept, &before.gradients}) of->let_go();
   }
+}
+
+std::string single_value_text(const std::string& batch_norm, BatchNormMode mode) {
+  const bool sync = mode == BatchNormMode::sync;
+  return fmt::format(
+      "{} has one value per channel in {}, which would be its own mean: write {}, or batch.last_batch = \"drop\" where "
+      "the epoch's last batch is one sample",
+      batch_norm, sync ? "a micro-step (batch_norm.mode = \"sync\")" : "the whole batch",
+      sync ? "a larger batch.micro_batch_size, fewer batch.gradient_accumulation_steps, batch_norm.mode = \"exact\""
+           : "a larger batch.global_batch_size");
 }
 
 }  // namespace
@@ -192,9 +204,8 @@ void Rounds::share_moments(std::vector<MicroBatch>& micro_batches, std::size_t i
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
   if (norm.moments.count == 1.0 && refuses_single_values_)
     throw UserError(
-        shape_.tape.values[static_cast<std::size_t>(shape_.segments[index].output)].made_by +
-        " has one value per channel in the whole batch, which would be its own mean: write a larger "
-        "batch.global_batch_size, or batch.last_batch = \"drop\" where the epoch's last batch is one sample");
+        single_value_text(shape_.tape.values[static_cast<std::size_t>(shape_.segments[index].output)].made_by,
+                          twice_ ? BatchNormMode::exact : BatchNormMode::sync));
   const auto like = norm.weight.defined() ? norm.weight.options().requires_grad(false)
                                           : at::TensorOptions().dtype(replica_.type).device(replica_.device.device());
   norm.by = make_normaliser(norm.moments, eps_of(norm.call), like);

@@ -91,6 +91,10 @@ bool any_of(const std::vector<Metric>& metrics, std::initializer_list<MetricKind
       metrics, [&](const Metric& metric) { return std::ranges::find(kinds, metric.kind) != kinds.end(); });
 }
 
+bool list_classes(const std::vector<Metric>& metrics) {
+  return any_of(metrics, {MetricKind::confusion_matrix, MetricKind::f1_per_class});
+}
+
 bool are_of_numbers(const std::vector<Metric>& metrics) {
   return any_of(metrics, {MetricKind::mean_absolute_error, MetricKind::r2});
 }
@@ -105,17 +109,17 @@ ValidationMetrics::ValidationMetrics(const ChosenMetrics& chosen, const Loss& lo
 SeenOutputs ValidationMetrics::look_at(const Replica::Forward& made, const Batch& batch) const {
   if (chosen_.metrics.empty() || loss_.is_the_models()) return {};
   if (!loss_.is_classification()) return look_at_numbers(made.outputs, batch);
-  return {.labels = look_at_labels(made.outputs, batch)};
+  const Loss::ByLabel by_label = loss_.by_label(made.outputs, batch.targets);
+  SeenOutputs seen;
+  seen.num_outputs = by_label.rows.size(1);
+  // Of too many put_into() says it, on all ranks together.
+  if (seen.num_outputs <= k_most_listed_classes || !list_classes(chosen_.metrics))
+    seen.labels = look_at_labels(by_label, batch);
+  return seen;
 }
 
-SeenLabels ValidationMetrics::look_at_labels(const at::Tensor& outputs, const Batch& batch) const {
-  const auto [rows, labels] = loss_.by_label(outputs, batch.targets);
-  if (any_of(chosen_.metrics, {MetricKind::confusion_matrix, MetricKind::f1_per_class}) &&
-      rows.size(1) > k_most_listed_classes)
-    throw UserError(
-        fmt::format("run.metrics: f1_per_class and confusion_matrix are for {} classes at most, and the "
-                    "model has {} outputs for each label: write \"f1_macro\"",
-                    k_most_listed_classes, rows.size(1)));
+SeenLabels ValidationMetrics::look_at_labels(const Loss::ByLabel& by_label, const Batch& batch) const {
+  const auto& [rows, labels] = by_label;
   const at::Tensor counts = labels.ne(loss_.ignore_index());
   const at::Tensor safe = at::where(counts, labels, 0);
   SeenLabels seen;
@@ -156,7 +160,20 @@ SeenOutputs ValidationMetrics::look_at_numbers(const at::Tensor& outputs, const 
 void ValidationMetrics::add(const SeenOutputs& seen) {
   classes_.add(seen.labels);
   fit_ = fit_ && seen.fit;
+  num_outputs_ = std::max(num_outputs_, seen.num_outputs);
   numbers_.add(seen.numbers);
+}
+
+void ValidationMetrics::check_num_outputs(comm::Communicator& control) const {
+  const std::int64_t outputs = most_of_ranks(num_outputs_, control);
+  if (outputs == 0) return;  // nothing was looked at
+  for (const Metric& metric : chosen_.metrics) {
+    if (const std::string words = unfit_words(metric, outputs); !words.empty())
+      throw AgreedError(
+          ExitCode::user_error,
+          fmt::format("run.metrics: the model returns {} outputs per label, each of which counts as a class: {}",
+                      outputs, words));
+  }
 }
 
 void ValidationMetrics::sum_classes(comm::Communicator& control) {
@@ -199,6 +216,7 @@ void ValidationMetrics::put_into(EvaluationResult& result, const std::vector<std
     return;
   }
   if (loss_.is_classification()) {
+    check_num_outputs(control);
     sum_classes(control);
     return classes_.put_into(result, class_names);
   }

@@ -13,7 +13,8 @@ namespace onebatch {
 struct SeenOutputs {
   SeenLabels labels = {};
   SeenNumbers numbers = {};
-  bool fit = true;  // numbers: the outputs have the targets' shape
+  bool fit = true;               // numbers: the outputs have the targets' shape
+  std::int64_t num_outputs = 0;  // classes: for each label
 };
 
 class ValidationMetrics {
@@ -29,8 +30,9 @@ class ValidationMetrics {
   void put_into(EvaluationResult& result, const std::vector<std::string>& class_names, comm::Communicator& control);
 
  private:
-  [[nodiscard]] SeenLabels look_at_labels(const at::Tensor& outputs, const Batch& batch) const;
+  [[nodiscard]] SeenLabels look_at_labels(const Loss::ByLabel& by_label, const Batch& batch) const;
   [[nodiscard]] SeenOutputs look_at_numbers(const at::Tensor& outputs, const Batch& batch) const;
+  void check_num_outputs(comm::Communicator& control) const;
   void sum_classes(comm::Communicator& control);
   void sum_numbers(comm::Communicator& control);
 
@@ -40,6 +42,7 @@ class ValidationMetrics {
   NumberMetrics numbers_;
   bool by_position_ = false;  // numbers: of sequences each position is a row
   bool fit_ = true;
+  std::int64_t num_outputs_ = 0;  // classes: the most that were seen
 };
 
 }  // namespace onebatch
