@@ -24,9 +24,15 @@ install(TARGETS onebatch RUNTIME_DEPENDENCY_SET onebatch_needs RUNTIME DESTINATI
 install(TARGETS onebatch_stacks RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(RUNTIME_DEPENDENCY_SET onebatch_needs PRE_INCLUDE_REGEXES ${_carried} PRE_EXCLUDE_REGEXES ".*"
         LIBRARY DESTINATION "${_private_libraries}")
-list(JOIN _rpath ":" _rpath)
-string(REPLACE "$" "\\$" _rpath "${_rpath}")
-install(CODE "file(RPATH_SET FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/onebatch\" NEW_RPATH \"${_rpath}\")")
+if(NOT CMAKE_SKIP_RPATH AND NOT CMAKE_SKIP_INSTALL_RPATH)
+  list(JOIN _rpath ":" _rpath)
+  string(REPLACE "$" "\\$" _rpath "${_rpath}")
+  set(_bin "${CMAKE_INSTALL_BINDIR}")
+  if(NOT IS_ABSOLUTE "${_bin}")
+    set(_bin "\${CMAKE_INSTALL_PREFIX}/${_bin}")
+  endif()
+  install(CODE "file(RPATH_SET FILE \"\$ENV{DESTDIR}${_bin}/onebatch\" NEW_RPATH \"${_rpath}\")")
+endif()
 onebatch_install_for_wheel()
 
 # The library: #include <onebatch/trainer.hpp>, and what that and the search for a batch size include of ours. The headers name each other by

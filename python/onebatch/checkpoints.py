@@ -15,6 +15,7 @@ except ImportError:
 
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
 AVERAGED = "ema."  # and a parameter's name: its average, among the optimizer's tensors
 CHOICES = ("auto", "raw", "ema")
 BLOCK_BYTES = 1 << 20
@@ -60,9 +61,14 @@ def read_averages(folder):
 
 
 def read_checkpoint(folder, weights):
-    """The model's tensors, and the averages where they may be wanted."""
+    """The model's tensors, the averages where they may be wanted, and the names that are shared, where the checkpoint tells."""
     check_written(folder, MODEL)
-    return read_tensors(folder / MODEL), {} if weights == "raw" else read_averages(folder)
+    averages = {} if weights == "raw" else read_averages(folder)
+    shared = None
+    if averages:
+        check_written(folder, STATE)
+        shared = json.loads((folder / STATE).read_text()).get("shared_names")
+    return read_tensors(folder / MODEL), averages, shared
 
 
 def same_bits(one, other):
@@ -79,11 +85,9 @@ def average_of(name, model, averages, shared):
     return averages[tied].clone() if tied in averages else model[name]
 
 
-def chosen(folder, model, averages, weights):
+def chosen(folder, model, averages, shared, weights):
     if weights == "ema" and not averages:
         raise ValueError(f"{folder} has no averaged weights, since its run had optimizer.ema_decay = 0: leave weights out, or write weights=\"raw\"")
-    state = folder / "state.json"
-    shared = json.loads(state.read_text()).get("shared_names") if averages and state.is_file() else None
     return {name: average_of(name, model, averages, shared) for name in model}
 
 
@@ -112,7 +116,7 @@ def load_checkpoint(run, weights="auto"):
             try:
                 found = read_checkpoint(candidate, weights)
             except FileNotFoundError:
-                broken.append(f"{candidate} is gone, or lacks {MODEL}, {OPTIMIZER} or manifest.json")
+                broken.append(f"{candidate} is gone, or lacks {MODEL}, {OPTIMIZER}, {STATE} or manifest.json")
             except (ValueError, KeyError) as error:
                 broken.append(str(error))
             else:

@@ -339,6 +339,21 @@ class Turned(nn.Module):
         return self.last(self.layers(y.transpose(1, 2)).mean(1))
 
 
+class ThroughView(nn.Module):
+    """Writes through a view into what the layer before has made, which is where least goes over a cut."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.middle = nn.Sequential(nn.Linear(12, 256), nn.Tanh()), nn.Linear(256, 64)
+        self.layers, self.last = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)), nn.Linear(64, 5)
+
+    def forward(self, x):
+        y = self.middle(self.first(x))
+        view = y.view(-1, 4, 16)
+        view.mul_(1.5)
+        return self.last(torch.tanh(self.layers(view)).flatten(1))
+
+
 class Deciding(nn.Module):
     """Another way for even lengths."""
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from common import batches_of, configuration, loaded, onebatch, relative_l2, report, scratch
-from exported_models import (MODELS, Autocast, Clock, ConvNet, Counting, Deciding, DropMlp, Expanded, InPlace, Masked, Masking, Outputs, OwnLoss, SharedDrops, Skips, Squeezing, Standardised, Turned, export, images,
+from exported_models import (MODELS, Autocast, Clock, ConvNet, Counting, Deciding, DropMlp, Expanded, InPlace, Masked, Masking, Outputs, OwnLoss, SharedDrops, Skips, Squeezing, Standardised, ThroughView, Turned, export, images,
                              labels, masks, padded, times, vectors)  # fmt: skip
 
 PROGRAM = sys.argv[1]
@@ -198,9 +198,9 @@ def check_standardised():
 
 
 def check_recomputed_bits():
-    """A region in another type, one result that several segments read several times, and a gradient laid out otherwise than its value: the same bits."""
+    """A region in another type, one result that several segments read several times, a gradient laid out otherwise than its value, and a write through a view: the same bits."""
     failures = 0
-    for model, segments in ((Autocast(), 2), (Skips(), 3), (Turned(), 2)):
+    for model, segments in ((Autocast(), 2), (Skips(), 3), (Turned(), 2), (ThroughView(), 2), (ThroughView(), 3)):
         with scratch() as folder:
             torch.manual_seed(19)
             export(model.train(), pathlib.Path(folder) / "model.pt2", vectors(EXAMPLE))

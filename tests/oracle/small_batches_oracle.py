@@ -146,6 +146,7 @@ def main():
     failures += one_sample_at_a_time(2, micro=1)
     failures += one_sample_at_a_time(2, deterministic='"bitwise"')
     failures += refused(1, ("one value per channel",), batch=1, micro=1)
+    failures += refused(1, ("one value per channel in a micro-step", "a larger batch.micro_batch_size"), batch=8, micro=1, mode="sync")
     failures += refused(2, ("one value per channel", "batch.last_batch"), size=45)
     failures += far_from_zero()
     return failures

@@ -486,28 +486,6 @@ TEST(GraphStepTest, no_rank_waits_for_one_that_fails) {
   }
 }
 
-std::string refusal_of_single_values(BatchNormMode mode, const std::vector<std::int64_t>& sizes) {
-  Trainee ours(mode);
-  const Share share = share_of({sizes}, 0);
-  comm::LocalCommunicator alone;
-  try {
-    ours.accumulate(share.samples, share.runs, alone);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-TEST(GraphStepRefusesTest, one_value_per_channel_with_what_makes_more_of_it) {
-  const auto has = [](const std::string& text, const char* word) { return text.find(word) != std::string::npos; };
-  const std::string sync = refusal_of_single_values(BatchNormMode::sync, {1, 1});
-  EXPECT_TRUE(has(sync, "a micro-step") && has(sync, "a larger batch.micro_batch_size")) << sync;
-  EXPECT_TRUE(has(sync, "batch_norm.mode = \"exact\"") && !has(sync, "global_batch_size")) << sync;
-  EXPECT_EQ(refusal_of_single_values(BatchNormMode::exact, {1, 1}), "");
-  const std::string exact = refusal_of_single_values(BatchNormMode::exact, {1});
-  EXPECT_TRUE(has(exact, "the whole batch") && has(exact, "a larger batch.global_batch_size")) << exact;
-}
-
 std::string refusal_of(const AroundModule::Middle& middle) {
   Trainee<AroundModule, AroundModule::Middle> ours(BatchNormMode::exact, Precision::float64, middle);
   ours.runner->take_apart(std::make_unique<GraphStep>(GraphOptions{BatchNormMode::exact, 0, AutogradGraph::recorded}));

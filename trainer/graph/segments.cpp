@@ -102,9 +102,16 @@ void find_releases(std::vector<Segment>& segments) {
   }
 }
 
+// A write through a view of what another segment has made, which is kept, and may be taken again.
+void note_change(Segment& segment, Value changed) {
+  if (changed != segment.output && std::ranges::find(segment.takes, changed) != segment.takes.end() &&
+      std::ranges::find(segment.changes, changed) == segment.changes.end())
+    segment.changes.push_back(changed);
+}
+
 // Versions follow a tensor, not its memory: a write through one view is not seen by another, except where both live in
 // one segment.
-void refuse_hidden_writes(const Tape& tape, const Uses& uses, const std::vector<Segment>& segments) {
+void find_hidden_writes(const Tape& tape, const Uses& uses, std::vector<Segment>& segments) {
   std::vector<std::size_t> segment_of(tape.calls.size(), 0);
   for (std::size_t s = 0; s < segments.size(); ++s) {
     for (std::size_t i = segments[s].begin; i < segments[s].end; ++i) segment_of[i] = s;
@@ -124,6 +131,7 @@ void refuse_hidden_writes(const Tape& tape, const Uses& uses, const std::vector<
         if (other == target || std::find(made.begin(), made.end(), other) != made.end()) continue;
         const std::size_t other_made = uses.made_by(other);
         const bool before = other_made == k_never || other_made < i;
+        if (before) note_change(segments[segment_of[i]], other);
         if (!before || uses.last_read_by(other) <= i) continue;
         const bool together = other_made != k_never && target_made != k_never &&
                               segment_of[other_made] == segment_of[i] && segment_of[target_made] == segment_of[i] &&
@@ -142,7 +150,7 @@ std::vector<Segment> complete(const Tape& tape, const Uses& uses, std::vector<Se
   for (Segment& segment : segments) find_values(tape, uses, segment);
   find_releases(segments);
   find_shared(tape, segments);
-  refuse_hidden_writes(tape, uses, segments);
+  find_hidden_writes(tape, uses, segments);
   return segments;
 }
 

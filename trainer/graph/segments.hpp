@@ -18,6 +18,7 @@ struct Segment {
   Value output = k_no_value;
   std::vector<Value> takes;                  // from other segments; its BatchNorm's output too, where it reads it
   std::vector<Value> gives;                  // to later segments; may include its BatchNorm's output
+  std::vector<Value> changes;                // what it takes and writes to through a view
   std::vector<Value> releases;               // what it takes, its BatchNorm's input too, and no earlier segment does
   std::vector<Value> shared;                 // parameters that it reads and other segments do too
   std::vector<std::vector<Value>> finished;  // by call: values made here that nobody reads after it

@@ -25,7 +25,7 @@ Replica::Forward training_forward(Replica& replica, const Batch& batch, const Fo
   }
   if (replica.loss.is_the_models()) owner->check_inputs(inputs);
   const CompiledProgram::Made made = owner->compiled->run({inputs, context});
-  return {made.loss, made.weight, {}};
+  return {made.loss.reshape({}), made.weight, {}};
 }
 
 }  // namespace onebatch

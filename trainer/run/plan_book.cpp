@@ -55,16 +55,21 @@ const Plan& PlanBook::plan_of(std::int64_t batch_size) {
 const Plan& PlanBook::plan_in_pattern(std::int64_t batch_size) {
   const Plan& full = epoch_plan().full;
   if (batch_size >= full.global_batch_size) return plan_of(batch_size);
-  const PlannerOptions& options = tables_.options();
   profile();
+  const PlannerOptions options = tables_.options();
   EpochPlan found = plan_on_rank_0([&] {
     if (options.lock_step) {
       PlannerOptions as_many = options;
       std::int64_t least = 0;
-      for (const RankCost& rank : tables_.costs()) least += rank.min_micro_batch;
+      std::int64_t most = 0;
+      for (const RankCost& rank : tables_.costs()) {
+        least += rank.min_micro_batch;
+        most += std::min(rank.max_micro_batch, rank.fixed_micro_batch.value_or(rank.max_micro_batch));
+      }
       std::int64_t steps = 0;
       for (const MicroBatchRun& run : full.ranks.front().micro_batches) steps += run.count;
-      as_many.gradient_accumulation_steps = std::clamp<std::int64_t>(batch_size / least, 1, steps);
+      const std::int64_t fewest = (batch_size + most - 1) / most;
+      as_many.gradient_accumulation_steps = std::max(fewest, std::min(batch_size / least, steps));
       return to_json(plan_global_batch(batch_size, tables_.costs(), as_many));
     }
     std::optional<Plan> plan;

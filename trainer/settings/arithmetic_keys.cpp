@@ -80,7 +80,8 @@ KeysOf<MemoryConfiguration> memory_keys() {
       recompute_key(
           {"recompute", k_both,
            "how many segments a micro-batch's forward is cut into, of which each is computed again in the backward "
-           "instead of kept: less memory, one more forward, the same bits. `\"auto\"`: only on a rank where not even "
+           "instead of kept: less memory, one more forward, the same bits, but for a weight that several of them use "
+           "in 16 bits. `\"auto\"`: only on a rank where not even "
            "the "
            "least micro-batch fits otherwise, in as many segments as take the least memory. Exact BatchNorm computes "
            "again in any case"}),

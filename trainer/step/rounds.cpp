@@ -216,7 +216,7 @@ void Rounds::run_once(MicroBatch& micro_batch, std::size_t index) {
   const RandomnessScope scope(micro_batch.context);
   const AutocastScope autocast(replica_.autocast, replica_.device.device());
   Environment given;
-  for (const Value value : segment.takes) given[value] = taken(micro_batch, value);
+  for (const Value value : segment.takes) given[value] = taken_by(segment, micro_batch, value);
   // Its BatchNorm's output was made for this segment alone, to write to if it likes.
   keep(micro_batch, segment, run_segment(micro_batch.graph->tape, segment, Playing::first, given, {segment.output}));
 }
@@ -231,7 +231,8 @@ Run Rounds::run_with_gradients(MicroBatch& micro_batch, std::size_t index) {
   const auto give = [&](Value value, const at::Tensor& tensor, bool has_gradient) {
     given[value] = has_gradient ? run.inputs.try_emplace(value, tensor).first->second.tensor() : tensor.detach();
   };
-  for (const Value value : segment.takes) give(value, taken(micro_batch, value), micro_batch.has_gradient(value));
+  for (const Value value : segment.takes)
+    give(value, taken_by(segment, micro_batch, value), micro_batch.has_gradient(value));
   for (const Value value : segment.shared) give(value, micro_batch.graph->tape.live.at(value), true);
   // Later segments alone may read it.
   if (norms_[index] && norms_[index]->has_gradient && !run.inputs.contains(segment.output))

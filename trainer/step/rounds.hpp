@@ -93,6 +93,7 @@ class Rounds {
   [[nodiscard]] std::optional<std::size_t> norm_that_makes(const MicroBatch& micro_batch, Value value) const;
   // A value from another segment.
   at::Tensor taken(MicroBatch& micro_batch, Value value) const;
+  at::Tensor taken_by(const Segment& segment, MicroBatch& micro_batch, Value value) const;
   at::Tensor norm_input(MicroBatch& micro_batch, std::size_t index) const;
   at::Tensor normalised_input(MicroBatch& micro_batch, std::size_t index) const;
   // What taken() and others are about to ask for of what is kept.

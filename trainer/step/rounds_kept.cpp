@@ -3,6 +3,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 namespace onebatch {
 
 at::Tensor Rounds::normalised_input(MicroBatch& micro_batch, std::size_t index) const {
@@ -21,6 +23,11 @@ std::optional<std::size_t> Rounds::norm_that_makes(const MicroBatch& micro_batch
 at::Tensor Rounds::taken(MicroBatch& micro_batch, Value value) const {
   const auto norm = norm_that_makes(micro_batch, value);
   return norm ? normalised_input(micro_batch, *norm) : micro_batch.kept.get(value);
+}
+
+at::Tensor Rounds::taken_by(const Segment& segment, MicroBatch& micro_batch, Value value) const {
+  const at::Tensor tensor = taken(micro_batch, value);
+  return std::ranges::find(segment.changes, value) == segment.changes.end() ? tensor : tensor.clone();
 }
 
 at::Tensor Rounds::norm_input(MicroBatch& micro_batch, std::size_t index) const {
