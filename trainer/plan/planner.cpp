@@ -169,19 +169,19 @@ TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks,
       batch, ranks.size(), steps, most));
 }
 
-std::string no_room_text(std::int64_t batch, const std::string& for_what) {
+std::string no_room_text(std::int64_t batch, const std::string& what_there_is) {
   return fmt::format(
       "exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} the devices "
-      "have {}memory{}: a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller "
+      "have {}: a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller "
       "batch.global_batch_size",
-      batch, for_what.empty() ? "too little " : "", for_what);
+      batch, what_there_is);
 }
 
 void check_room(std::int64_t batch, const std::vector<RankCost>& ranks, const TableSet& tables) {
   if (std::ranges::none_of(ranks, [](const RankCost& rank) { return rank.share_memory.has_value(); })) return;
   const std::int64_t room = room_for(batch, tables);
   if (room >= batch) return;
-  throw DoesNotFitError(no_room_text(batch, fmt::format(" for {}", room)));
+  throw DoesNotFitError(no_room_text(batch, fmt::format("memory for {}", room)));
 }
 
 // What is fixed leaves a remainder that the model refuses: then fixed sizes are the largest there may be.
@@ -268,7 +268,7 @@ Plan plan_by_grain(std::int64_t batch, const std::vector<RankCost>& ranks, const
   const GrainSplit split = split_by_grain(batch, grain, ranks);
   if (split.calls.empty()) {
     if (std::ranges::any_of(ranks, [&](const RankCost& rank) { return rank.max_micro_batch >= grain; }))
-      throw DoesNotFitError(no_room_text(batch, ""));
+      throw DoesNotFitError(no_room_text(batch, "too little memory"));
     throw UserError(
         fmt::format("micro-batches of {} fit on no rank: run.deterministic = \"bitwise\" needs batch.micro_batch_size "
                     "= n of a size that does",

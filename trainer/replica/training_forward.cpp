@@ -15,7 +15,6 @@ Replica::Forward training_forward(Replica& replica, const Batch& batch, const Fo
   if (batch.weights.defined() && !replica.loss.is_the_models())
     throw UserError("model.compiled: a compiled loss takes no weights of labels: leave model.compiled out");
   std::vector<at::Tensor> inputs = batch.inputs;
-  if (!replica.loss.is_the_models()) owner->check_inputs(inputs);
   const bool are_classes = batch.targets.defined() && batch.targets.scalar_type() == at::kLong;
   const bool one_hot = are_classes && !replica.loss.is_the_models() && !replica.loss.is_classification();
   const at::Tensor targets =
@@ -23,7 +22,7 @@ Replica::Forward training_forward(Replica& replica, const Batch& batch, const Fo
   for (const at::Tensor& tensor : {targets, batch.weights}) {
     if (tensor.defined()) inputs.push_back(tensor);
   }
-  if (replica.loss.is_the_models()) owner->check_inputs(inputs);
+  owner->check_inputs(replica.loss.is_the_models() ? inputs : batch.inputs);
   const CompiledProgram::Made made = owner->compiled->run({inputs, context});
   return {made.loss.reshape({}), made.weight, {}};
 }
