@@ -11,6 +11,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 
 namespace onebatch::comm {
@@ -41,6 +42,15 @@ std::optional<Interface> parse_network(const std::string& text) {
   if (number.ec != std::errc() || number.ptr != end || read.prefix_bits < 0 || read.prefix_bits > 32)
     return std::nullopt;
   return read;
+}
+
+bool is_named(const std::string& list, const Interface& one) {
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto network = parse_network(word);
+    if (word == one.name || (network && is_within(one.address, network->address, network->prefix_bits))) return true;
+  }
+  return false;
 }
 
 bool are_in_one_network(const Interface& own, const Interface& other, bool same_host) {
@@ -116,17 +126,16 @@ std::vector<Interface> interfaces_of_this_machine() {
 std::vector<Interface> chosen_by(const std::string& list, const std::vector<Interface>& all) {
   if (list.empty()) return all;
   std::vector<Interface> chosen;
-  for (const Interface& one : all) {
-    bool is_named = one.is_loopback();
-    std::istringstream words(list);
-    for (std::string word; std::getline(words, word, ',');) {
-      const auto network = parse_network(word);
-      is_named =
-          is_named || word == one.name || (network && is_within(one.address, network->address, network->prefix_bits));
-    }
-    if (is_named) chosen.push_back(one);
-  }
+  std::ranges::copy_if(all, std::back_inserter(chosen),
+                       [&](const Interface& one) { return one.is_loopback() || is_named(list, one); });
   return chosen;
+}
+
+std::vector<Interface> left_by(const std::string& list, const std::vector<Interface>& all) {
+  std::vector<Interface> left;
+  std::ranges::copy_if(all, std::back_inserter(left),
+                       [&](const Interface& one) { return one.is_loopback() || !is_named(list, one); });
+  return left;
 }
 
 std::optional<in_addr> source_toward(in_addr target) {

@@ -35,6 +35,8 @@ std::vector<Interface> interfaces_of_this_machine();
 /// Those that "eth0,10.1.0.0/16" (as Open MPI's btl_tcp_if_include has it) names, and the loopback. An empty text names
 /// all.
 std::vector<Interface> chosen_by(const std::string& list, const std::vector<Interface>& all);
+/// Those that such a list (btl_tcp_if_exclude) does not name, and the loopback.
+std::vector<Interface> left_by(const std::string& list, const std::vector<Interface>& all);
 
 /// The address that the kernel would send from to get there.
 using SourceToward = std::function<std::optional<in_addr>(in_addr)>;

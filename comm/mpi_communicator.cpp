@@ -55,6 +55,7 @@ void check_mpi(int code, int rank, const char* call, std::source_location where)
 }
 
 std::unique_ptr<MpiCommunicator> MpiCommunicator::create(MPI_Comm parent, Watchdog& watchdog) {
+  const Watchdog::Guard guard(watchdog, "MPI_Comm_dup", 0);
   MPI_Comm duplicate = MPI_COMM_NULL;
   int rank = 0;
   int size = 0;

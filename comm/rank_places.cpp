@@ -30,6 +30,13 @@ std::string mpi_setting(const char* name) {
   return text.data();
 }
 
+// The two lists exclude each other.
+std::vector<Interface> interfaces_of_mpi() {
+  const std::string included = mpi_setting("btl_tcp_if_include");
+  const std::vector<Interface> all = interfaces_of_this_machine();
+  return included.empty() ? left_by(mpi_setting("btl_tcp_if_exclude"), all) : chosen_by(included, all);
+}
+
 std::vector<RankPlace> gather_places(MpiCommunicator& mpi, int node) {
   std::vector<RankPlace> places;
   for (const std::string& text : all_gather_text(mpi, fmt::format("{}\t{}", host_name(), node))) {
@@ -42,7 +49,7 @@ std::vector<RankPlace> gather_places(MpiCommunicator& mpi, int node) {
 // Where this rank listens: at the addresses that MPI may use itself, and of those at what leads to another node.
 std::vector<std::string> find_addresses(MpiCommunicator& mpi, const std::vector<RankPlace>& places) {
   const RankPlace& mine = places.at(static_cast<std::size_t>(mpi.rank()));
-  const HostInterfaces own{mine.host, chosen_by(mpi_setting("btl_tcp_if_include"), interfaces_of_this_machine())};
+  const HostInterfaces own{mine.host, interfaces_of_mpi()};
   const auto texts = all_gather_text(mpi, own.to_text());
   std::vector<HostInterfaces> others;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {

@@ -75,7 +75,7 @@ std::byte* SharedMemoryCommunicator::allocate(std::size_t bytes) {
   if (buffers_) buffers_->close();
   buffers_.reset();
   if (node_) node_->share_buffers({}, 0);
-  std::int64_t fits = shared_memory_has_room(needed) ? 1 : 0;
+  std::int64_t fits = !node_ || shared_memory_has_room(needed) ? 1 : 0;  // a rank alone on its node makes no window
   world_->all_reduce(&fits, 1, ScalarType::int64, ReduceOp::min);
   why_not_in_place_ = fits == 1 ? "" : no_room(needed);
   if (fits == 0 || !node_) return Communicator::allocate(bytes);

@@ -15,7 +15,7 @@ namespace onebatch::comm {
 
 /// Owns the sockets, one for each address that it is given: it listens nowhere else. Questions and answers are one
 /// datagram each; a lost one is asked for again. A datagram that is not signed with the run's key is dropped; the key
-/// itself is never sent. An answer is never longer than its question, so that nobody can use this process to flood
+/// itself is in none. An answer is never longer than its question, so that nobody can use this process to flood
 /// another.
 class SideChannel {
  public:

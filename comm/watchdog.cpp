@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +23,7 @@ constexpr auto k_turn = std::chrono::milliseconds(1);
 constexpr auto k_time_to_tell = std::chrono::milliseconds(2500);
 constexpr auto k_time_to_write = std::chrono::seconds(5);  // what is told, where the disk answers at all
 constexpr auto k_time_to_ask = std::chrono::seconds(2);
+constexpr auto k_time_to_vote = std::chrono::milliseconds(1500);
 constexpr double k_fresh_seconds = 1.5;  // an operation is looked at several times before it is that old
 // Libraries load slowly on a busy machine, and nobody is known to be stuck.
 constexpr double k_slow_start_seconds = 60.0;
@@ -79,11 +81,23 @@ double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t n
   double patience = 0.0;
   for (const RankReport& report : reports) {
     if (report.process != "running") return 0.0;
-    // One inside an earlier operation waits for others itself, and one that has never said anything says nothing now.
-    if (report.sequence >= sequence || report.inside || report.activity.empty()) continue;
-    patience = std::max(patience, timeout_seconds - report.activity_seconds);
+    // One that is inside waits for others itself: from when it came. One that has never said anything says nothing now.
+    if (report.inside)
+      patience = std::max(patience, timeout_seconds - report.operation_seconds);
+    else if (report.sequence < sequence && !report.activity.empty())
+      patience = std::max(patience, timeout_seconds - report.activity_seconds);
   }
   return patience;
+}
+
+std::vector<int> ranks_to_ask(const std::vector<RankPlace>& places, const std::set<int>& answered, std::size_t round) {
+  std::map<int, std::vector<int>> ranks_of_nodes;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (!answered.contains(places[rank].node)) ranks_of_nodes[places[rank].node].push_back(static_cast<int>(rank));
+  }
+  std::vector<int> ranks;
+  for (const auto& [node, of_node] : ranks_of_nodes) ranks.push_back(of_node[round % of_node.size()]);
+  return ranks;
 }
 
 double RunningTime::update(std::int64_t entered_nanoseconds, std::int64_t now_nanoseconds) {
@@ -203,7 +217,8 @@ void Watchdog::check() {
   check_loss();
   check_signals();
   check_progress();
-  const double seconds = running_.update(board().own_entered_nanoseconds(), StatusBoard::now_nanoseconds());
+  const std::int64_t entered = board().own_entered_nanoseconds();
+  const double seconds = running_.update(entered, StatusBoard::now_nanoseconds());
   if (seconds < k_fresh_seconds) patient_until_ = 0.0;
   const double timeout = timeout_seconds_;
   if (seconds < std::max(timeout, patient_until_)) return;
@@ -211,6 +226,7 @@ void Watchdog::check() {
   const double patience = places_.empty()
                               ? (stopped_siblings().empty() ? k_slow_start_seconds - seconds : 0.0)
                               : seconds_of_patience(reports, places_.size(), board().own_sequence(), timeout);
+  if (board().own_entered_nanoseconds() != entered) return;  // it has ended while others were asked
   if (patience <= 0.0) {
     const auto node_of = [&](int rank) { return places_.at(static_cast<std::size_t>(rank)).node; };
     const bool others_live = !places_.empty() && std::ranges::any_of(reports, [&](const RankReport& report) {
@@ -235,7 +251,8 @@ void end_at_the_latest(std::chrono::steady_clock::time_point latest, int exit_co
 }
 
 // One rank of a node tells; the others give it time to, and go on answering while there is anyone to ask, then end with
-// the same code.
+// the same code. The process that saves has the same sockets: while it asks others for their votes, and answers them,
+// nothing is read here.
 void Watchdog::end(const std::string& what, const std::vector<RankReport>& reports, Questions questions) {
   const auto put_off = std::chrono::duration<double>(std::min(timeout_seconds_.load(), k_longest_put_off));
   const auto until = std::chrono::steady_clock::now() + k_time_to_tell;
@@ -248,6 +265,7 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   std::vector<StatusBoard::Process> stopped;
   if (first) stopped = places_.empty() ? stopped_siblings() : board().stopped();
   tell_of_loss(Loss::timeout);
+  const auto voted = std::chrono::steady_clock::now() + k_time_to_vote;
   tell(Incident::Kind::timeout, what, reports, stopped);
   const auto latest = std::chrono::steady_clock::now() + put_off;
   const auto is_busy = [&] { return is_busy_ && std::chrono::steady_clock::now() < latest && is_busy_(); };
@@ -255,7 +273,7 @@ void Watchdog::end(const std::string& what, const std::vector<RankReport>& repor
   while (std::chrono::steady_clock::now() < until || is_busy()) {
     const bool is_asked = channel_ && questions == Questions::may_come;
     if (first && !is_asked && !is_busy() && !is_saving()) break;
-    if (channel_)
+    if (channel_ && !(std::chrono::steady_clock::now() < voted && is_saving()))
       channel_->serve(k_poll);
     else
       std::this_thread::sleep_for(k_poll);
@@ -296,21 +314,25 @@ std::string Watchdog::describe_missing(const std::vector<RankReport>& reports) c
 std::vector<RankReport> Watchdog::read_all_nodes() {
   std::vector<RankReport> reports = board().read();
   if (!channel_) return reports;
-  std::vector<int> asked = {places_[static_cast<std::size_t>(rank_)].node};
+  const int own_node = places_[static_cast<std::size_t>(rank_)].node;
+  std::set<int> answered = {own_node};
   const auto until = std::chrono::steady_clock::now() + k_time_to_ask;
-  // Any rank of a node answers for all of it; a dead one, or a lost question, costs a moment.
-  for (std::size_t i = 0; std::chrono::steady_clock::now() < until && i < 3 * places_.size(); ++i) {
-    const RankPlace& place = places_[i % places_.size()];
-    if (std::find(asked.begin(), asked.end(), place.node) != asked.end()) continue;
-    const auto neighbours =
-        std::count_if(places_.begin(), places_.end(), [&](const RankPlace& other) { return other.node == place.node; });
-    const auto answer =
-        channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
-    if (!answer) continue;
-    asked.push_back(place.node);
-    for (RankReport& report : RankReport::from_lines(*answer)) reports.push_back(std::move(report));
+  auto questions = 3 * (std::ssize(places_) - std::ranges::count(places_, own_node, &RankPlace::node));
+  // A dead rank, or a lost question, costs a moment: no node's next rank is asked before all other nodes' were.
+  for (std::size_t round = 0;; ++round) {
+    const std::vector<int> ranks = ranks_to_ask(places_, answered, round);
+    if (ranks.empty()) return reports;
+    for (const int rank : ranks) {
+      if (questions-- <= 0 || std::chrono::steady_clock::now() >= until) return reports;
+      const RankPlace& place = places_[static_cast<std::size_t>(rank)];
+      const auto neighbours = std::ranges::count(places_, place.node, &RankPlace::node);
+      const auto answer =
+          channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
+      if (!answer) continue;
+      answered.insert(place.node);
+      for (RankReport& report : RankReport::from_lines(*answer)) reports.push_back(std::move(report));
+    }
   }
-  return reports;
 }
 
 }  // namespace onebatch::comm

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -151,11 +152,16 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// How much longer to wait, in seconds, for the ranks that have not entered the operation `sequence`: while one of them
-/// is at work and has said so within `timeout_seconds`. 0 where a process is stopped or gone, or a rank could not be
-/// asked.
+/// How much longer to wait, in seconds, in the operation `sequence`: while a rank that has not entered it is at work
+/// and has said so within `timeout_seconds`, or one has entered the operation that it is in within them. 0 where a
+/// process is stopped or gone, or a rank could not be asked.
 [[nodiscard]] double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks,
                                          std::uint64_t sequence, double timeout_seconds);
+
+/// Whom to ask, any of whom answers for all of its node: one rank of each node that is not in `answered`, another one
+/// in each `round`. None where all have answered.
+[[nodiscard]] std::vector<int> ranks_to_ask(const std::vector<RankPlace>& places, const std::set<int>& answered,
+                                            std::size_t round);
 
 /// The text for a report from every rank that could be asked: `sequence` is the operation that the asking rank is in.
 [[nodiscard]] std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places,

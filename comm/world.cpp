@@ -126,7 +126,10 @@ struct World::State {
   // Ranks without a board in common are to each other as if on hosts of their own.
   void meet(MpiCommunicator& mpi) {
     int leader = rank;
-    if (board_window) check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), rank, "MPI_Bcast");
+    if (board_window) {
+      const Watchdog::Guard guard(*watchdog, "meeting", 0);
+      check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), rank, "MPI_Bcast");
+    }
     Introduction made = introduce(mpi, leader, [this] { return answer(); });
     hosts.clear();
     for (const RankPlace& place : made.places) hosts.push_back(place.host);
@@ -170,6 +173,7 @@ std::unique_ptr<World> World::create(double timeout_seconds) {
     state.launcher.size = rank == state.launcher.rank ? size : state.launcher.rank + 1;
   }
   if (size != state.launcher.size) {
+    const Watchdog::Guard guard(*state.watchdog, "MPI_Finalize", 0);
     MPI_Finalize();
     throw LaunchError(mending_command(state.launcher, size));
   }

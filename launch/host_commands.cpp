@@ -23,6 +23,12 @@ std::string all_reduce_line(const comm::AllReduceTiming& t) {
                      t.mpi_seconds * 1e6, t.mpi_best_bucket_seconds * 1e6, t.algbw, t.busbw, t.times_mpi_best_bucket);
 }
 
+// Known once memory was asked for.
+void warn_of_copies(const comm::World& world) {
+  if (!world.why_not_shared().empty())
+    print_error(fmt::format("onebatch: warning: without shared memory: {}\n", world.why_not_shared()));
+}
+
 }  // namespace
 
 std::string describe_host(const comm::World& world) {
@@ -40,10 +46,9 @@ std::string describe_host(const comm::World& world) {
 std::string bench_all_reduce(double most_bytes, comm::World& world) {
   const bool first = world.rank() == 0;
   nlohmann::ordered_json document = {{"ranks", world.size()}, {"sizes", nlohmann::ordered_json::array()}};
-  if (first && !world.why_not_shared().empty())
-    print_error(fmt::format("onebatch: warning: without shared memory: {}\n", world.why_not_shared()));
   if (first) print_out(fmt::format("{}\n", all_reduce_header()));
   comm::bench_all_reduce(world, static_cast<std::size_t>(most_bytes), [&](const comm::AllReduceTiming& t) {
+    if (first && document["sizes"].empty()) warn_of_copies(world);
     if (first) print_out(fmt::format("{}\n", all_reduce_line(t)));
     document["sizes"].push_back({{"bytes", t.bytes},
                                  {"seconds", t.seconds},

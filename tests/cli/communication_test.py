@@ -94,14 +94,25 @@ def test_an_unknown_benchmark_is_answered_with_those_there_are(onebatch):
     assert "all-reduce" in onebatch.run(1, "bench", "loader", code=2)
 
 
-# In a mount namespace of its own.
-@pytest.mark.parametrize("size, words", (("64m", None), ("900k", "no room")))
-def test_shared_memory_that_is_small_is_said_and_the_losses_are_the_same(onebatch, scratch, plain, size, words):
+def run_with_shared_memory(onebatch, size, *arguments):
+    """Two ranks in a mount namespace of their own; returns what was said."""
     if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode != 0:
         pytest.skip("mount namespaces are not allowed here: small shared memory was not tried")
-    command = onebatch.command_line(2, "train", scratch.config, *settings(*FIXED, *shares(2)))
+    command = onebatch.command_line(2, *arguments)
     mounted = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh", *command]
     done = onebatch.finish(mounted, {"OMPI_MCA_btl_vader_backing_directory": "/tmp"})
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("size, words", (("64m", None), ("900k", "no room")))
+def test_shared_memory_that_is_small_is_said_and_the_losses_are_the_same(onebatch, scratch, plain, size, words):
+    said = run_with_shared_memory(onebatch, size, "train", scratch.config, *settings(*FIXED, *shares(2)))
     assert losses_of(scratch) == plain[2].losses
-    assert words is None or words in done.stdout + done.stderr
+    assert words is None or words in said
+
+
+# At 6 MiB there is room for the window that copies go through, and none for two buffers of 4 MB.
+@pytest.mark.parametrize("size", ("900k", "6m"))
+def test_the_benchmark_says_that_shared_memory_is_small(onebatch, size):
+    assert run_with_shared_memory(onebatch, size, "bench", "all-reduce", "--max-bytes", "4000000").count("no room") == 1

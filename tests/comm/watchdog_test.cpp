@@ -1,5 +1,7 @@
 #include "comm/watchdog.hpp"
 
+#include "comm/collect_votes.hpp"
+
 #include <gmock/gmock.h>
 
 #include <array>
@@ -156,6 +158,27 @@ TEST(PatienceTest, is_none_where_all_have_entered) {
   EXPECT_EQ(seconds_of_patience({report(0, 9, true), report(1, 9, true)}, 2, 9, 2.0), 0.0);
 }
 
+TEST(PatienceTest, counts_from_when_the_last_has_entered) {
+  RankReport waiting = report(0, 9, true);
+  waiting.operation_seconds = 100.0;
+  RankReport last = report(1, 9, true);
+  last.operation_seconds = 0.1;
+  EXPECT_DOUBLE_EQ(seconds_of_patience({waiting, last}, 2, 9, 10.0), 9.9);
+  last.sequence = 8;  // which the one that waits has left at once
+  EXPECT_DOUBLE_EQ(seconds_of_patience({waiting, last}, 2, 9, 10.0), 9.9);
+}
+
+TEST(RanksToAskTest, are_one_of_each_node_and_another_in_each_round) {
+  using ::testing::ElementsAre;
+  std::vector<RankPlace> places;
+  for (const int node : {0, 1, 1, 1, 4, 4}) places.push_back({"", node, ""});
+  EXPECT_THAT(ranks_to_ask(places, {0}, 0), ElementsAre(1, 4));
+  EXPECT_THAT(ranks_to_ask(places, {0}, 1), ElementsAre(2, 5));
+  EXPECT_THAT(ranks_to_ask(places, {0}, 2), ElementsAre(3, 4));
+  EXPECT_THAT(ranks_to_ask(places, {0, 4}, 3), ElementsAre(1));
+  EXPECT_THAT(ranks_to_ask(places, {0, 1, 4}, 0), ElementsAre());
+}
+
 constexpr std::int64_t k_second = 1'000'000'000;
 
 TEST(RunningTimeTest, counts_from_the_entry) {
@@ -230,6 +253,26 @@ TEST_F(SideChannelTest, without_a_key_nobody_is_answered) {
 
 TEST_F(SideChannelTest, one_that_does_not_serve_does_not_answer) {
   EXPECT_EQ(asking_.ask(answering_.address(), 100), std::nullopt);
+}
+
+// Eight ranks of one node are silent; the one of another votes after it was asked for the first time.
+TEST_F(SideChannelTest, a_silent_node_leaves_time_to_ask_another_again) {
+  SideChannel voting(key_, {"127.0.0.1"}, [asked = 0]() mutable {
+    return asked++ == 0 ? std::string() : Vote{.rank = 9, .step = 5}.to_line();
+  });
+  const Serving serving(voting);
+  std::vector<RankPlace> places(9, {"beta", 1, answering_.address()});
+  places[0] = {"alpha", 0, ""};
+  places.push_back({"gamma", 9, voting.address()});
+  const AlignedMemory memory(StatusBoard::bytes_needed(1));
+  const AlignedMemory left(SurvivorBoard::bytes_needed(1, 0));
+  const StatusBoard status(memory.data(), {0}, 0);
+  SurvivorBoard board(left.data(), {0}, 0, 0);
+  board.vote({.rank = 0, .step = 5});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto votes = collect_votes(board, {Loss::called, 0, status, places, &asking_}, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_THAT(votes, ::testing::ElementsAre(::testing::Field(&Vote::rank, 0), ::testing::Field(&Vote::rank, 9)));
 }
 
 TEST_F(SideChannelTest, keys_of_two_runs_differ) {

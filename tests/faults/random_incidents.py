@@ -18,7 +18,7 @@ from faults.incidents import check_request, incidents_in, searched, threads_of
 from faults.short_deadline import ALLOWED, TIMEOUT, mpirun, write_config
 
 # Where a rank may fail: the operations that ranks do together, by the number of that name, and the model's forward.
-PLACES = {"all_reduce": 14, "all_gather": 9, "broadcast": 12, "barrier": 2, "setting up shared memory": 1, "allocating shared memory": 1, "finding the ranks of this node": 1, "close": 2, "MPI_Finalize": 1, "model": 6}
+PLACES = {"all_reduce": 14, "all_gather": 9, "broadcast": 12, "barrier": 2, "setting up shared memory": 1, "allocating shared memory": 1, "finding the ranks of this node": 1, "MPI_Comm_dup": 1, "meeting": 1, "close": 2, "MPI_Finalize": 1, "model": 6}
 FUNCTIONS = {"stop": "fault_point", "loop": "loops_for_ever", "segv": "crashes_in_a_worker", "overflow": "recurs_for_ever"}
 NEVER = object()  # the run had no such moment
 

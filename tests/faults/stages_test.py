@@ -33,6 +33,12 @@ def test_a_rank_that_stops_before_mpi_starts_is_named(onebatch, tmp_path, ranks,
     check_stopped(guilty, command, {"GUILTY": str(guilty), "MOMENT": str(moment)}, moment, loading=8.0)  # the others have yet to load LibTorch
 
 
+@pytest.mark.parametrize("place", ("MPI_Comm_dup", "meeting"))
+def test_a_rank_that_stops_while_the_ranks_meet_is_named(faulty_onebatch, tmp_path, place):
+    config, moment = write_config(tmp_path, 4), tmp_path / "moment"
+    check_stopped(0, mpirun(2, faulty_onebatch.path, "train", config, "--quiet"), {"ONEBATCH_FAULT": f"0 {place} 1 stop {moment}"}, moment)
+
+
 @pytest.mark.parametrize("ranks, guilty", ((2, 0), (3, 2)))
 def test_a_rank_that_stops_when_the_run_is_over_is_named(faulty_onebatch, tmp_path, ranks, guilty):
     config, moment = write_config(tmp_path, 4), tmp_path / "moment"

@@ -69,9 +69,13 @@ def torn_checkpoint(case):
     return case.train("--strict", "--resume"), "the newest checkpoint"
 
 
-def no_shared_memory(case):
+def no_shared_memory(case, *more):
     shell = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=900k tmpfs /dev/shm && exec "$@"', "sh"]
-    return case.train("--strict", shell=shell, environment={"OMPI_MCA_btl_vader_backing_directory": "/tmp"}), "shared memory"
+    return case.train("--strict", *more, shell=shell, environment={"OMPI_MCA_btl_vader_backing_directory": "/tmp"}), "shared memory"
+
+
+def no_shared_memory_for_bfloat16(case):
+    return no_shared_memory(case, "--set", 'comm.reduce_dtype="bfloat16"')
 
 
 def less_memory(case):
@@ -99,6 +103,7 @@ CASES = {
     "a cache that cannot be written": (unwritable_cache, {"cache": "true"}),
     "a torn checkpoint": (torn_checkpoint, {}),
     "shared memory without room": (no_shared_memory, {}),
+    "shared memory without room for what travels as bfloat16": (no_shared_memory_for_bfloat16, {}),
     "memory that goes in mid-run": (less_memory, {"memory": "4MiB"}),
     "memory that goes in mid-run, exact BatchNorm": (less_memory_for_kept, {"model": RESNET, "batch": 64, "memory": "200MiB"}),
     "what exact BatchNorm keeps has no room": (kept_in_host, {"model": RESNET, "batch": 240, "steps": 2, "memory": "8MiB"}),
@@ -123,7 +128,7 @@ def problem_of(what, ranks, answer):
 def main():
     failures = 0
     for what, (cause, settings) in CASES.items():
-        if cause is no_shared_memory and not may_unshare():
+        if cause in (no_shared_memory, no_shared_memory_for_bfloat16) and not may_unshare():
             print(f"{what}: mount namespaces are not allowed here: not tried")
             continue
         for ranks in (2, 3):

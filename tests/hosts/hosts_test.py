@@ -58,8 +58,9 @@ def sh(*command, check=True):
 class Hosts:
     """`count` hosts on one bridge; host N has the address 10.77.0.N there, and networks that lead nowhere: one like every other host's, one of its own."""
 
-    def __init__(self, count, folder):
+    def __init__(self, count, folder, shared_memory="512m"):
         self.count = count
+        self.shared_memory = shared_memory
         self.folder = str(folder)  # the launcher's session files, which it leaves behind when it is killed
         self.poor = None
 
@@ -127,7 +128,7 @@ class Hosts:
                    # The launcher ends by itself when a host is gone, but well after the ranks' own deadline: what they say is what is tried here.
                    "--mca", "oob_tcp_keepalive_time", "5", "--mca", "oob_tcp_keepalive_intvl", "2", "--mca", "oob_tcp_keepalive_probes", "2", "--bind-to", "none",
                    "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_mpi_yield_when_idle", "--host", hosts, *map(str, program)]
-        environment = dict(os.environ, HOSTS=SET, TMPDIR=self.folder, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
+        environment = dict(os.environ, HOSTS=SET, SHARED_MEMORY=self.shared_memory, TMPDIR=self.folder, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
         for _ in range(LAUNCHES):
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
             if self.has_started(process, str(program[0])):
@@ -195,6 +196,13 @@ def collectives(folder):
     if "PASSED" not in output:
         sys.exit(output)
     print("collectives over 2 + 1 ranks on 2 hosts", flush=True)
+
+
+def without_shared_memory(folder):
+    """A rank that is alone on its host shares memory with nobody: nothing falls back."""
+    with Hosts(2, folder, shared_memory="900k") as hosts:
+        finish(hosts.start((1, 1), PROGRAM, "train", configuration(folder, "alone", 2, 4), "--quiet", "--strict", "--set", "probe.cache=false"), 120)
+    print("one rank per host needs no shared memory", flush=True)
 
 
 def slow_and_lossy(folder):
@@ -286,6 +294,7 @@ def main():
         folder = pathlib.Path(name)
         collectives(folder)
         same_as_one_host(folder)
+        without_shared_memory(folder)
         slow_and_lossy(folder)
         faulty(folder, "link cut", (1, 1), lambda hosts: hosts.cut(2), "rank 1 (host-2): no answer from its host")
         faulty(folder, "rank on another host stopped", (1, 2), stop_rank_2, "rank 2 (host-2): its process is stopped")

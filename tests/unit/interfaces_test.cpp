@@ -83,6 +83,14 @@ TEST(ChosenByTest, takes_names_and_networks_and_the_loopback) {
   EXPECT_EQ(chosen(""), (HostInterfaces{"a", all}.to_text()));
 }
 
+TEST(LeftByTest, leaves_out_names_and_networks_but_the_loopback) {
+  const std::vector<Interface> all = host("a", "lo/127.0.0.1/8 eth0/10.0.0.1/24 ib0/10.1.0.1/16 ib1/10.2.0.1/16").all;
+  const auto left = [&](const char* list) { return HostInterfaces{"a", left_by(list, all)}.to_text(); };
+  EXPECT_EQ(left("eth0,10.2.0.0/16"), "lo/127.0.0.1/8 ib0/10.1.0.1/16");
+  EXPECT_EQ(left("127.0.0.1/8,sppp"), (HostInterfaces{"a", all}.to_text())) << "what Open MPI has where nobody says";
+  EXPECT_EQ(left(""), (HostInterfaces{"a", all}.to_text()));
+}
+
 TEST(InterfacesTest, of_this_machine_have_a_loopback_that_leads_to_itself) {
   const std::vector<Interface> all = interfaces_of_this_machine();
   EXPECT_TRUE(std::ranges::any_of(all, &Interface::is_loopback));

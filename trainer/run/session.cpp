@@ -127,9 +127,14 @@ struct Session::State {
   std::byte* gradient_storage() {
     if (opened->device->device().is_cuda() || world.size() == 1 || wire_type() != summed_type()) return nullptr;
     std::byte* storage = communication->control().allocate(summed_bytes());
-    if (!world.why_not_shared().empty())  // on all ranks alike
-      events.fallback("reducing gradients in shared memory", "copies: " + world.why_not_shared());
+    say_whether_copied();
     return storage;
+  }
+
+  // Of memory that was asked for just now; on all ranks alike.
+  void say_whether_copied() {
+    if (!opened->device->device().is_cuda() && !world.why_not_shared().empty())
+      events.fallback("reducing gradients in shared memory", "copies: " + world.why_not_shared());
   }
 
   void make_replica() {
@@ -187,6 +192,7 @@ struct Session::State {
                        .overlap = communication->overlap(),
                        .wire_type = wire_type(),
                        .timeline = timeline.spans()});
+    say_whether_copied();  // where another type travels, the reducer has asked
     replica->timeline = timeline.spans();
     replica->control = &communication->control();
   }
