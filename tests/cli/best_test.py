@@ -1,4 +1,5 @@
 """Which weights a run leaves: the best, the last, the averaged ones; and when it validates and ends."""
+import json
 import shutil
 
 import pytest
@@ -238,6 +239,35 @@ def test_a_run_goes_on_from_the_best(averaged, make):
     assert f"step {averaged.best()['step']}, " in run.out
 
 
+@pytest.mark.parametrize("ranks", (1, 2))
+def test_a_run_that_begins_from_anothers_checkpoint_has_a_best_one_of_its_own(make, ranks):
+    first = make(*settings("run.epochs=1")).train(ranks=ranks)
+    begun = first.steps()[-1]
+    run = make(*settings("run.epochs=2", "checkpoint.keep=0", "checkpoint.keep_best.metric=loss", f"checkpoint.resume={first.checkpoints}/latest")).train(ranks=ranks)
+    assert run.best()["step"] in run.steps()
+    assert begun in run.steps(), "the first validation was the best so far"
+
+
+def test_the_best_of_a_run_that_ended_within_an_epoch_is_not_forgotten(make):
+    """The validation at its end is made after its checkpoint is saved, and is none of those that a longer run makes."""
+    run = make(*settings("run.max_steps=8", "optimizer.lr=0.05", "checkpoint.keep=1", "checkpoint.keep_best.metric=loss")).train()
+    before = run.best()
+    assert before["step"] == 8 and run.state(8)["best"]["best_step"] < 8 and run.steps() == [8]
+    run.train("--resume", *settings("run.max_steps=9", "optimizer.lr=20"))
+    assert run.validations()[-1][1] > before["value"]
+    assert run.best() == before and run.steps() == [8, 9]
+
+
+@pytest.mark.parametrize("value", (None, -1.0))
+def test_a_mark_that_was_left_half_made_is_made_right(make, value):
+    run = make(*settings("run.max_steps=1", "run.val_first=true", "optimizer.lr=20", "checkpoint.keep_best.metric=loss")).train()
+    before = run.best()
+    assert before["step"] == 0
+    (run.checkpoints / "best.json").write_text("{" if value is None else json.dumps({**before, "value": value}))
+    run.train("--resume")
+    assert run.best() == before
+
+
 def test_an_average_may_begin_and_end_in_mid_run(make):
     run = make(*settings("checkpoint.every_steps=1", "checkpoint.keep=0")).train("--set", "run.max_steps=3")
     weights = read_safetensors(run.checkpoints / "step-3" / "model.safetensors")
@@ -257,6 +287,19 @@ def test_a_metric_that_there_is_not_is_refused_before_the_first_step(make, key):
     run = make(*settings(f"{key}=acuracy")).train(code=2)
     assert f'{key} = "acuracy": a validation of this run has no such number, but "loss", "accuracy"' in run.out
     assert not (run.folder / "metrics.jsonl").exists() or run.lines("metrics") == []
+
+
+@pytest.mark.parametrize("key", ("run.early_stopping.metric", "checkpoint.keep_best.metric"))
+def test_a_start_that_is_refused_for_it_leaves_the_run_as_it_is(make, key):
+    run = make(*settings("run.max_steps=6", "checkpoint.every_steps=2", "checkpoint.keep=0")).train()
+
+    def record():
+        return {str(path): path.readlink() if path.is_symlink() else path.read_bytes() for path in run.folder.rglob("*") if path.is_symlink() or path.is_file()}
+
+    before = record()
+    assert run.steps() == [2, 4, 6]
+    run.train(*settings(f"checkpoint.resume={run.checkpoints}/step-2", f"{key}=acuracy"), code=2)
+    assert record() == before
 
 
 def test_of_steps_and_epochs_the_first_ends_the_run(make):

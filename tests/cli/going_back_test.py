@@ -61,6 +61,23 @@ def test_what_comes_after_the_older_one_is_set_aside(runs):
     assert f"resumed from {runs.checkpoints('a')}/step-6:" in runs.train("a", 10, "--resume")
 
 
+@pytest.mark.parametrize("name", ("good", "checkpoints/best"))
+def test_from_a_copy_under_another_name_it_goes_back_too(runs, name):
+    shutil.copytree(runs.checkpoints("a") / "step-4", runs.runs / "a" / name)
+    said = runs.train("a", 6, begin=runs.runs / "a" / name)
+    assert "step-8.aside, step-12.aside in " in said
+    assert [saved for saved in runs.saved("a") if saved != "best"] == ["latest", "step-12.aside", "step-4", "step-6", "step-8.aside"]
+    assert f"resumed from {runs.checkpoints('a')}/step-6:" in runs.train("a", 10, "--resume")
+
+
+def test_a_copy_of_what_is_not_there_any_more_takes_its_place(runs):
+    copy = runs.runs / "a" / "good"
+    (runs.checkpoints("a") / "step-4").rename(copy)
+    runs.train("a", 6, begin=copy)
+    assert runs.saved("a") == ["latest", "step-12.aside", "step-4", "step-6", "step-8.aside"]
+    assert (copy / "manifest.json").exists()
+
+
 def test_what_was_set_aside_can_be_gone_on_from(runs):
     runs.train("a", 6, begin=runs.checkpoints("a") / "step-4")
     runs.train("a", 14, begin=runs.checkpoints("a") / "step-8.aside")
@@ -83,8 +100,11 @@ def test_back_in_its_own_it_goes_on_from_there_once(runs):
     assert f"resumed from {runs.checkpoints('a')}/step-6:" in runs.train("a", 10, "--resume", begin=begin)
 
 
-def test_a_complete_run_stays_what_it_is(runs):
+@pytest.mark.parametrize("begin", ("{a}/checkpoints/step-8", "{a}/checkpoints/step-8/", "{a}/../link", "{a}/copy"))
+def test_a_complete_run_stays_what_it_is(runs, begin):
     result = runs.runs / "a" / "result.json"
+    (runs.runs / "link").symlink_to(runs.checkpoints("a") / "step-8")
+    shutil.copytree(runs.checkpoints("a") / "step-8", runs.runs / "a" / "copy")
 
     def record():
         return {name: (runs.runs / "a" / name).read_bytes() for name in ("result.json", "config.toml", "metrics.jsonl", "samples.jsonl", "validation.jsonl", "metrics.csv", "validation.csv")
@@ -94,7 +114,7 @@ def test_a_complete_run_stays_what_it_is(runs):
     assert len(before) >= 5
     assert "none of them now" in runs.train("a", 12, "--resume", *settings("optimizer.lr=0.5"))
     assert record() == before
-    runs.train("a", 8, begin=runs.checkpoints("a") / "step-8")
+    runs.train("a", 8, begin=begin.format(a=runs.runs / "a"))
     assert record() == before
     assert runs.saved("a") == ["latest", "step-12", "step-4", "step-8"]
     runs.train("a", 16, "--resume")
@@ -114,6 +134,8 @@ def test_a_run_that_was_killed_as_it_had_saved_its_last_step_ends_with_latest_th
 def test_a_new_run_from_a_checkpoint_after_which_nothing_is_left_to_do_is_complete(runs):
     runs.train("b", 12, begin=runs.checkpoints("a") / "step-12")
     assert all((runs.runs / "b" / name).exists() for name in ("config.toml", "result.json"))
+    assert runs.saved("b") == ["latest", "step-12"]
+    assert f"resumed from {runs.checkpoints('b')}/step-12:" in runs.train("b", 14, "--resume")
 
 
 def test_a_complete_run_without_checkpoints_is_not_begun_again(runs):

@@ -346,16 +346,18 @@ def test_randomness():
 
 
 def test_resumed_noise():
-    """Four steps at once, and two and two: the same bits, since the generators went along."""
+    """Four steps at once, and two and two: the same bits, since the generators went along, and whether there is what is watched draws nothing."""
     weights = []
     for parts in ((4,), (2, 4)):
         with scratch() as folder:
             fixed = "micro_batch_size = 6\ngradient_accumulation_steps = 2"  # another plan would draw others
-            case = Case(folder, Noisy, checkpoint='resume = "never"', steps=parts[0], split=fixed)
+            watched = f'\nkeep_best = {{metric = "loss"}}\n[data.validation]\npath = "{folder}/validation.safetensors"'
+            case = Case(folder, Noisy, checkpoint='resume = "never"' + watched, steps=parts[0], split=fixed)
+            save_file(case.data, case.folder / "validation.safetensors")
             case.run("train", 2, "--quiet", expect=(0,))
             if len(parts) == 2:
                 (case.folder / "run").rename(case.folder / "before")
-                case.write(f'resume = "{folder}/before"', steps=4)
+                case.write(f'resume = "{folder}/before"' + watched, steps=4)
                 case.run("train", 2, "--quiet", expect=(0,))
             weights.append(load_file(case.folder / "run" / "checkpoints" / "step-4" / "model.safetensors"))
     return report(all(weights[0][key].equal(weights[1][key]) for key in weights[0]), "a resumed run draws what the uninterrupted one does")

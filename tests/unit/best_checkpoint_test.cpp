@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::read_bytes;
 using testing::ScratchFolder;
+using testing::write_bytes;
 
 std::vector<CheckpointFile> files_of(const std::string& content) {
   return {{"model.safetensors", [=](const fs::path& file) { return write_text(file, content); }}};
@@ -67,6 +68,21 @@ TEST(BestCheckpointTest, one_that_is_there_may_be_marked_later) {
   EXPECT_TRUE(fs::exists(folder / "step-2"));
   remove_all_but(folder.path(), {.keep = 1}, 3);
   EXPECT_THAT(names_in(folder.path()), ::testing::ElementsAre("best", "best.json", "latest", "step-3"));
+}
+
+TEST(BestCheckpointTest, the_mark_is_read_where_the_link_and_the_file_say_the_same) {
+  const ScratchFolder folder;
+  EXPECT_EQ(read_mark(folder.path()), std::nullopt);
+  for (const std::int64_t step : {1, 2}) write_checkpoint(folder.path(), step, files_of("w"), {.keep = 0});
+  mark_best(folder.path(), loss_of(1, 0.1));
+  EXPECT_EQ(read_mark(folder.path()), loss_of(1, 0.1));
+  point_link_at(folder.path(), "best", folder / "step-2");  // as one leaves it that is killed between the two
+  EXPECT_EQ(read_mark(folder.path()), std::nullopt);
+  mark_best(folder.path(), loss_of(2, 0.05));
+  for (const char* damaged : {"", "{", "[]", R"({"step": 2})", R"({"step": "2", "metric": "loss", "value": 0.1})"}) {
+    write_bytes(folder / "best.json", damaged);
+    EXPECT_EQ(read_mark(folder.path()), std::nullopt) << damaged;
+  }
 }
 
 TEST(BestCheckpointTest, taking_the_mark_away_takes_nothing_else) {

@@ -1,11 +1,12 @@
 #include "trainer/checkpoint/best_checkpoint.hpp"
 
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/json_reader.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <charconv>
+#include <limits>
 
 namespace onebatch {
 namespace {
@@ -63,6 +64,19 @@ std::optional<std::int64_t> marked_best(const fs::path& checkpoints) {
   std::error_code error;
   const fs::path target = fs::read_symlink(checkpoints / k_best, error);
   return error ? std::nullopt : step_of_checkpoint(target);
+}
+
+std::optional<BestMark> read_mark(const fs::path& checkpoints) {
+  const fs::path file = checkpoints / k_best_file;
+  try {
+    const nlohmann::json document = JsonReader::parse(read_text(file), file.string());
+    const JsonReader reader(document, file.string() + ":");
+    const BestMark mark{reader.field("step").integer(0, INT64_MAX), reader.field("metric").text(),
+                        reader.field("value").number_at_least(std::numeric_limits<double>::lowest())};
+    return marked_best(checkpoints) == mark.step ? std::optional(mark) : std::nullopt;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace onebatch

@@ -31,6 +31,8 @@ void mark_best(const std::filesystem::path& checkpoints, const BestMark& mark);
 void unmark_best(const std::filesystem::path& checkpoints);
 /// The step of the best; none where there is none.
 std::optional<std::int64_t> marked_best(const std::filesystem::path& checkpoints);
+/// The whole mark; none where the link and best.json do not say the same.
+std::optional<BestMark> read_mark(const std::filesystem::path& checkpoints);
 
 /// The number of a step-N folder; none for every other name.
 std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& folder);

@@ -110,7 +110,8 @@ class PartialFolder {
     fs::rename(path_, final);
     kept_ = true;
     sync_folder(final.parent_path());
-    fs::remove_all(old);
+    std::error_code ignored;  // somebody may be reading it
+    fs::remove_all(old, ignored);
   }
   bool rename_where_free(const fs::path& final) {
     if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, final.c_str(), RENAME_NOREPLACE) != 0) {
@@ -154,9 +155,9 @@ void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
 
 // What runs that were killed have left of a checkpoint.
 void remove_partial_ones(const fs::path& checkpoints) {
-  for (const fs::path& folder : entries_of(checkpoints)) {
+  for (std::error_code ignored; const fs::path& folder : entries_of(checkpoints)) {
     const std::string name = folder.filename().string();
-    if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) fs::remove_all(folder);
+    if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) fs::remove_all(folder, ignored);
   }
 }
 
@@ -193,15 +194,30 @@ std::vector<std::string> lost_ones(const fs::path& checkpoints) {
   return lost;
 }
 
+std::string without_aside(const std::string& name) {
+  return name.substr(0, name.find(k_aside));
+}
+
+// The name of one of these, whatever path leads to it; empty: it is none of them.
+std::string name_among(const fs::path& checkpoints, const fs::path& checkpoint) {
+  std::error_code error;
+  for (const fs::path& path : {checkpoint, fs::canonical(checkpoint, error)}) {
+    std::string name = path.filename().string();
+    if (step_of_checkpoint(without_aside(name)) && fs::equivalent(path.parent_path(), checkpoints, error)) return name;
+  }
+  return {};
+}
+
 }  // namespace
 
 void remove_all_but(const fs::path& checkpoints, const Retention& retention, std::int64_t newest) {
   if (retention.keep <= 0) return;
   const std::optional<std::int64_t> best = marked_best(checkpoints);
   std::int64_t kept = 0;
+  std::error_code ignored;  // of one that somebody is reading: the next save tries again
   for (const StepFolder& folder : step_folders(checkpoints)) {
     const bool stays = (retention.keep_every > 0 && folder.step % retention.keep_every == 0) || folder.step == best;
-    if (folder.step <= newest && ++kept > retention.keep && !stays) fs::remove_all(folder.path);
+    if (folder.step <= newest && ++kept > retention.keep && !stays) fs::remove_all(folder.path, ignored);
   }
 }
 
@@ -219,7 +235,7 @@ PartialCheckpoint::~PartialCheckpoint() = default;
 fs::path PartialCheckpoint::publish(const Retention& retention) {
   fs::path folder = checkpoints_ / fmt::format("{}{}", k_prefix, step_);
   partial_->rename_to(folder);
-  point_latest_at(checkpoints_, folder);
+  point_latest_at(checkpoints_, step_folders(checkpoints_).front().path);
   if (retention.mark) mark_best(checkpoints_, *retention.mark);
   remove_all_but(checkpoints_, retention, step_);
   return folder;
@@ -294,14 +310,29 @@ std::optional<FoundCheckpoint> find_latest_checkpoint(const fs::path& checkpoint
                   "\nbegin a new run without --resume (checkpoint.resume = \"never\")");
 }
 
+fs::path placed_among(const fs::path& checkpoints, const fs::path& checkpoint, std::int64_t step) {
+  const std::string name = fmt::format("{}{}", k_prefix, step);
+  if (without_aside(name_among(checkpoints, checkpoint)) == name) return checkpoint;
+  fs::path place = checkpoints / name;
+  std::error_code error;  // there may be none, and no links on that file system
+  const bool is_there = fs::is_regular_file(place / k_manifest, error);
+  if (is_there && read_text(place / k_manifest) == read_text(checkpoint / k_manifest)) return place;
+  PartialFolder partial(checkpoints / ("." + name + ".partial"));
+  for (const fs::path& file : entries_of(checkpoint)) {
+    fs::create_hard_link(fs::canonical(file), partial.path() / file.filename(), error);
+    if (error) fs::copy_file(file, partial.path() / file.filename());
+  }
+  sync_folder(partial.path());
+  place = free_name(checkpoints / (name + k_aside));
+  partial.rename_to(place);
+  return place;
+}
+
 std::vector<std::string> make_newest(const fs::path& checkpoints, const fs::path& checkpoint) {
-  std::error_code error;
-  const fs::path folder = fs::canonical(checkpoint, error);
-  if (error || folder.parent_path() != fs::canonical(checkpoints, error)) return {};
-  const std::string name = folder.filename().string();
-  const std::string right = name.substr(0, name.find(k_aside));
+  const std::string name = name_among(checkpoints, checkpoint);
+  const std::string right = without_aside(name);
   const auto step = step_of_checkpoint(right);
-  if (!step) return {};  // a copy that somebody has given another name
+  if (!step) return {};
   std::vector<std::string> moved;
   for (const StepFolder& other : step_folders(checkpoints)) {
     if (other.step < *step || other.path.filename() == name) continue;
@@ -309,8 +340,9 @@ std::vector<std::string> make_newest(const fs::path& checkpoints, const fs::path
     fs::rename(other.path, aside);
     moved.insert(moved.begin(), aside.filename().string());
   }
-  if (right != name) fs::rename(folder, checkpoints / right);
+  if (right != name) fs::rename(checkpoints / name, checkpoints / right);
   if (!moved.empty() || right != name) sync_folder(checkpoints);
+  std::error_code error;
   if (fs::read_symlink(checkpoints / k_latest, error) != right) point_latest_at(checkpoints, right);
   return moved;
 }

@@ -39,8 +39,9 @@ class PartialCheckpoint {
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at it, marks it where it is the best, then removes the older
-  /// ones that are not to stay. Returns the folder.
+  /// Renames it to checkpoints/step-N, points `latest` at the newest, which a survivor may have added meanwhile, marks
+  /// it where it is the best, then removes the older ones that are not to stay, as far as they can be. Returns the
+  /// folder.
   std::filesystem::path publish(const Retention& retention);
 
  private:
@@ -77,6 +78,11 @@ struct FoundCheckpoint {
 /// The newest whole checkpoint; none if there is no folder of one. Throws UserError where there are some, but none is
 /// whole. Partial folders of a run that died are ignored.
 std::optional<FoundCheckpoint> find_latest_checkpoint(const std::filesystem::path& checkpoints);
+
+/// Where the checkpoint of that step, from which a run goes on, lies among these: itself where it is one of them, by
+/// whatever path, or the one that it is a copy of. Another copy gets a place there first, as one that is aside.
+std::filesystem::path placed_among(const std::filesystem::path& checkpoints, const std::filesystem::path& checkpoint,
+                                   std::int64_t step);
 
 /// A run goes on from that one. Where it is one of these checkpoints, those of later steps, which are of a course that
 /// the run has left, or torn, become step-N.aside, so that it stays the newest, and `latest` leads to it; one that was

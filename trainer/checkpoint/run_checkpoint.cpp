@@ -46,7 +46,8 @@ fs::path choose_checkpoint(const fs::path& checkpoints, const fs::path& path, Ev
     const auto found = path.empty() ? find_latest_checkpoint(checkpoints) : find_named_checkpoint(path);
     if (!found && !path.empty()) throw UserError(no_checkpoint_at(path));
     if (!found) return;
-    chosen = found->folder.string();
+    const fs::path& folder = found->folder;  // as it was typed
+    chosen = (folder.has_filename() ? folder : folder.parent_path()).string();
     if (!found->refused.empty()) say_refused(found->refused, chosen, events);
   });
   return comm::broadcast_text(control, chosen, 0);

@@ -31,14 +31,25 @@ double quantile(std::vector<double> values, double q) {
   return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
 }
 
-bool is_its_own(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir) {
-  std::error_code error;  // there may be no such folder
-  return !checkpoint.empty() && std::filesystem::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error);
+bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::path inner = std::filesystem::canonical(path, error);
+  if (error) return false;
+  const std::filesystem::path outer = std::filesystem::canonical(folder, error);
+  return !error && std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-bool is_newest(const std::filesystem::path& checkpoint) {
+// By whatever path, and also a copy that somebody has made in the run's folder.
+bool is_its_own(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir) {
+  std::error_code error;  // there may be no such folder
+  if (checkpoint.empty() || run_dir.empty()) return false;
+  return std::filesystem::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error) ||
+         lies_in(checkpoint, run_dir);
+}
+
+bool is_newest(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir) {
   std::error_code error;
-  return std::filesystem::equivalent(checkpoint, checkpoint.parent_path() / "latest", error);
+  return std::filesystem::equivalent(checkpoint, run_dir / "checkpoints" / "latest", error);
 }
 
 std::string against_not_finite(const PrecisionConfiguration& precision) {
@@ -65,24 +76,27 @@ TrainResult TrainingLoop::run() {
   std::int64_t looks_back = 0;
   agree_on_rank_0(parts_.control, [&] {
     check_room();
-    const bool is_older = parts_.configuration.checkpoint.resume == ResumeMode::path &&
-                          is_its_own(resumed_from_, parts_.options.run_dir) && !is_newest(resumed_from_);
+    const bool is_older =
+        c.checkpoint.resume == ResumeMode::path && is_own_ && !is_newest(resumed_from_, parts_.options.run_dir);
     looks_back = !goes_on() && is_older ? 1 : 0;
-    // A path may be that of an older one, from which nothing is left to do.
-    if (goes_on() || parts_.configuration.checkpoint.resume == ResumeMode::automatic) set_newer_aside();
-    if (goes_on() || !is_its_own(resumed_from_, parts_.options.run_dir)) parts_.options.accepted();
-    save_class_names();
   });
   parts_.control.broadcast(&looks_back, sizeof(looks_back), 0);
   looks_back_ = looks_back != 0;
-  if (!looks_back_) settle_best();
+  if (goes_on()) check_watched();
+  // From here on the folder changes: measuring for a plan writes there.
+  agree_on_rank_0(parts_.control, [&] {
+    // A path may be that of an older one, from which nothing is left to do.
+    if (goes_on() || c.checkpoint.resume == ResumeMode::automatic) set_newer_aside();
+    if (goes_on() || !is_own_) parts_.options.accepted();
+    save_class_names();
+  });
   if (goes_on()) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
     const TrainingData data = training_data(order_->position().epoch);
     check_at_start({{c, data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
                    SampleOrder(*order_).next(), step_);
-    check_watched();
   }
+  if (!looks_back_) settle_best();
   training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
                          parts_.graphs);
   begin_loading();
@@ -96,6 +110,8 @@ TrainResult TrainingLoop::run() {
       if (run_step()) after_step();
     }
     if (!validation_ && !stopping_) validate();
+    // Another run's, after which nothing was left to do, is the last of this one too.
+    if (!resumed_from_.empty() && !is_own_) save();
     saver_.finish();
     count_skipped();
     say_what_was_best();
@@ -215,6 +231,9 @@ void TrainingLoop::resume() {
       choose_checkpoint(parts_.options.run_dir / "checkpoints", path, parts_.events, parts_.control);
   if (checkpoint.empty()) return begin_again();
   resumed_from_ = checkpoint;
+  std::int64_t own = is_its_own(checkpoint, parts_.options.run_dir) ? 1 : 0;
+  parts_.control.broadcast(&own, sizeof(own), 0);
+  is_own_ = own != 0;
   const RunState saved = load_run_state(checkpoint, parts_.control);
   refuse_another_run(saved, checkpoint.string());
   const bool has_average = load_replica(checkpoint, parts_.replica, parts_.control);
@@ -223,7 +242,7 @@ void TrainingLoop::resume() {
   if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty())
     sum->set_bases(saved.bases);
   step_ = saved.step;
-  saved_step_ = saved.step;
+  if (is_own_) saved_step_ = saved.step;
   order_ = order_from(saved.position);
   parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
                                  saved.position.consumed_samples));
@@ -237,12 +256,12 @@ void TrainingLoop::resume() {
 
 // So that the next start goes on with this course, and not with one that was left.
 void TrainingLoop::set_newer_aside() {
-  if (resumed_from_.empty() || parts_.options.run_dir.empty()) return;
-  const std::vector<std::string> aside = make_newest(parts_.options.run_dir / "checkpoints", resumed_from_);
+  if (!is_own_) return;
+  const std::filesystem::path checkpoints = parts_.options.run_dir / "checkpoints";
+  const auto aside = make_newest(checkpoints, placed_among(checkpoints, resumed_from_, step_));
   if (!aside.empty())
     parts_.events.info(fmt::format("{} in {}, of steps after the one that it goes on from, {} set aside",
-                                   fmt::join(aside, ", "), (parts_.options.run_dir / "checkpoints").string(),
-                                   aside.size() == 1 ? "is" : "are"));
+                                   fmt::join(aside, ", "), checkpoints.string(), aside.size() == 1 ? "is" : "are"));
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {

@@ -121,7 +121,8 @@ class TrainingLoop {
   std::int64_t total_steps_ = 0;
   std::int64_t saved_step_ = -1;
   std::filesystem::path resumed_from_;  // the checkpoint; empty: it began anew
-  bool looks_back_ = false;             // that is an older one of this run's own, and nothing is left to do
+  bool is_own_ = false;                 // that is one of this run's own
+  bool looks_back_ = false;             // it is an older one of them, and nothing is left to do
   bool stopping_ = false;
   bool save_due_ = false;
   bool reuses_plan_ = false;           // of before, whether or not it was needed yet
@@ -147,6 +148,7 @@ class TrainingLoop {
   std::set<std::string> skipped_files_;
   std::optional<EvaluationResult> validation_;
   ValidationState validated_;
+  bool watched_before_ = false;  // for the best, the same metric: by what has saved the checkpoint
   RunSaver saver_;
   std::optional<SurvivorSave> survivors_;  // where there are other ranks, and a folder
 };

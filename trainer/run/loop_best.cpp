@@ -4,6 +4,7 @@
 #include "trainer/checkpoint/checkpoint_contents.hpp"
 #include "trainer/data/subset.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/replica/replica_state.hpp"
 #include "trainer/run/loop.hpp"
 
 #include <fmt/format.h>
@@ -67,6 +68,7 @@ void TrainingLoop::go_on_validating(const std::optional<ValidationState>& saved,
   if (saved) {
     validated_.early_stopping = go_on_watching(saved->early_stopping, c.run.early_stopping.watched);
     validated_.best = go_on_watching(saved->best, c.checkpoint.keep_best);
+    watched_before_ = validated_.best == saved->best;
   }
   const bool averages = parts_.replica.optimizer.average() != nullptr;
   if (averages && !has_average)
@@ -76,36 +78,56 @@ void TrainingLoop::go_on_validating(const std::optional<ValidationState>& saved,
     parts_.events.warn("the checkpoint's averaged weights are left out, since optimizer.ema_decay is 0");
 }
 
-// Of a folder that lacks the checkpoint of the best validation, as that of another run does, another one is the best.
+// Of a folder that lacks the checkpoint of the best validation, as that of another run does, another one is the best:
+// that of the validation that an earlier start has ended with, of which the mark alone knows, or one that is to come.
 void TrainingLoop::settle_best() {
   const WatchedMetric& watched = parts_.configuration.checkpoint.keep_best;
   if (watched.metric.empty() || parts_.options.run_dir.empty()) return;
   const fs::path checkpoints = parts_.options.run_dir / "checkpoints";
-  const WatchState& best = validated_.best;
-  std::int64_t is_there = 0;
+  WatchState& best = validated_.best;
+  const bool is_made_again = validation_is_due() && validated_.step < step_;
+  const bool may_be_marked = is_own_ && watched_before_ && !is_made_again;
+  struct {
+    std::int64_t step = -1;
+    double value = 0.0;
+  } found;  // by rank 0
   agree_on_rank_0(parts_.control, [&] {
-    if (best.best && fs::exists(checkpoints / fmt::format("step-{}", best.best_step) / k_state_file)) is_there = 1;
-    if (is_there == 0) return unmark_best(checkpoints);
-    if (marked_best(checkpoints) != best.best_step) mark_best(checkpoints, {best.best_step, best.metric, *best.best});
+    const auto is_there = [&](std::int64_t step) {
+      return step <= step_ && fs::exists(checkpoints / fmt::format("step-{}", step) / k_state_file);
+    };
+    const std::optional<BestMark> mark = read_mark(checkpoints);
+    if (best.best && is_there(best.best_step))
+      found = {best.best_step, *best.best};
+    else if (may_be_marked && mark && mark->metric == best.metric && is_there(mark->step))
+      found = {mark->step, mark->value};
+    else
+      return unmark_best(checkpoints);
+    const BestMark right{found.step, best.metric, found.value};
+    if (mark != right) mark_best(checkpoints, right);
   });
-  parts_.control.broadcast(&is_there, sizeof(is_there), 0);
-  if (is_there == 0) validated_.best = begin_watching(watched);
+  parts_.control.broadcast(&found, sizeof(found), 0);
+  if (found.step < 0)
+    best = begin_watching(watched);
+  else if (!best.best || best.best_step != found.step)
+    best = {best.metric, best.greater_is_better, found.value, found.step, 0};
 }
 
-// Before anything is trained: which numbers a validation has, and whether it can have those of run.metrics, shows in
-// one of a few samples.
+// Before anything is trained, planned or written: which numbers a validation has, and whether it can have those of
+// run.metrics, shows in one of a few samples. What it draws is drawn again.
 void TrainingLoop::check_watched() {
   const Configuration& c = parts_.configuration;
   if (parts_.validation == nullptr) return;
-  EvaluationRequest request = evaluation_request();
+  EvaluationRequest request{.micro_batch_size = k_few_samples};
+  request.metrics = chosen_metrics(c, *parts_.validation, parts_.replica.loss.num_classes());
   const bool asks = request.metrics.from == MetricsFrom::configuration && !request.metrics.metrics.empty();
   if (!asks && (c.run.early_stopping.watched.metric + c.checkpoint.keep_best.metric).empty()) return;
   std::vector<std::int64_t> few(static_cast<std::size_t>(std::min(k_few_samples, parts_.validation->size())));
   std::iota(few.begin(), few.end(), 0);
   const std::shared_ptr<const Dataset> whole(std::shared_ptr<void>(), parts_.validation);  // which outlives it
-  request.micro_batch_size = k_few_samples;
+  const GeneratorState generators(parts_.replica);
   const EvaluationResult result =
       evaluate(request, parts_.replica, Subset(whole, few, SampleChanges::none), parts_.control);
+  generators.restore(parts_.replica);
   const auto check = [&](const char* key, const std::string& metric) {
     const bool may_come = metric == "accuracy" && parts_.replica.loss.is_classification();
     if (!metric.empty() && !may_come && !metric_named(result, metric)) fail_without(key, metric, result);

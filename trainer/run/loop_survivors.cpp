@@ -9,7 +9,7 @@ RunState TrainingLoop::run_state() const {
   state.global_batch_size = parts_.configuration.batch.global_batch_size;
   state.world_size = parts_.control.size();
   state.devices = devices_;
-  state.plan = parts_.plans.book.epoch_plan();
+  if (has_plan()) state.plan = parts_.plans.book.epoch_plan();
   state.shared_names = shared_names(*parts_.replica.model);
   state.identity = run_identity(parts_.configuration, parts_.data, parts_.given_samples);
   return state;
