@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 namespace onebatch::comm {
 namespace {
@@ -41,9 +42,11 @@ std::optional<LauncherView> read_view(const EnvironmentLookup& lookup, const Nam
                       read_int(lookup, names.local_size).value_or(1)};
 }
 
-// Numbers of steps that are no srun's: a job's script, now and in old versions, and the shell of salloc (slurm.h).
-bool is_a_users_step(const std::string& step) {
-  return step != "4294967291" && step != "4294967294" && step != "4294967290";
+// Not of one of the numbers of steps that are no srun's: a job's script, now and in old versions, and the shell of
+// salloc (slurm.h).
+bool is_in_a_users_step(const EnvironmentLookup& lookup) {
+  const auto step = lookup("SLURM_STEP_ID");
+  return step && *step != "4294967291" && *step != "4294967294" && *step != "4294967290";
 }
 
 std::optional<std::string> in_environment(const char* name) {
@@ -55,6 +58,8 @@ std::optional<std::string> in_environment(const char* name) {
 
 LauncherView read_launcher(const EnvironmentLookup& lookup) {
   for (const Names& names : {k_open_mpi, k_pmi, k_slurm_step, k_slurm}) {
+    const bool of_slurm = std::string_view(names.launcher) == "slurm";
+    if (of_slurm && !is_in_a_users_step(lookup)) continue;
     if (const auto view = read_view(lookup, names)) return *view;
   }
   if (const auto rank = read_int(lookup, "PMIX_RANK")) return LauncherView{"pmix", *rank, 0, 0, 1};
@@ -76,8 +81,7 @@ bool is_one_of_several(const EnvironmentLookup& lookup) {
   for (const Names& names : {k_open_mpi, k_pmi}) {
     if (const auto view = read_view(lookup, names)) return view->size > 1;
   }
-  const auto step = lookup("SLURM_STEP_ID");
-  if (step && is_a_users_step(*step)) return read_launcher(lookup).size > 1;
+  if (is_in_a_users_step(lookup)) return read_launcher(lookup).size > 1;
   return lookup("PMIX_RANK").has_value() || lookup("PMI_RANK").has_value();
 }
 

@@ -11,8 +11,9 @@ namespace onebatch::comm {
 /// Value of an environment variable; none where it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
 
-/// Open MPI's variables win over PMI's, those over Slurm's: mpirun inside a Slurm allocation sets both. Nonsense in a
-/// variable counts as absent. PMIx alone does not say how many there are: the size is 0 then, and MPI knows.
+/// Open MPI's variables win over PMI's, those over Slurm's: mpirun inside a Slurm allocation sets both. Slurm's count
+/// in a step alone: a job's script has been started by no launcher. Nonsense in a variable counts as absent. PMIx alone
+/// does not say how many there are: the size is 0 then, and MPI knows.
 LauncherView read_launcher(const EnvironmentLookup& lookup);
 LauncherView read_launcher();
 

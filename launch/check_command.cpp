@@ -140,6 +140,7 @@ std::string describe(const Arguments& arguments) {
 
 std::string run_once(const Arguments& arguments) {
   check_can_be_written("--save", arguments.save_file);
+  check_is_not_read("--save", arguments.save_file, {arguments.program_file, arguments.inputs_file});
   const ProgramCheck check{.program = arguments.program_file,
                            .inputs = arguments.inputs_file,
                            .phase = arguments.phase == "evaluation" ? CheckedPhase::evaluation : CheckedPhase::training,

@@ -236,10 +236,7 @@ class Program {
     print_out(result_text(result));
   }
 
-  int probe() {
-    Session session = make_session();
-    return after_writing(to_json(session.probe()));
-  }
+  int probe() { return after_writing(to_json(make_session().probe())); }
 
   int plan() {
     Session session = make_session();
@@ -262,6 +259,7 @@ class Program {
   }
 
   int verify() {
+    agree_on_rank_0(world_.control(), [&] { check_gradient_file(arguments_, loaded_.configuration); });
     Session session = make_session();
     repeat_plan(session);
     const VerifyReport report = session.verify({arguments_.tolerance, arguments_.gradient_file});

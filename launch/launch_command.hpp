@@ -31,7 +31,7 @@ struct Hosts {
 Hosts hosts_of(const std::string& hosts);
 
 /// Runs the command on ranks; returns its exit code. SIGINT, SIGTERM and SIGHUP make a training run save and end with
-/// 75, a second one of them ends it at once. Throws UserError where there is no mpirun.
+/// 75, a second one of them ends it at once. Throws UserError where no mpirun can be started.
 int launch(const Arguments& arguments);
 
 }  // namespace onebatch::launch

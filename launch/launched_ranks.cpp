@@ -1,11 +1,13 @@
 #include "launch/launched_ranks.hpp"
 
-#include "trainer/io/durable_file.hpp"
+#include "trainer/base/error.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -16,12 +18,20 @@ namespace fs = std::filesystem;
 
 constexpr const char* k_stop = "stop";
 
+[[noreturn]] void refuse_the_place(const std::error_code& error) {
+  const char* named = std::getenv("TMPDIR");
+  throw UserError("no folder for temporary files: TMPDIR" +
+                  (named == nullptr ? " is not set" : "=" + std::string(named)) + ": " + error.message() +
+                  ": write export TMPDIR=/tmp, or another folder that is there and can be written");
+}
+
 }  // namespace
 
 LaunchFolder::LaunchFolder() {
-  std::string name = (fs::temp_directory_path() / "onebatch-launch-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr)
-    throw std::system_error(errno, std::generic_category(), "cannot make the folder " + name);
+  std::error_code error;
+  std::string name = (fs::temp_directory_path(error) / "onebatch-launch-XXXXXX").string();
+  if (error) refuse_the_place(error);
+  if (mkdtemp(name.data()) == nullptr) refuse_the_place({errno, std::generic_category()});
   path_ = name;
 }
 

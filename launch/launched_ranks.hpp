@@ -11,7 +11,7 @@ constexpr const char* k_launch_folder = "ONEBATCH_LAUNCH_FOLDER";
 
 class LaunchFolder {
  public:
-  /// A new one. Throws std::system_error.
+  /// A new one. Throws UserError that names TMPDIR.
   LaunchFolder();
   ~LaunchFolder();
   LaunchFolder(const LaunchFolder&) = delete;

@@ -40,14 +40,20 @@ std::string host() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
 }
 
-// When this process has started, in the kernel's ticks: with its number the one process that is meant.
-std::string start_ticks() {
-  std::ifstream in("/proc/self/stat");
+// When a process has started, in the kernel's ticks: with its number the one process that is meant.
+std::string start_ticks(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/stat");
   std::string text;
   std::getline(in, text);
   std::size_t at = text.rfind(')');
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
   return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
+}
+
+// In which processes have their numbers: containers on one kernel have one each.
+std::string number_space() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/ns/pid", error).string();
 }
 
 std::string now_text() {
@@ -63,7 +69,8 @@ std::string own_text() {
   const nlohmann::ordered_json json = {{"kernel", kernel()},
                                        {"host", host()},
                                        {"process", getpid()},
-                                       {"start_ticks", start_ticks()},
+                                       {"number_space", number_space()},
+                                       {"start_ticks", start_ticks("self")},
                                        {"since", now_text()}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -124,6 +131,13 @@ bool left_by_the_dead(const std::string& content) {
       !json["process"].is_number_integer())
     return false;
   return comm::process_state(json["process"].get<long>()) == "gone";
+}
+
+// As this process sees others.
+bool lives(const Json& holder) {
+  if (!holder.is_object() || !holder.contains("process") || !holder["process"].is_number_integer()) return false;
+  const long process = holder["process"].get<long>();
+  return comm::process_state(process) != "gone" && start_ticks(std::to_string(process)) == field(holder, "start_ticks");
 }
 
 bool waited_for(int descriptor, std::chrono::milliseconds patience) {
@@ -192,10 +206,14 @@ std::string holder_of(const fs::path& folder) {
   if (opened.get() < 0) return {};
   const std::string content = read_all(opened.get());
   if (content.empty()) return "a process that has just started";
+  if (of_this_kernel(content)) {
+    const Json holder = Json::parse(content, nullptr, /*allow_exceptions=*/false);
+    if (lives(holder)) return holder_text(content);
+    if (field(holder, "number_space") == number_space()) return {};
+  }
   struct stat seen {};
-  if (of_this_kernel(content)) return left_by_the_dead(content) ? "" : holder_text(content);
-  const bool lives = fstat(opened.get(), &seen) == 0 && std::time(nullptr) - seen.st_mtim.tv_sec < 60;
-  return lives ? holder_text(content) : "";
+  const bool is_recent = fstat(opened.get(), &seen) == 0 && std::time(nullptr) - seen.st_mtim.tv_sec < 60;
+  return is_recent ? holder_text(content) : "";
 }
 
 RunLock::RunLock(fs::path file, int descriptor, std::string content)

@@ -57,7 +57,8 @@ class HeldFolder {
 };
 
 /// The process that works in a folder now, as LockAttempt::holder has it; empty: none does. Only looks: whoever wants
-/// the lock gets it meanwhile. One on another machine counts as long as its last sign of life is of this minute.
+/// the lock gets it meanwhile. One that is not to be seen from here, on another machine or in another container, counts
+/// as long as its last sign of life is of this minute.
 [[nodiscard]] std::string holder_of(const std::filesystem::path& folder);
 
 struct LockAttempt {

@@ -118,6 +118,25 @@ void check_can_be_written(const std::string& option, const fs::path& named, Outp
   try_to_write(said, folder.empty() ? fs::path(".") : folder);
 }
 
+void check_is_not_read(const std::string& option, const fs::path& named, const std::vector<fs::path>& read) {
+  std::error_code error;
+  for (const fs::path& file : read) {
+    if (fs::equivalent(named, file, error))
+      throw UserError(fmt::format("{} {} is read here: name another file", option, named.string()));
+  }
+}
+
+void check_gradient_file(const Arguments& arguments, const Configuration& configuration) {
+  const DataConfiguration& data = configuration.data;
+  std::vector<fs::path> read = {arguments.plan_file, configuration.model.path, configuration.model.weights,
+                                data.sampling.subset, data.sampling.weights};
+  for (const DatasetConfiguration& set : {data.train, data.validation.value_or(data.train)}) {
+    read.emplace_back(set.path);
+    for (const std::string& file : set.files) read.push_back(fs::path(set.path) / file);
+  }
+  check_is_not_read("--save-gradient", arguments.gradient_file, read);
+}
+
 void check_written_files(const Arguments& arguments) {
   const auto check = [](const char* option, const std::string& file, Output output) {
     if (!file.empty()) check_can_be_written(option, file, output);

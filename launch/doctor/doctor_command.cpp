@@ -39,18 +39,9 @@ class Doctor {
     for (const Finding& finding : findings) say(finding);
   }
 
-  // Of another rank's machine: what is well is not said, what is known already has one more host.
+  // Of another rank's machine: what is well is not said.
   void say_of_another(const Finding& finding) {
-    const auto same = std::ranges::find_if(
-        report_.findings, [&](const Finding& one) { return one.check == finding.check && one.found == finding.found; });
-    if (same != report_.findings.end()) {
-      for (const std::string& host : finding.hosts) {
-        if (std::ranges::find(same->hosts, host) == same->hosts.end()) same->hosts.push_back(host);
-      }
-      return;
-    }
-    report_.findings.push_back(finding);
-    if (!is_problem(finding)) return;
+    if (!add_of_another(finding, report_.findings) || !is_problem(finding)) return;
     Finding named = finding;
     named.found = fmt::format("on {}: {}", named.hosts.empty() ? "" : named.hosts.front(), named.found);
     print_out(text_of(named));

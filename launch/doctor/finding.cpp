@@ -27,6 +27,23 @@ std::string beside(const char* word, const std::string& text) {
 
 }  // namespace
 
+bool add_of_another(const Finding& finding, std::vector<Finding>& known) {
+  std::vector<std::string> hosts = finding.hosts;
+  for (const Finding& one : known) {
+    if (one.check != finding.check || one.state != finding.state) continue;
+    std::erase_if(hosts, [&](const auto& host) { return std::ranges::find(one.hosts, host) != one.hosts.end(); });
+  }
+  if (hosts.empty()) return false;
+  const auto same = std::ranges::find_if(
+      known, [&](const Finding& one) { return one.check == finding.check && one.found == finding.found; });
+  if (same == known.end()) {
+    known.push_back(finding);
+    return true;
+  }
+  same->hosts.insert(same->hosts.end(), hosts.begin(), hosts.end());
+  return false;
+}
+
 const char* word_of(State state) {
   switch (state) {
     case State::skipped: return "skipped";

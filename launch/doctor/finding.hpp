@@ -23,6 +23,11 @@ struct Finding {
   return finding.state == State::warning || finding.state == State::broken;
 }
 
+/// Adds what another rank has found, where nothing of that check and state is known of its host: ranks of one machine
+/// see the same, but for bytes that come and go. What is known of another host gets this one, too. Returns whether it
+/// is new.
+bool add_of_another(const Finding& finding, std::vector<Finding>& known);
+
 /// "ok", "skipped", "warning", "broken".
 const char* word_of(State state);
 

@@ -1,5 +1,7 @@
 #include "launch/doctor/host_findings.hpp"
 
+#include "launch/shell_words.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -43,7 +45,10 @@ Finding shared_memory(const MachineFacts& facts) {
         "the ranks of a node keep their gradients there; where they have no room these are copied piece by piece";
   }
   if (!is_problem(finding)) return finding;
-  finding.mend = as_root(facts, fmt::format("mount -o remount,rw,size=4g {}", folder.path));
+  finding.mend = folder.problem == k_no_such_folder
+                     ? fmt::format("{0} {2} && {1} {2}", as_root(facts, "mkdir -p"),
+                                   as_root(facts, "mount -t tmpfs -o size=4g tmpfs"), folder.path)
+                     : as_root(facts, fmt::format("mount -o remount,rw,size=4g {}", folder.path));
   finding.otherwise = "in a container: docker run --shm-size 4g …; Kubernetes: the memory volume of mpijob.yaml";
   return finding;
 }
@@ -181,6 +186,18 @@ Finding network(const MachineFacts& facts) {
   return finding;
 }
 
+// Of why no file can be made there although there is room; a file in the folder's place no command mends.
+std::string mend_of_output(const MachineFacts& facts) {
+  const FolderFacts& folder = facts.output;
+  if (folder.problem == k_no_folder) return {};
+  if (folder.problem.starts_with("No space"))  // for another file
+    return fmt::format("du -x --inodes {} | sort -n | tail", folder.path);
+  if (folder.problem.starts_with("Disk quota")) return fmt::format("du -xh {} | sort -h | tail", folder.path);
+  if (folder.problem.starts_with("Read-only"))
+    return as_root(facts, fmt::format("mount -o remount,rw {}", folder.path));
+  return as_root(facts, fmt::format("chmod u+rwx {}", folder.path));
+}
+
 Finding disk(const MachineFacts& facts) {
   const FolderFacts& folder = facts.output;
   Finding finding{.check = "disk"};
@@ -194,9 +211,7 @@ Finding disk(const MachineFacts& facts) {
     finding.state = State::broken;
     finding.found = fmt::format("{}: nothing can be written there: {}", folder.path, folder.problem);
     finding.why = "runs and their checkpoints are kept there";
-    finding.mend = folder.problem.starts_with("Read-only")
-                       ? as_root(facts, fmt::format("mount -o remount,rw {}", folder.path))
-                       : as_root(facts, fmt::format("chmod u+rwx {}", folder.path));
+    finding.mend = mend_of_output(facts);
   } else if (folder.free_bytes < k_enough_disk) {
     finding.state = State::warning;
     finding.why = "a checkpoint has two to three times the bytes of a model, and there are three while one is written";
@@ -215,6 +230,10 @@ Finding scratch(const MachineFacts& facts) {
   if (!folder.problem.empty()) finding.found = fmt::format("{}: {}", folder.path, folder.problem);
   finding.why = "mpirun and launch keep what they need there while they run, and do not start without";
   finding.mend = "export TMPDIR=$HOME";
+  if (folder.problem == k_no_such_folder) {
+    finding.mend = "mkdir -p " + quoted_for_shell(folder.path);
+    finding.otherwise = "export TMPDIR=/tmp";
+  }
   return finding;
 }
 

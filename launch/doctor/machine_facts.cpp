@@ -87,16 +87,14 @@ std::string why_not_written(const fs::path& folder) {
   return problem;
 }
 
-FolderFacts folder_facts(fs::path folder) {
+FolderFacts folder_facts(const fs::path& folder) {
   std::error_code none;
   FolderFacts facts;
-  if (fs::exists(folder, none) && !fs::is_directory(folder, none)) return {folder.string(), "it is no folder"};
-  while (!fs::is_directory(folder, none)) {
-    const fs::path above = folder.parent_path().empty() ? fs::path(".") : folder.parent_path();
-    if (above == folder) break;
-    folder = above;
-  }
   facts.path = folder.string();
+  if (!fs::is_directory(folder, none)) {
+    facts.problem = fs::exists(folder, none) ? k_no_folder : k_no_such_folder;
+    return facts;
+  }
   struct statvfs room {};
   if (statvfs(folder.c_str(), &room) == 0) {
     facts.total_bytes = static_cast<std::int64_t>(room.f_blocks * room.f_frsize);
@@ -104,6 +102,17 @@ FolderFacts folder_facts(fs::path folder) {
   }
   facts.problem = why_not_written(folder);
   return facts;
+}
+
+// Where a run makes the folders that are not there yet.
+fs::path nearest_there(fs::path place) {
+  std::error_code none;
+  while (!fs::exists(place, none)) {
+    const fs::path above = place.parent_path().empty() ? fs::path(".") : place.parent_path();
+    if (above == place) break;
+    place = above;
+  }
+  return place;
 }
 
 LimitFacts limit_of(int resource) {
@@ -177,7 +186,7 @@ MachineFacts read_machine(const MachinePaths& paths) {
   facts.driver_gpus = static_cast<int>(entries_of(paths.root / "proc/driver/nvidia/gpus").size());
   facts.gpus = read_gpu_facts();
   facts.shared_memory = folder_facts(paths.root / "dev/shm");
-  facts.output = folder_facts(paths.output);
+  facts.output = folder_facts(nearest_there(paths.output));
   facts.scratch = folder_facts(scratch_folder());
   facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
   facts.open_files = limit_of(RLIMIT_NOFILE);

@@ -19,10 +19,13 @@ struct MachinePaths {
   static MachinePaths from_environment();
 };
 
+inline constexpr const char* k_no_folder = "it is no folder";
+inline constexpr const char* k_no_such_folder = "there is no such folder";
+
 /// A folder that is written to.
 struct FolderFacts {
-  std::string path;     // or the nearest folder above that is there
-  std::string problem;  // why nothing can be written there, in the system's words; empty: it can
+  std::string path;     // of the output: or the nearest one above that is there
+  std::string problem;  // why nothing can be written there, one of these or in the system's words; empty: it can
   std::int64_t total_bytes = 0;
   std::int64_t free_bytes = 0;
 };

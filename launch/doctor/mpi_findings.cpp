@@ -55,7 +55,7 @@ std::string last_words(std::string text) {
 // A file of a name that nobody else has, which goes with it.
 class ScratchFile {
  public:
-  ScratchFile() : path_((fs::temp_directory_path() / "onebatch-doctor-XXXXXX").string()) {
+  explicit ScratchFile(const fs::path& folder) : path_((folder / "onebatch-doctor-XXXXXX").string()) {
     const int file = mkstemp(path_.data());
     if (file >= 0) close(file);
   }
@@ -121,11 +121,11 @@ Finding mpirun_finding(const std::vector<FoundMpirun>& found, std::size_t in_pat
 }
 
 std::vector<Finding> try_ranks(const MachineFacts& facts, const std::string& mpirun, int ranks, double seconds) {
-  const ScratchFile document;
+  const ScratchFile document(facts.scratch.path);
   LaunchPlan plan;
   plan.ranks = ranks;
   plan.as_root = facts.root;
-  plan.slots = facts.allowed;
+  plan.slots = 0;  // mpirun counts cores, or a job's tasks: two ranks are to be tried everywhere
   plan.words = {facts.program, "doctor",       "--quiet", "--deadline", fmt::format("{:g}", seconds),
                 "--json",      document.path()};
   std::vector<std::string> line = launch_line(plan);

@@ -109,11 +109,12 @@ std::vector<std::string> all_in_path(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::string_view left = path == nullptr ? "" : path;
   std::vector<std::string> found;
+  std::error_code none;
   while (!left.empty()) {
     const std::size_t end = std::min(left.find(':'), left.size());
     const fs::path file = fs::path(left.substr(0, end)) / name;
-    if (access(file.c_str(), X_OK) == 0 && std::ranges::find(found, file.string()) == found.end())
-      found.push_back(file.string());
+    const bool is_program = fs::is_regular_file(file, none) && access(file.c_str(), X_OK) == 0;
+    if (is_program && std::ranges::find(found, file.string()) == found.end()) found.push_back(file.string());
     left.remove_prefix(std::min(end + 1, left.size()));
   }
   return found;

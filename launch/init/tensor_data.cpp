@@ -227,7 +227,7 @@ MaybeFound tokens_of(const fs::path& data, const char* ending) {
   FoundData found;
   found.sample = SampleIs::tokens;
   const TokenFiles tokens(files, type, block);
-  found.samples = tokens.blocks();
+  found.samples = TokenFiles(files_for_training(files), type, block).blocks();
   found.what = fmt::format("{} file{} of {}, {} KiB", files.size(), files.size() == 1 ? "" : "s",
                            text ? "text, whose bytes are the tokens" : "tokens", bytes >> 10);
   found.data = {{"kind", "\"tokens\"", "text as numbers; docs/data.md"}};

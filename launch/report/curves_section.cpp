@@ -197,9 +197,9 @@ std::string curves_section(const Runs& runs) {
   if (html.empty()) {
     const bool off =
         std::any_of(runs.begin(), runs.end(), [](const RunRecord& run) { return run.setting("log.jsonl") == "false"; });
-    return section(
-        "curves", "Curves",
-        fmt::format("<p>No step is on record{}.</p>\n", off ? ": log.jsonl = false writes no metrics.jsonl" : " yet"));
+    const bool over = std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return run.complete(); });
+    const char* why = off ? ": log.jsonl = false writes no metrics.jsonl" : (over ? "" : " yet");
+    return section("curves", "Curves", fmt::format("<p>No step is on record{}.</p>\n", why));
   }
   html = fmt::format("<div class=\"charts\">\n{}</div>\n", html);
   const bool marked = runs.size() == 1 && html.find("class=\"event\"") != std::string::npos;

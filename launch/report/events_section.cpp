@@ -6,9 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 namespace onebatch::launch::report {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t k_most_rows = 200;
 
@@ -74,6 +78,14 @@ std::string events_of(const RunRecord& run) {
                head_cell("time (UTC)") + head_cell("step") + head_cell("what") + head_cell("in words"), rows);
 }
 
+// A checkpoint that this run went on from; of another run's a repetition begins as well.
+bool is_in_the_run(const RunRecord& run, const fs::path& checkpoint) {
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(run.folder, error);
+  const fs::path inside = fs::weakly_canonical(checkpoint, error).lexically_relative(folder);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
 // With every key as it was, whatever the file that it was started from says by now.
 std::string command_of(const RunRecord& run) {
   const std::int64_t ranks =
@@ -81,7 +93,7 @@ std::string command_of(const RunRecord& run) {
   std::string command = ranks > 1 ? fmt::format("onebatch launch -np {} train ", ranks) : "onebatch train ";
   command += quoted_for_shell((run.folder / "config.toml").string());
   const std::string resume = run.setting("checkpoint.resume");
-  if (!resume.empty() && resume != "never") command += " --set checkpoint.resume=never";
+  if (resume == "auto" || (!resume.empty() && is_in_the_run(run, resume))) command += " --set checkpoint.resume=never";
   return command;
 }
 

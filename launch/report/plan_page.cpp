@@ -25,8 +25,9 @@ Curve& curve_of(const std::string& devices, std::vector<Curve>& curves) {
                                    .drawn = Drawn::as_dots});
 }
 
-Chart over_batches(const std::vector<SweepPoint>& points, const char* title, std::string (*text)(double),
+Chart over_batches(std::vector<SweepPoint> points, const char* title, std::string (*text)(double),
                    double SweepPoint::*value) {
+  std::ranges::stable_sort(points, {}, &SweepPoint::global_batch_size);
   Chart chart{.title = title, .x_name = "samples in a step", .text = text, .from_zero = true};
   for (const SweepPoint& point : points) {
     Curve& curve = curve_of(point.devices, chart.curves);

@@ -50,6 +50,12 @@ std::string who(const RunRecord& run, std::size_t rank) {
   return fmt::format("rank {}{}", rank, device.empty() ? "" : fmt::format(": {}", device));
 }
 
+std::string not_counted(const RunRecord& run) {
+  if (run.metrics.not_of_ranks == 0) return {};
+  return fmt::format("<p class=\"note\">Steps up to {} are of an earlier start, and not counted here.</p>\n",
+                     count_text(run.metrics.not_of_ranks));
+}
+
 std::string time_row(const RunRecord& run, std::size_t r) {
   const RankTimes& rank = run.metrics.ranks[r];
   const double all = rank.seconds();
@@ -105,8 +111,13 @@ std::string times_of(const RunRecord& run) {
       left_out(computed.size(), "compute"), table("Seconds of a step, the mean of all steps", head, rows));
 }
 
+bool has_limit_on_record(const RunRecord& run, std::size_t rank) {
+  return run.profile && rank < run.profile->ranks.size();
+}
+
+// 0: none, or none that is known.
 std::int64_t limit_of(const RunRecord& run, std::size_t rank) {
-  if (!run.profile || rank >= run.profile->ranks.size()) return 0;
+  if (!has_limit_on_record(run, rank)) return 0;
   const std::int64_t limit = run.profile->ranks[rank].memory_limit_bytes;
   return limit == INT64_MAX ? 0 : limit;
 }
@@ -122,9 +133,10 @@ std::string memory_row(const RunRecord& run, std::size_t r, double scale) {
   if (over) pieces.push_back({.from = limit / scale, .to = peak / scale, .fill = Fill::over});
   if (limit > peak) pieces.push_back({.from = peak / scale, .to = limit / scale, .fill = Fill::idle});
   const std::string near = !over && limit > 0.0 && peak >= 0.95 * limit ? ", close to it" : "";
+  const std::string none = has_limit_on_record(run, r) ? "; no limit" : "; limit not on record";
   const std::string words = limit > 0.0 ? fmt::format(" of {}, {}{}{}", bytes_text(limit), percent_text(peak / limit),
                                                       over ? ", above the limit" : "", near)
-                                        : "; no limit";
+                                        : none;
   return fmt::format("<div class=\"row\"><span class=\"who\">{}</span>{}<span class=\"what\">{}{}</span></div>\n",
                      markup_text(who(run, r)),
                      bar(pieces, fmt::format("{}: {}{}", who(run, r), bytes_text(peak), words),
@@ -153,7 +165,7 @@ std::string time_section(const Runs& runs) {
   std::string html;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::string times = times_of(runs[i]);
-    if (!times.empty()) html += heading_of(runs, i) + times;
+    if (!times.empty()) html += heading_of(runs, i) + not_counted(runs[i]) + times;
   }
   if (html.empty()) return {};
   std::string keys;
@@ -167,7 +179,7 @@ std::string memory_section(const Runs& runs) {
   std::string html;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::string memory = memory_of(runs[i]);
-    if (!memory.empty()) html += heading_of(runs, i) + memory;
+    if (!memory.empty()) html += heading_of(runs, i) + not_counted(runs[i]) + memory;
   }
   if (html.empty()) return {};
   return section(

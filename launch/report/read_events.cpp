@@ -51,7 +51,8 @@ std::string run_words(const Json& line, RunRecord& run) {
   Start start{.command = text(line, "command"),
               .version = text(line, "onebatch"),
               .host = text(line, "host"),
-              .ranks = whole(line, "ranks")};
+              .ranks = whole(line, "ranks"),
+              .first_step = run.starts.empty() ? 0 : run.starts.back().first_step};
   const std::string words = fmt::format("{}, {} rank{}", start.command, start.ranks, start.ranks == 1 ? "" : "s");
   run.starts.push_back(std::move(start));
   return words;
@@ -106,16 +107,6 @@ void read_event(const Json& line, RunRecord& run) {
   const char* step = kind == "training_begins" ? "first_step" : "step";
   if (line.contains(step)) event.step = whole(line, step);
   if (!event.text.empty()) run.events.push_back(std::move(event));
-}
-
-void read_lines(const fs::path& file, RunRecord& run) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return;
-  std::istringstream lines(read_text(file));
-  for (std::string line; std::getline(lines, line);) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object()) read_event(json, run);
-  }
 }
 
 // "20260228T093000.123Z", whole seconds of it.
@@ -191,8 +182,15 @@ void add_skipped(RunRecord& run) {
 
 }  // namespace
 
+void read_event_lines(const fs::path& file, RunRecord& run) {
+  std::istringstream lines(read_text(file));
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) read_event(json, run);
+  }
+}
+
 void read_events(const fs::path& folder, RunRecord& run) {
-  read_lines(folder / "events.jsonl", run);
   if (run.starts.empty()) {  // of a version that wrote no such file
     read_plan_changes(run);
     read_checkpoints(folder / "checkpoints", run);

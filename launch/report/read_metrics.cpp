@@ -90,7 +90,7 @@ void add_times(std::vector<RankTimes>& ranks, const Json& line, double step_seco
   }
 }
 
-void add_step(Metrics& metrics, const Json& line) {
+void add_step(Metrics& metrics, const Json& line, std::int64_t ranks_after) {
   StepColumns& columns = metrics.columns;
   columns.step.push_back(number(line, "step"));
   columns.consumed_samples.push_back(number(line, "consumed_samples"));
@@ -105,7 +105,11 @@ void add_step(Metrics& metrics, const Json& line) {
   const auto skipped = line.find("skipped");
   if (skipped != line.end() && skipped->is_boolean() && skipped->get<bool>())
     metrics.skipped_steps.push_back(whole(columns.step.back()));
-  add_times(metrics.ranks, line, columns.step_seconds.back());
+  const std::int64_t step = whole(columns.step.back());
+  if (step > ranks_after)
+    add_times(metrics.ranks, line, columns.step_seconds.back());
+  else
+    metrics.not_of_ranks = std::max(metrics.not_of_ranks, step);
 }
 
 double samples_after(const Metrics& metrics, double step) {
@@ -148,9 +152,9 @@ void add_validation(Validations& validations, const Json& line, const Metrics& m
 
 }  // namespace
 
-Metrics read_metrics(const fs::path& file) {
+Metrics read_metrics(const fs::path& file, std::int64_t ranks_after) {
   Metrics metrics;
-  metrics.torn_lines = for_each_line(file, [&](const Json& line) { add_step(metrics, line); });
+  metrics.torn_lines = for_each_line(file, [&](const Json& line) { add_step(metrics, line, ranks_after); });
   return metrics;
 }
 

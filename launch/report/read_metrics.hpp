@@ -5,8 +5,8 @@
 
 namespace onebatch::launch::report {
 
-/// Empty where there is no such file. Throws UserError where it cannot be read.
-Metrics read_metrics(const std::filesystem::path& file);
+/// Empty where there is no such file. Of ranks the steps after `ranks_after`. Throws UserError where it cannot be read.
+Metrics read_metrics(const std::filesystem::path& file, std::int64_t ranks_after);
 /// `metrics` says which samples had been used after a step.
 Validations read_validations(const std::filesystem::path& file, const Metrics& metrics);
 

@@ -101,7 +101,9 @@ RunRecord read_run(const fs::path& folder) {
   read_if_there(run, "plan.json",
                 [&](const fs::path& file) { run.plan = parse_epoch_plan(read_text(file), file.filename().string()); });
   read_if_there(run, "result.json", [&](const fs::path& file) { run.result = read_result(read_text(file)); });
-  read_if_there(run, "metrics.jsonl", [&](const fs::path& file) { run.metrics = read_metrics(file); });
+  read_if_there(run, "events.jsonl", [&](const fs::path& file) { read_event_lines(file, run); });
+  const std::int64_t last_start = run.starts.empty() ? 0 : run.starts.back().first_step;
+  read_if_there(run, "metrics.jsonl", [&](const fs::path& file) { run.metrics = read_metrics(file, last_start); });
   read_if_there(run, "validation.jsonl",
                 [&](const fs::path& file) { run.validations = read_validations(file, run.metrics); });
   read_if_there(run, ".", [&](const fs::path&) { read_events(folder, run); });

@@ -51,7 +51,8 @@ struct RankTimes {
 
 struct Metrics {
   StepColumns columns;
-  std::vector<RankTimes> ranks;
+  std::vector<RankTimes> ranks;   // in the steps of the last start: earlier ones may have had other devices
+  std::int64_t not_of_ranks = 0;  // the last step before those; 0: all are of the last start
   std::int64_t last_epoch = 0;
   std::vector<std::int64_t> skipped_steps;  // in which nothing was updated
   std::int64_t torn_lines = 0;              // that are no line of metrics
@@ -94,7 +95,7 @@ struct Start {
   std::string version = {};  // of onebatch
   std::string host = {};     // rank 0's
   std::int64_t ranks = 0;
-  std::int64_t first_step = 0;  // so many were done already
+  std::int64_t first_step = 0;  // so many were done already; the start's before, where it has not come so far
 };
 
 struct RunRecord {

@@ -135,6 +135,14 @@ def test_a_sweep_is_a_table_a_document_and_a_page(onebatch, tmp_path):
     assert len(re.findall(r'<tr><th scope="row">', page)) == 4
 
 
+def test_a_sweep_is_drawn_from_the_smallest_batch_on_however_it_was_asked_for(onebatch, tmp_path):
+    onebatch.run(1, *CLUSTER, "--devices", "8xV100-16GB", "--global-batches", "4096,1024", "--html", tmp_path / "sweep.html")
+    for figure in re.findall(r'<script type="application/json">(.*?)</script>', (tmp_path / "sweep.html").read_text(), re.S):
+        chart = json.loads(figure)
+        assert chart["x"] == [1024, 4096]
+        assert [one[0] for one in chart["curves"][0]["bins"]] == [1024, 4096]
+
+
 @pytest.mark.parametrize("arguments, words", (
     (("--devices", "4xH100"), "known are"),
     (("--devices", "H100"), "no group of devices"),

@@ -145,6 +145,18 @@ def test_an_mpirun_of_another_mpi(machine, tmp_path):
     assert here.look(setup, found["mend"])["all-reduce"]["state"] == "ok"
 
 
+def test_ranks_are_more_than_mpirun_counts_cores(machine, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mpirun").write_text(f"""#!/bin/sh
+case " $* " in *" --version "*|*" --oversubscribe "*) exec {shutil.which("mpirun")} "$@" ;; esac
+echo "There are not enough slots available in the system" >&2
+exit 1
+""")
+    (tmp_path / "bin/mpirun").chmod(0o755)
+    found = machine().look(f"export PATH={tmp_path}/bin:$PATH")
+    assert found["all-reduce"]["state"] == "ok", found
+
+
 def test_ranks_that_never_come_to_an_end(machine, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mpirun").write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit\nsleep 600\n")
@@ -248,7 +260,7 @@ def test_clocks_that_differ(onebatch, tmp_path, skewed):
     assert found["clocks"]["state"] == "ok"
 
 
-@pytest.mark.parametrize(("variables", "mend"), [(("PMI_RANK=0", "PMI_SIZE=2"), "mpirun -np 2"), (("SLURM_PROCID=0", "SLURM_NTASKS=2"), "srun --mpi=pmix -n 2")])
+@pytest.mark.parametrize(("variables", "mend"), [(("PMI_RANK=0", "PMI_SIZE=2"), "mpirun -np 2"), (("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_STEP_ID=0"), "srun --mpi=pmix -n 2")])
 def test_ranks_that_started_without_their_mpi(onebatch, tmp_path, variables, mend):
     done, found = between(onebatch, tmp_path, "env", *variables, onebatch.path, "doctor", "--json", "JSON")
     assert done.returncode == 1 and found["ranks"]["state"] == "broken" and "2 separate models" in found["ranks"]["found"]
@@ -275,6 +287,26 @@ def test_a_machine_without_a_network(machine):
     after = here.look(found["mend"])
     assert after["network"]["state"] == "warning" and "the loopback alone" in after["network"]["found"]
     assert after["all-reduce"]["state"] == "ok"
+
+
+def test_a_folder_for_temporary_files_that_is_gone(machine, tmp_path):
+    is_mended(machine(), [f"export TMPDIR={tmp_path}/gone"], "temporary files", "broken", f"{tmp_path}/gone: there is no such folder")
+
+
+def test_no_dev_shm_at_all(machine, tmp_path):
+    (tmp_path / "machine").mkdir()
+    found = machine().look(f"export ONEBATCH_MACHINE_ROOT={tmp_path}/machine")["shared memory"]
+    assert found["state"] == "broken" and f"{tmp_path}/machine/dev/shm: there is no such folder" in found["found"]
+    assert "mkdir -p" in found["mend"], found
+
+
+def test_an_output_folder_that_is_a_file(machine, tmp_path):
+    (tmp_path / "out").write_text("")
+    here = machine()
+    for name in ("out", "out/runs"):
+        found = here.look(options=["--dir", str(tmp_path / name)])["disk"]
+        assert found["state"] == "broken" and f"{tmp_path}/out: " in found["found"], found
+        assert "chmod" not in found["mend"] and "--dir FOLDER" in found["otherwise"], found
 
 
 def test_temporary_files_that_cannot_be_written(machine, tmp_path):

@@ -261,6 +261,13 @@ def test_tokens_need_a_model_and_it_says_how_to_make_one(init, tmp_path):
     assert "python -m onebatch export" in words
 
 
+def test_tokens_that_validate_are_no_samples_to_train_on(init, tmp_path):
+    for name, count in (("train.bin", 9000), ("val.bin", 4000), ("test.bin", 4000)):
+        (tmp_path / name).write_bytes(struct.pack(f"<{count}H", *(i % 211 for i in range(count))))
+    file = init(".", "--json", tmp_path / "init.json")[1]
+    assert read_json(tmp_path / "init.json")["samples"] == 8999 // int(keys_of(file)["data.block_size"])
+
+
 def test_texts_of_a_folder_are_a_pattern(init, onebatch, tmp_path):
     for name in ("11.txt", "1342.txt"):
         (tmp_path / name).write_text("to be or not to be, " * 400)

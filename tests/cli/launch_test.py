@@ -31,6 +31,13 @@ def test_a_rank_for_each_device_that_is_played(shown):
     assert shown()[:5] == ["mpirun", "-np", "4", "--bind-to", "none"]
 
 
+def test_a_rank_for_each_device_that_an_assignment_plays(onebatch, tmp_path):
+    played = "simulate.devices=[{slowdown = 1.0}, {slowdown = 2.0}, {slowdown = 1.5}]"
+    for words in (["--set", played], [f"--set={played}"]):
+        done = onebatch.finish([onebatch.path, "launch", "--show", "train", Scratch(tmp_path).config, *words])
+        assert done.stderr.split()[:3] == ["mpirun", "-np", "3"], words
+
+
 def test_as_many_ranks_as_asked_for(shown):
     assert shown("-np", "3")[:3] == shown("-n", "3")[:3] == ["mpirun", "-np", "3"]
     assert "--oversubscribe" in shown("-np", "4000")
@@ -72,6 +79,28 @@ def test_without_mpirun_it_says_what_to_install(onebatch, tmp_path):
     assert "apt-get install openmpi-bin" in done.stderr
 
 
+def test_an_mpirun_that_cannot_be_started_is_named(onebatch, tmp_path):
+    (tmp_path / "mpirun").write_text("#!/nowhere\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config], {"PATH": str(tmp_path)})
+    assert done.returncode == 2, done.stderr
+    assert f"cannot start {tmp_path}/mpirun: No such file or directory" in done.stderr
+
+
+def test_a_folder_called_mpirun_is_none(onebatch, tmp_path):
+    (tmp_path / "mpirun").mkdir()
+    done = onebatch.finish([onebatch.path, "launch", "-np", "2", "train", Scratch(tmp_path).config], {"PATH": str(tmp_path)})
+    assert done.returncode == 2, done.stderr
+    assert "which is not in PATH" in done.stderr
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_a_folder_for_temporary_files_that_is_gone_is_said(onebatch, tmp_path, ranks):
+    done = onebatch.finish([onebatch.path, "launch", "-np", ranks, "train", Scratch(tmp_path).config], {"TMPDIR": f"{tmp_path}/gone"})
+    assert done.returncode == 2, done.stderr
+    assert f"TMPDIR={tmp_path}/gone" in done.stderr and "export TMPDIR=/tmp" in done.stderr
+
+
 def test_under_mpirun_it_is_refused(onebatch, tmp_path):
     done = onebatch.finish(onebatch.command_line(2, "launch", "-np", "2", "train", Scratch(tmp_path).config))
     assert done.returncode == 2
@@ -96,12 +125,22 @@ def test_a_slurm_task_is_refused(onebatch, tmp_path):
     assert "without mpirun or srun" in done.stderr
 
 
+SCRIPT = {name: value for name, value in JOB.items() if name != "SLURM_JOB_ID"}  # mpirun would ask Slurm for its nodes
+
+
+def test_direct_commands_in_a_slurm_jobs_script_are_no_task(onebatch, tmp_path):
+    scratch = Scratch(tmp_path, DIGITS_MLP)
+    onebatch.run(1, "plan", scratch.config, environment=JOB)
+    onebatch.run(1, "train", scratch.config, *settings("run.max_steps=1"), environment=JOB)
+    assert re.search(r"^ok +all-reduce +1 MiB over", onebatch.run(1, "doctor", environment=SCRIPT), re.M)
+    assert "one of 3 processes" in onebatch.run(1, "plan", scratch.config, environment=STEP, code=2)
+    assert "one of 3 processes" in onebatch.run(1, "doctor", environment=STEP, code=1)
+
+
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_ranks_train_out_of_a_slurm_jobs_script(onebatch, tmp_path, ranks):
-    """Without the job's number: mpirun would ask Slurm for its nodes."""
     scratch = Scratch(tmp_path, DIGITS_MLP)
-    script = {name: value for name, value in JOB.items() if name != "SLURM_JOB_ID"}
-    done = onebatch.finish([onebatch.path, "launch", "-np", ranks, "train", scratch.config, *settings("run.max_steps=2", "run.name=run")], script)
+    done = onebatch.finish([onebatch.path, "launch", "-np", ranks, "train", scratch.config, *settings("run.max_steps=2", "run.name=run")], SCRIPT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": train ") == 1, "its first line, once"
     assert len(read_json(scratch.runs / "run" / "plan.json")["ranks"]) == int(ranks)
@@ -140,6 +179,19 @@ class Endless:
     def end(self):
         said = self.process.communicate(timeout=60)[0]
         return self.process.returncode, said
+
+    def hears(self, *numbers):
+        """One after the other, while its ranks stand still, so that nothing is saved meanwhile."""
+        self.send_to_others(signal.SIGSTOP)
+        for number in numbers:
+            self.process.send_signal(number)
+            time.sleep(0.7)
+        self.send_to_others(signal.SIGCONT)
+
+    def send_to_others(self, number):
+        for rank in self.left():
+            if int(rank) != self.process.pid:
+                os.kill(int(rank), number)
 
     def left(self):
         """Processes that still have this configuration."""
@@ -197,22 +249,23 @@ def test_ranks_on_other_nodes_of_a_job_hear_the_signal(onebatch, tmp_path):
 def test_a_second_one_ends_at_once(onebatch, tmp_path, ranks, where):
     run = Endless(onebatch, tmp_path, ranks, where=where)
     run.until_it_trains()
-    for rank in run.left():
-        if int(rank) != run.process.pid:
-            os.kill(int(rank), signal.SIGSTOP)  # so that nothing is saved meanwhile
-    run.process.send_signal(signal.SIGINT)
-    time.sleep(0.7)
-    run.process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    for rank in run.left():
-        if int(rank) != run.process.pid:
-            os.kill(int(rank), signal.SIGCONT)
+    run.hears(signal.SIGINT, signal.SIGINT)
     code, said = run.end()
     assert code == 130, said
     deadline = time.monotonic() + 10
     while run.left() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not run.left()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_notice_before_the_first_one_is_no_first_one(onebatch, tmp_path, ranks):
+    run = Endless(onebatch, tmp_path, ranks)
+    run.until_it_trains()
+    run.hears(signal.SIGUSR1, signal.SIGTERM)
+    code, said = run.end()
+    assert code == 75, said
+    assert (run.scratch.runs / "run/checkpoints/latest").exists()
 
 
 def test_the_folder_that_ranks_report_to_is_gone(onebatch, tmp_path):

@@ -224,6 +224,6 @@ def test_a_profile_that_is_none_is_refused(onebatch, scratch):
 
 def test_processes_under_slurm_without_its_mpi_are_not_silent_copies(onebatch, scratch):
     of_mpi = {key: None for key in onebatch.environment if key.startswith(("OMPI_COMM", "PMIX", "PMI_"))}
-    done = onebatch.finish(onebatch.command_line(1, "train", scratch.config), {**of_mpi, "SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
+    done = onebatch.finish(onebatch.command_line(1, "train", scratch.config), {**of_mpi, "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"})
     assert done.returncode == 2
     assert "srun --mpi=pmix" in done.stderr

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from event_files import events, shown
-from program import DIGITS_MLP, Scratch, read_json_lines, settings
+from program import DIGITS_MLP, Scratch, read_json_lines, settings, write_safetensors
 
 MORE = settings("run.epochs=3", "checkpoint.every_steps=4")
 SLOW = DIGITS_MLP.replace("slowdown = ", "step_seconds = [[1, 0.05], [257, 0.06]], slowdown = ")
@@ -212,6 +212,29 @@ def test_what_is_read_is_not_written_over(onebatch, scratch):
     said = onebatch.run(1, "eval", scratch.config, "--checkpoint", model.parent, "--json", model.parent / "eval.json", code=2)
     assert "would lie in a checkpoint" in said and not (model.parent / "eval.json").exists()
     onebatch.run(1, "eval", scratch.config, "--checkpoint", model.parent)
+
+
+def test_verify_does_not_write_over_the_data(onebatch, tmp_path):
+    scratch = Scratch(tmp_path, DIGITS_MLP.replace("[data.validation]\n", ""))
+    data, link = scratch.path / "data.safetensors", scratch.path / "link.safetensors"
+    write_safetensors(data, x=("F32", [16, 2], [0.5] * 32), y=("I64", [16], [0, 1] * 8))
+    link.symlink_to(data)
+    before = data.read_bytes()
+    pairs = settings("data.kind=safetensors", "batch.global_batch_size=8", f"data.path={data}")
+    for file in (data, link):
+        assert f"--save-gradient {file} is read here" in onebatch.run(1, "verify", scratch.config, *pairs, "--save-gradient", file, code=2)
+    named = settings(f"data.path={scratch.path}", 'data.files=["data.safetensors"]')
+    assert "is read here" in onebatch.run(1, "verify", scratch.config, *pairs[:4], *named, "--save-gradient", data, code=2)
+    assert data.read_bytes() == before
+
+
+def test_check_does_not_write_over_what_it_reads(onebatch, tmp_path):
+    program, inputs = tmp_path / "model.pt2", tmp_path / "given.safetensors"
+    program.write_text("a program")
+    inputs.write_text("tensors")
+    for file in (program, inputs):
+        assert f"--save {file} is read here" in onebatch.run(1, "check", program, "--inputs", inputs, "--save", file, code=2)
+    assert program.read_text() == "a program" and inputs.read_text() == "tensors"
 
 
 def test_standard_output_that_is_a_file_is_added_to(onebatch, scratch):

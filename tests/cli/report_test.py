@@ -158,6 +158,50 @@ def test_a_resumed_run_shows_both_starts(report, tmp_path):
     assert "151 to 200" in words, "the prediction is of the steps of this plan"
 
 
+@pytest.fixture
+def on_fewer_ranks(tmp_path):
+    """A run of 100 steps on four large devices, which then went on for 100 on two small ones."""
+    again = [{"event": "run", "number": 0, "time": 1.7e9 + 9, "command": "onebatch train x.toml --resume", "onebatch": "1.2.3", "ranks": 2},
+             {"event": "training_begins", "number": 1, "time": 1.7e9 + 9, "first_step": 100, "last_step": 200}]  # fmt: skip
+    folder = write_run(tmp_path / "run", ranks=4, events=again)
+    small = {"compute_seconds": [0.1, 0.2], "data_wait_seconds": [0.0] * 2, "memory_peak_bytes": [100 << 20, 200 << 20]}
+    write_lines(folder / "metrics.jsonl", (line | (small if line["step"] > 100 else {}) for line in read_json_lines(folder / "metrics.jsonl")))
+    (folder / "profile.json").write_text(json.dumps({"ranks": [rank_profile(rank) | {"memory_limit_bytes": 400 << 20} for rank in range(2)]}))
+    (folder / "plan.json").write_text(json.dumps(plan_of(2)))
+    return folder
+
+
+def test_devices_of_an_earlier_start_are_not_held_against_the_last_ones(report, on_fewer_ranks):
+    page = report(on_fewer_ranks)
+    words = page.words()
+    assert "Steps up to 100 are of an earlier start" in words
+    assert not [wrong for wrong in ("above the limit", "not named", "; no limit", "not on record") if wrong in words]
+    assert "rank 1" in words and "rank 2" not in words
+    rows = re.findall(r'<tr data-rank="(\d)">.*?<data value="([^"]*)">', page.text, re.S)
+    assert [(rank, float(value)) for rank, value in rows] == [("0", pytest.approx(0.1)), ("1", pytest.approx(0.2))]
+
+
+def test_a_limit_that_no_file_names_is_not_none(report, on_fewer_ranks):
+    (on_fewer_ranks / "profile.json").unlink()
+    words = report(on_fewer_ranks).words()
+    assert "limit not on record" in words and "; no limit" not in words
+
+
+@pytest.mark.parametrize("resume, is_left_out", [("auto", True), ("{run}/checkpoints/step-5", True), ("other/run", False), ("{run}-2", False)])
+def test_a_repetition_begins_where_the_run_began(report, tmp_path, resume, is_left_out):
+    named = resume.format(run=tmp_path / "run")
+    folder = write_run(tmp_path / "run", config=[f'\n[checkpoint]\nresume = "{named}"   # x.toml:3'])
+    assert ("--set checkpoint.resume=never" in report(folder).words()) == is_left_out
+
+
+@pytest.mark.parametrize("result, words", [(True, "No step is on record."), (False, "No step is on record yet.")])
+def test_no_step_is_to_come_of_a_complete_run(report, tmp_path, result, words):
+    folder = write_run(tmp_path / "run", steps=0, result=False)
+    if result:
+        (folder / "result.json").write_text('{"steps": 5}')
+    assert words in report(folder).words()
+
+
 def test_an_incident_stands_where_it_was(report, tmp_path):
     run = write_run(tmp_path / "run", result=False, events=[{"event": "ended", "number": 2, "time": 1.7e9 + 9, "stopped_by_signal": True, "stopped_early": False}])
     for name, kind, time in (("a", "loss", "20200101T000000.000Z"), ("b", "request", "20400101T000000.000Z")):

@@ -32,7 +32,7 @@ for ranks in (2, 3, 4):
     expect(returned == 0, f"healthy {ranks} ranks returned {returned}", output)
 
 slurm = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(("OMPI_COMM", "PMIX", "PMI_"))}
-slurm.update(SLURM_PROCID="0", SLURM_NTASKS="4", SLURM_LOCALID="0")
+slurm.update(SLURM_PROCID="0", SLURM_NTASKS="4", SLURM_LOCALID="0", SLURM_STEP_ID="0")
 done = subprocess.run([PROGRAM, "none"], env=slurm, capture_output=True, text=True, timeout=60)
 expect(done.returncode == 2 and "srun --mpi=pmix" in done.stderr, f"Slurm without MPI returned {done.returncode}", done.stderr)
 print("all ranks ended")

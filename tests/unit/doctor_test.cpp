@@ -243,6 +243,34 @@ TEST(DoctorTest, no_mpirun_at_all_is_a_warning) {
   EXPECT_EQ(mpirun_finding({}, 0, "Open MPI v4.1.4").state, State::warning);
 }
 
+TEST(DoctorTest, problem_of_a_machine_is_counted_once_whatever_is_free_when_each_rank_looks) {
+  std::vector<Finding> known = {{.check = "disk", .state = State::warning, .found = "runs: 900 MiB", .hosts = {"a"}}};
+  Finding other = known.front();
+  other.found = "runs: 899 MiB";
+  EXPECT_FALSE(add_of_another(other, known));
+  ASSERT_EQ(known.size(), 1U);
+  other.state = State::broken;
+  EXPECT_TRUE(add_of_another(other, known)) << "it has become worse";
+  other.hosts = {"b"};
+  EXPECT_FALSE(add_of_another(other, known)) << "the same on another machine";
+  ASSERT_EQ(known.size(), 2U);
+  EXPECT_EQ(known[1].hosts, (std::vector<std::string>{"a", "b"}));
+  other.hosts = {"c"};
+  other.found = "runs: 1 MiB";
+  EXPECT_TRUE(add_of_another(other, known));
+}
+
+TEST(DoctorTest, file_in_the_place_of_the_output_is_not_told_to_change_its_mode) {
+  MachineFacts facts = sound();
+  facts.output = {"runs", k_no_folder};
+  EXPECT_EQ(state_of(facts, "disk"), State::broken);
+  EXPECT_EQ(found(facts, "disk").mend, "");
+  EXPECT_THAT(found(facts, "disk").otherwise, HasSubstr("--dir FOLDER"));
+  facts.output = sound().output;
+  facts.output.problem = "No space left on device";
+  EXPECT_THAT(found(facts, "disk").mend, HasSubstr("--inodes"));
+}
+
 TEST(DoctorTest, summary_counts) {
   EXPECT_EQ(summary_of({}), "all is well");
   EXPECT_EQ(summary_of({{.state = State::warning}, {.state = State::skipped}}), "nothing is broken; 1 warning");

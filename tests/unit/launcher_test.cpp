@@ -42,7 +42,8 @@ TEST(LauncherTest, mpirun_inside_slurm_wins) {
 }
 
 TEST(LauncherTest, slurm_without_its_mpi_is_seen) {
-  const auto slurm = with({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}});
+  const auto slurm =
+      with({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_ID", "0"}});
   const LauncherView view = read_launcher(slurm);
   EXPECT_EQ(view.launcher, "slurm");
   EXPECT_EQ(view.size, 4);
@@ -52,7 +53,9 @@ TEST(LauncherTest, slurm_without_its_mpi_is_seen) {
 }
 
 TEST(LauncherTest, a_steps_own_size_goes_before_the_jobs) {
-  EXPECT_EQ(read_launcher(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}})).size, 1);
+  const auto step =
+      with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(read_launcher(step).size, 2);
 }
 
 // What Slurm sets in a job's script, after sbatch(1), and what srun adds to that in a step of its own.
@@ -63,8 +66,11 @@ std::map<std::string, std::string> slurm(std::map<std::string, std::string> more
 
 TEST(LauncherTest, a_slurm_jobs_script_is_no_rank) {
   EXPECT_FALSE(is_one_of_several(with(slurm({}))));
-  for (const char* step : {"4294967290", "4294967291", "4294967294"})
+  EXPECT_EQ(read_launcher(with(slurm({}))).launcher, "none");
+  for (const char* step : {"4294967290", "4294967291", "4294967294"}) {
     EXPECT_FALSE(is_one_of_several(with(slurm({{"SLURM_STEP_ID", step}})))) << step;
+    EXPECT_EQ(read_launcher(with(slurm({{"SLURM_STEP_ID", step}}))).size, 1) << step;
+  }
 }
 
 TEST(LauncherTest, a_task_of_srun_is_a_rank) {

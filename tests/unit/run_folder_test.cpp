@@ -202,6 +202,32 @@ TEST(RunLockTest, a_dead_process_holds_nothing) {
   EXPECT_TRUE(RunLock::try_lock(scratch.path(), std::chrono::milliseconds(200)).lock.has_value());
 }
 
+// Another container's processes are not to be seen, and their numbers may be others' here.
+TEST(RunLockTest, who_holds_it_is_told_by_when_it_started_and_out_of_sight_by_its_signs_of_life) {
+  const ScratchFolder scratch;
+  const auto grow_old = [&] {
+    fs::last_write_time(scratch / "run.lock", fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  };
+  {
+    const LockAttempt held = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
+    grow_old();
+    EXPECT_THAT(holder_of(scratch.path()), StartsWith("process " + std::to_string(getpid()) + " on ")) << "it sleeps";
+  }
+  const std::string kernel = read_bytes("/proc/sys/kernel/random/boot_id").substr(0, 36);
+  const auto leave = [&](const std::string& process, const std::string& more) {
+    write_bytes(scratch / "run.lock", R"({"kernel":")" + kernel + R"(","host":"box","process":)" + process +
+                                          R"(,"start_ticks":"1","since":"then")" + more + "}");
+  };
+  for (const std::string& process : {std::to_string(getpid()), std::string("99999999")}) {
+    leave(process, "");
+    EXPECT_EQ(holder_of(scratch.path()), "process " + process + " on box, since then");
+    grow_old();
+    EXPECT_THAT(holder_of(scratch.path()), IsEmpty()) << process;
+    leave(process, R"(,"number_space":")" + fs::read_symlink("/proc/self/ns/pid").string() + '"');
+    EXPECT_THAT(holder_of(scratch.path()), IsEmpty()) << "it would be seen here";
+  }
+}
+
 TEST(RunLockTest, half_a_lock_begins_with_its_kernel) {
   const ScratchFolder scratch;
   const LockAttempt held = RunLock::try_lock(scratch.path(), std::chrono::milliseconds(0));
