@@ -64,6 +64,9 @@ struct Arguments {
   std::string compiled_loss = "model";  // compile: and what follows
   std::int64_t ignore_index = -100;
   double label_smoothing = 0.0;
+  std::string class_dim = "last";
+  std::vector<double> class_weights;
+  std::string label_weights = "none";
   std::string compiled_precision = "float32";
   std::string shell;     // completion: "bash", "zsh", "fish"
   std::string as_typed;  // all words, quoted for a shell

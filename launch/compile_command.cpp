@@ -1,6 +1,7 @@
 #include "launch/compile_command.hpp"
 
 #include "launch/standard_streams.hpp"
+#include "trainer/models/class_dim.hpp"
 #include "trainer/models/compiling_python.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +21,9 @@ CompileWish wish_of(const Arguments& arguments) {
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;
+  wish.loss.class_weights = arguments.class_weights;
+  wish.label_weights = arguments.label_weights;
+  k_class_dim(wish.loss) = arguments.class_dim;
   return wish;
 }
 

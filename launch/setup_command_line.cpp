@@ -37,6 +37,17 @@ void add_compile(CLI::App& app, Arguments& arguments) {
   command->add_option("--label-smoothing", arguments.label_smoothing, "as loss.label_smoothing")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command->add_option("--class-dim", arguments.class_dim, "as loss.class_dim")
+      ->check(CLI::IsMember({"last", "second"}))
+      ->capture_default_str();
+  command->add_option("--class-weights", arguments.class_weights, "as loss.class_weights: 1,2,0.5")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--label-weights", arguments.label_weights,
+                   "given: the run has data.weights; mixed: data.augment.mixup_alpha or cutmix_alpha")
+      ->check(CLI::IsMember({"none", "given", "mixed"}))
+      ->capture_default_str();
   command->add_option("--precision", arguments.compiled_precision, "as precision.compute of the run")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
       ->capture_default_str();

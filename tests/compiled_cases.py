@@ -56,6 +56,27 @@ class Mlp(nn.Module):
 MLP = (Mlp, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED)
 
 
+class Segments(nn.Module):
+    """Classes second, of as many positions as are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv1d(2, 6, 3, padding=1), nn.Conv1d(6, 4, 1)
+
+    def forward(self, x):
+        return self.b(F.dropout(torch.tanh(self.a(x)), 0.3, self.training))
+
+
+SEGMENTS = (
+    Segments,
+    lambda: torch.randn(3, 2, 7),
+    {"dynamic": {"x": {2: "length"}}},
+    lambda: (torch.randn(23, 2, 9), torch.randint(0, 4, (23, 9))),
+    "[loss]\nignore_index = 1\nclass_weights = [1.0, 7.0, 0.25, 0.0]\n",
+    ["--loss", "cross_entropy", "--ignore-index", "1", "--class-dim", "second", "--class-weights", "1,7,0.25,0"],
+)
+
+
 class Exported:
     """A program, and data."""
 
@@ -65,9 +86,10 @@ class Exported:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             package.export(make(), example(), folder / "model.pt2", check=False, **more)
-        x, y = data()
-        package.save_dataset(folder / "train.safetensors", x=x, y=y)
-        in_precision = CONFIG.replace("float64", precision).replace('parameters = "bfloat16"', 'parameters = "float32"')
+        tensors = dict(zip(("x", "y", "weights"), data()))
+        package.save_dataset(folder / "train.safetensors", **tensors)
+        config = CONFIG.replace('target = "y"', 'target = "y"\nweights = "weights"') if "weights" in tensors else CONFIG
+        in_precision = config.replace("float64", precision).replace('parameters = "bfloat16"', 'parameters = "float32"')
         self.scratch = Scratch(folder, in_precision.replace("{folder}", str(folder)) + rest)
 
     def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):

@@ -20,6 +20,10 @@ def numbers(text):
     return [int(part) for part in text.split(",")]
 
 
+def weights(text):
+    return [float(part) for part in text.split(",")]
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="python -m onebatch", description="What comes before training; to train, run the program: onebatch train my.toml")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -48,6 +52,9 @@ def add_compile(commands):
     command.add_argument("--loss", choices=("model", "cross_entropy", "mse"), default="model", help="as loss.kind of the run; model: the program returns its loss")
     command.add_argument("--ignore-index", type=int, default=-100, help="as loss.ignore_index")
     command.add_argument("--label-smoothing", type=float, default=0.0, help="as loss.label_smoothing")
+    command.add_argument("--class-dim", choices=("last", "second"), default="last", help="as loss.class_dim")
+    command.add_argument("--class-weights", type=weights, default=[], help="as loss.class_weights: 1,2,0.5")
+    command.add_argument("--label-weights", choices=("none", "given", "mixed"), default="none", help="given: the run has data.weights; mixed: it mixes images, data.augment.mixup_alpha or cutmix_alpha")
     command.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)  # of the program, which has started this
 
 
@@ -129,7 +136,7 @@ def compiled(given):
         end_with_input()
     from .compiling import compile_program
 
-    of_classes = {"kind": given.loss, "ignore_index": given.ignore_index, "label_smoothing": given.label_smoothing}
+    of_classes = {key: getattr(given, key) for key in ("ignore_index", "label_smoothing", "class_dim", "class_weights", "label_weights")} | {"kind": given.loss}
     loss = {"model": None, "cross_entropy": of_classes, "mse": {"kind": "mse"}}[given.loss]
     try:
         folder = compile_program(given.program, given.out, given.precision, loss)

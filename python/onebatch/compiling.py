@@ -24,9 +24,9 @@ from .refusals import ExportError
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
-FORMAT = 1
+FORMAT = 2
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
-CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0}
+CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0, "class_dim": "last", "class_weights": [], "label_weights": "none"}
 TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16)}  # of the parameters; of autocast
 ABSENT = {"float16": "a loss scale does not reach a compiled backward"}
 OPTIONS = {
@@ -104,6 +104,15 @@ def hold_still(program, chosen):
         module, last = owner_of(program, name)
         delattr(module, last)
         module.register_buffer(last, parameter.detach())
+
+
+def check_classes(shape, loss):
+    if len(shape) < 2 or len(shape) > 2 and loss["label_weights"] == "mixed":
+        wanted = "[samples, classes] of mixed samples" if loss["label_weights"] == "mixed" else "a row of classes for each label"
+        raise ExportError(f"the program returns {len(shape)} dimensions, and cross entropy takes {wanted}: export it with its loss, and write loss.kind = \"model\"")
+    weights, classes = len(loss["class_weights"]), shape[1 if loss["class_dim"] == "second" else -1]
+    if weights and classes != weights:
+        raise ExportError(f"there are {weights} class weights, and the program returns {classes} classes: write one for each")
 
 
 def sizes_of(shape):
@@ -216,8 +225,9 @@ def joint(file, types, loss):
     own = len(examples)
     if loss is not None:
         target_shape, target_sizes = target_of(program, sizes, loss)
-        examples.append(torch.zeros(target_shape, dtype=torch.int64 if of_classes(loss) else after))
-        shapes.append(target_sizes)
+        for dtype in types_of_targets(loss, after):
+            examples.append(torch.zeros(target_shape, dtype=dtype))
+            shapes.append(target_sizes)
     constants = constants_of(program)
     in_type(module, constants, before, after)
     chosen = place_of_output(program)
@@ -234,21 +244,32 @@ def of_classes(loss):
     return loss["kind"] == "cross_entropy"
 
 
-def function_of(loss, chosen, after):
-    """The loss's sum of what the program returns and the targets."""
+def types_of_targets(loss, after):
+    """Of the targets, and of the labels' weights, where they have some."""
+    if not of_classes(loss):
+        return [after]
+    return [torch.int64] if loss["label_weights"] == "none" else [torch.int64, after]
 
-    def summed(returned, targets):
+
+def function_of(loss, chosen, after):
+    """The loss's sum of what the program returns, the targets and the labels' weights."""
+
+    def summed(returned, *given):
         outputs = pytree.tree_leaves(returned)[chosen].to(after)
-        return keyed.cross_entropy(outputs, targets, loss["ignore_index"], loss["label_smoothing"]) if of_classes(loss) else keyed.squared_error(outputs, targets)
+        return keyed.cross_entropy(loss, outputs, *given) if of_classes(loss) else keyed.squared_error(outputs, *given)
 
     return summed
 
 
 def target_of(program, sizes, loss):
-    """Of class indices, a label for every row of outputs [N, ..., classes]; of numbers, one for every output."""
+    """Of class indices, a label for every row of outputs [N, ..., classes] or [N, classes, ...], and two for one of mixed samples; of numbers, one for every output."""
     chosen = program.graph_signature.user_outputs[place_of_output(program)]
     node = next(node for node in program.graph.nodes if node.name == chosen)
-    shape = list(node.meta["val"].shape)[: -1 if of_classes(loss) else None]
+    shape = list(node.meta["val"].shape)
+    if of_classes(loss):
+        check_classes(shape, loss)
+        del shape[1 if loss["class_dim"] == "second" else -1]
+        shape += [2] if loss["label_weights"] == "mixed" else []
     varying = {place: sizes.of(size.node.expr) for place, size in enumerate(shape) if isinstance(size, torch.SymInt) and size.node.expr.is_symbol}
     return sizes_of(shape), varying
 
@@ -308,6 +329,16 @@ def chosen_types(precision):
     return TYPES[precision]
 
 
+def whole_loss(loss):
+    if loss is None or not of_classes(loss):
+        return loss
+    whole = CROSS_ENTROPY | loss
+    for key, known in {"class_dim": ("last", "second"), "label_weights": ("none", "given", "mixed")}.items():
+        if whole[key] not in known:
+            raise ExportError(f"{key} is {whole[key]!r}: write one of {', '.join(known)}")
+    return whole | {"class_weights": [float(weight) for weight in whole["class_weights"]]}
+
+
 def refuse_other_folder(out):
     """What is replaced is a compiled program, and nothing else."""
     if out.exists() and not (out / "compiled.json").is_file() and not (out.is_dir() and not any(out.iterdir())):
@@ -319,11 +350,12 @@ def compile_program(file, out=None, precision="float32", loss=None):
 
     precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
     loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else as the run's [loss] has it {"kind": "cross_entropy",
-        "ignore_index": ..., "label_smoothing": ...}, of outputs whose classes are last, or {"kind": "mse"}.
+        "ignore_index": ..., "label_smoothing": ..., "class_dim": "last" or "second", "class_weights": [...], "label_weights": ...}, or {"kind": "mse"}; what is
+        left out is as in CROSS_ENTROPY. label_weights: "none"; "given", as by data.weights; "mixed", of mixed images, which have two labels.
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
-    file, types = pathlib.Path(file), chosen_types(precision)
+    file, types, loss = pathlib.Path(file), chosen_types(precision), whole_loss(loss)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
     refuse_other_folder(out)
     find_vectors()

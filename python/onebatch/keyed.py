@@ -224,8 +224,18 @@ class KeyedProgram(nn.Module):
         return summed.to(wide), weight.detach().to(wide)
 
 
-def cross_entropy(outputs, targets, ignore_index, label_smoothing):
-    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=ignore_index, label_smoothing=label_smoothing)
+def cross_entropy(loss, outputs, targets, weights=None):
+    """The sum over labels. `loss`: as compile_program() has it; `weights`: of the labels."""
+    if loss["class_dim"] == "second":
+        outputs = outputs.movedim(1, -1)
+    if loss["label_weights"] == "mixed":  # two labels of each sample
+        outputs = outputs.unsqueeze(1).expand(-1, 2, -1)
+    of_classes = torch.tensor(loss["class_weights"], dtype=outputs.dtype) if loss["class_weights"] else None
+    how = {"weight": of_classes, "ignore_index": loss["ignore_index"], "label_smoothing": loss["label_smoothing"]}
+    rows, labels = outputs.flatten(0, -2), targets.flatten()
+    if weights is None:
+        return F.cross_entropy(rows, labels, reduction="sum", **how)
+    return (F.cross_entropy(rows, labels, reduction="none", **how) * weights.flatten()).sum()
 
 
 def squared_error(outputs, targets):

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
 from torch import nn  # noqa: E402
 
-from compiled_cases import AS_SMOOTHED, MLP, SMOOTHED, Exported, error_of, running, wait_until  # noqa: E402
+from compiled_cases import AS_SMOOTHED, MLP, SEGMENTS, SMOOTHED, Exported, error_of, running, wait_until  # noqa: E402
 from program import settings  # noqa: E402
 
 PYTHON = {"ONEBATCH_PYTHON": sys.executable}
@@ -71,6 +71,13 @@ def test_the_first_run_makes_it(made):
 def test_it_trains_as_the_program_and_as_a_folder_that_is_named(made, onebatch):
     assert error_of(made.weights, made.case.train(onebatch, more=STEADY)) <= 1e-12
     assert error_of(made.weights, made.case.train(onebatch, compiled=made.place, more=STEADY)) == 0.0
+
+
+def test_classes_that_are_second_by_the_shapes(onebatch, tmp_path):
+    """What the run has settled by itself, and class weights."""
+    case = Exported(tmp_path, SEGMENTS)
+    said, weights = case.train_and_say(onebatch, compiled="auto", more=STEADY, environment=PYTHON)
+    assert USED in said and error_of(weights, case.train(onebatch, more=STEADY)) <= 1e-12
 
 
 def test_the_next_run_needs_no_python(made):

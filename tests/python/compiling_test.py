@@ -11,7 +11,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from compiled_cases import AS_SMOOTHED, CONFIG, MLP, OWN_LOSS, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
+from compiled_cases import AS_SMOOTHED, CONFIG, MLP, OWN_LOSS, SEGMENTS, SMOOTHED, WORDS, Compiled, Mlp, error_of  # noqa: E402
+from image_folders import MIXED, make_images  # noqa: E402
 from onebatch.compiling import CROSS_ENTROPY, OPTIONS, compile_program, described  # noqa: E402
 from onebatch.keyed import Draws, mix_bits, signed  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
@@ -81,6 +82,13 @@ CASES = {
     "conv": (ConvNet, lambda: torch.randn(3, 3, 6, 6), {}, lambda: (torch.randn(23, 3, 6, 6), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED),
     "numbers": (Numbers, lambda: torch.randn(3, 6), {}, lambda: (torch.randn(23, 6), torch.randn(23, 2, 3)), SQUARES, AS_SQUARES),
     "one-hot": (*MLP[:4], SQUARES, AS_SQUARES),
+    "classes second": SEGMENTS,
+    "weighted labels": (
+        *MLP[:3],
+        lambda: (torch.randn(23, 6), torch.randint(0, 4, (23,)), torch.rand(23)),
+        SMOOTHED + "class_weights = [1.0, 0.25, 3.0, 0.5]\n",
+        [*AS_SMOOTHED, "--class-weights", "1,0.25,3,0.5", "--label-weights", "given"],
+    ),
 }
 
 
@@ -100,6 +108,40 @@ def made(tmp_path_factory):
 def test_native_code_trains_as_the_program_does(name, made, onebatch):
     case = made(name)
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-12
+
+
+def test_mixed_images(onebatch, tmp_path):
+    """Two labels of a sample, each with its weight."""
+    make_images(tmp_path / "images")
+    torch.manual_seed(5)
+    package.export(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 6 * 8, 3)), torch.randn(3, 3, 8, 10), tmp_path / "model.pt2", check=False)
+    loss = CROSS_ENTROPY | {"label_weights": "mixed", "class_weights": [1.0, 2.0, 0.5]}
+    folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=loss)
+    config = MIXED.replace('kind = "mlp"\nhidden = [5]', f'kind = "exported"\npath = "{tmp_path}/model.pt2"') + "[loss]\nclass_weights = [1.0, 2.0, 0.5]\n"
+    scratch = Scratch(tmp_path, config)
+    for run, compiled in {"plain": "never", "compiled": folder}.items():
+        onebatch.run(2, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
+    plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))
+    assert error_of(found, plain) <= 1e-12
+
+
+LOSSES = {
+    "too few weights": ({"class_weights": [1.0, 2.0]}, "there are 2 class weights, and the program returns 4 classes: write one for each"),
+    "another place": ({"class_dim": "third"}, "class_dim is 'third': write one of last, second"),
+}
+
+
+@pytest.mark.parametrize("loss, words", LOSSES.values(), ids=LOSSES)
+def test_a_loss_that_does_not_go_with_the_program(loss, words, made):
+    folder = made("mlp").folder.parent
+    with pytest.raises(ExportError, match=words):
+        compile_program(folder / "model.pt2", folder / "none.compiled", "float64", CROSS_ENTROPY | loss)
+
+
+def test_mixed_samples_have_a_row_of_classes(made):
+    folder = made("classes second").folder.parent
+    with pytest.raises(ExportError, match=r"3 dimensions, and cross entropy takes \[samples, classes\]"):
+        compile_program(folder / "model.pt2", folder / "none.compiled", "float64", CROSS_ENTROPY | {"label_weights": "mixed"})
 
 
 def test_micro_batches_of_one_sample(made, onebatch):
@@ -222,6 +264,7 @@ REFUSED = {
     "another precision": (lambda case, target: changed(case, target, precision="float32"), "was made for precision.compute = \"float32\""),
     "another loss": (lambda case, target: changed(case, target, loss={"kind": "model"}), "loss.kind = \"model\""),
     "another smoothing": (lambda case, target: changed(case, target, loss__label_smoothing=0.2), "loss.label_smoothing = 0.2"),
+    "other weights of labels": (lambda case, target: changed(case, target, loss__label_weights="given"), "labels whose weights are given, and this run's are none"),
     "another program": (lambda case, target: changed(case, target, program__sha1="0" * 40), "another program than model.path"),
     "flipped": (flipped, "is damaged"),
     "cut": (cut, "is damaged"),
@@ -248,6 +291,12 @@ WRONG_MODES = {
 def test_modes_that_take_programs_apart_are_refused(name, pair, words, made, onebatch):
     case = made(name)
     assert words.replace("\\", "") in case.train(onebatch, compiled=case.folder, more=[pair], code=2)
+
+
+def test_classes_elsewhere_are_refused(made, onebatch, tmp_path):
+    case = made("classes second")
+    said = case.train(onebatch, compiled=changed(case, tmp_path / "other", loss__class_dim="last"), code=2)
+    assert 'was made for loss.class_dim = "last", and this run\'s is "second"' in said and "--class-dim second" in said
 
 
 def test_a_gradient_that_is_another_is_not_used(made, onebatch, tmp_path):
@@ -283,7 +332,7 @@ KEYS = {
     "float16": (['precision.compute="float16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
     "bfloat16 alone": (['precision.compute="bfloat16"', 'precision.parameters="bfloat16"'], 'precision.compute = "float32"'),
     "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'made for precision.compute = "float64"'),
-    "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights"),
+    "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights = [], and this run's are [1, 2, 1, 1]: make it anew by onebatch compile {folder}/model.pt2 --precision float64 --loss cross_entropy --label-smoothing 0.1 --class-weights 1,2,1,1"),
     "another loss": (['loss.kind="mse"', "loss.label_smoothing=0.0"], "onebatch compile {folder}/model.pt2 --precision float64 --loss mse"),
 }
 

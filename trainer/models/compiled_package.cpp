@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/base/version.hpp"
+#include "trainer/images/image_mixing.hpp"
 #include "trainer/io/json_reader.hpp"
 #include "trainer/models/class_dim.hpp"
 #include "trainer/models/compiling_python.hpp"
@@ -38,15 +39,11 @@ std::string sha1_of(const fs::path& file) {
 
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration) {
-  const LossConfiguration& loss = configuration.loss;
   std::string command = "onebatch compile " + configuration.model.path;
   const std::string precision = compiled_precision(configuration);
   if (precision != "float32") command += " --precision " + precision;
-  if (loss.kind == "mse") command += " --loss mse";
-  if (loss.kind != "cross_entropy") return command;
-  command += " --loss cross_entropy";
-  if (loss.ignore_index != -100) command += fmt::format(" --ignore-index {}", loss.ignore_index);
-  if (loss.label_smoothing != 0.0) command += fmt::format(" --label-smoothing {}", loss.label_smoothing);
+  for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
+    command += " " + option;
   return command;
 }
 
@@ -146,6 +143,28 @@ class Checking {
     if (smoothing != wanted.label_smoothing)
       refuse(fmt::format("was made for loss.label_smoothing = {}, and this run's is {}", smoothing,
                          wanted.label_smoothing));
+    check_classes(loss, wanted);
+  }
+
+  // Where the run leaves it to the shapes, they tell.
+  void check_classes(const JsonReader& loss, const LossConfiguration& wanted) const {
+    const std::string dim = loss.field("class_dim").text();
+    if (k_class_dim(wanted) != "auto" && dim != k_class_dim(wanted))
+      refuse(fmt::format("was made for loss.class_dim = \"{}\", and this run's is \"{}\"", dim, k_class_dim(wanted)));
+    const JsonReader weights = loss.field("class_weights");
+    std::vector<double> of_classes;
+    for (std::size_t i = 0; i < weights.array_size("a list of weights"); ++i)
+      of_classes.push_back(weights.item(i).number_at_least(0.0));
+    if (of_classes != wanted.class_weights)
+      refuse(fmt::format("was made for loss.class_weights = [{}], and this run's are [{}]", fmt::join(of_classes, ", "),
+                         fmt::join(wanted.class_weights, ", ")));
+    const std::string of_labels = loss.field("label_weights").text();
+    const std::string due = label_weights_of(request_.configuration);
+    if (of_labels != due)
+      refuse(
+          fmt::format("was made for labels whose weights are {}, and this run's are {} (data.weights, "
+                      "data.augment)",
+                      of_labels, due));
   }
 
   CompiledPackage read(const JsonReader& training, const fs::path& package) const {
@@ -202,11 +221,15 @@ std::string why_not_compiled(const Configuration& configuration) {
   if (loss.kind != "cross_entropy" && loss.kind != "mse" && loss.kind != "model")
     return "has no loss.kind = \"" + loss.kind +
            "\" so far: export the program with its loss, and write loss.kind = \"model\"";
-  if (loss.kind == "cross_entropy" && k_class_dim(loss) == "second")
-    return "has no loss.class_dim = \"second\" so far: export the program with its loss, and write loss.kind = "
-           "\"model\"";
-  if (!loss.class_weights.empty()) return "takes no loss.class_weights so far: export the program with its loss";
+  if (loss.kind == "mse" && label_weights_of(configuration) != "none")
+    return "takes no data.weights of loss.kind = \"mse\" so far: export the program with its loss, and write loss.kind "
+           "= \"model\"";
   return "";
+}
+
+std::string label_weights_of(const Configuration& configuration) {
+  if (is_mixing(configuration.data.augment)) return "mixed";
+  return configuration.data.train.weights.empty() ? "none" : "given";
 }
 
 std::string compiled_precision(const Configuration& configuration) {
@@ -225,13 +248,11 @@ std::string compiled_key(const CompiledRequest& request) {
   utsname here{};
   uname(&here);
   const Configuration& configuration = request.configuration;
-  const LossConfiguration& loss = configuration.loss;
-  const bool smoothed = loss.kind == "cross_entropy";
+  const std::vector<std::string> loss = loss_options(configuration.loss, label_weights_of(configuration));
   const std::string text =
-      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, loss {} {} {}, cpu {} {}", k_compiled_format,
-                  k_version, ONEBATCH_COMPILERS, request.torch_version, digest_for(request),
-                  compiled_precision(configuration), loss.kind, smoothed ? loss.ignore_index : 0,
-                  smoothed ? loss.label_smoothing : 0.0, here.machine, fmt::join(instructions_here(), " "));
+      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}", k_compiled_format, k_version,
+                  ONEBATCH_COMPILERS, request.torch_version, digest_for(request), compiled_precision(configuration),
+                  fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "));
   return c10::sha1(text).str();
 }
 

@@ -44,6 +44,9 @@ std::string why_not_compiled(const Configuration& configuration);
 /// In what a package for the run computes, as `onebatch compile --precision` has it.
 std::string compiled_precision(const Configuration& configuration);
 
+/// What the run's labels weigh, as `onebatch compile --label-weights` has it.
+std::string label_weights_of(const Configuration& configuration);
+
 /// SHA-1 of the run's program, all of which it reads. Throws UserError where it cannot.
 std::string program_digest(const Configuration& configuration);
 

@@ -1,5 +1,7 @@
 #include "trainer/models/compiling_python.hpp"
 
+#include "trainer/models/class_dim.hpp"
+
 #include <c10/core/Allocator.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -148,6 +150,22 @@ std::string why_no_python(const PythonSearch& search) {
       fmt::join(reasons, "; "), k_variable, TORCH_VERSION);
 }
 
+std::vector<std::string> loss_options(const LossConfiguration& loss, const std::string& label_weights) {
+  if (loss.kind == "model") return {};
+  std::vector<std::string> words = {"--loss", loss.kind};
+  if (loss.kind != "cross_entropy") return words;
+  const auto add = [&](const char* option, std::string value) {
+    words.emplace_back(option);
+    words.push_back(std::move(value));
+  };
+  if (loss.ignore_index != -100) add("--ignore-index", fmt::to_string(loss.ignore_index));
+  if (loss.label_smoothing != 0.0) add("--label-smoothing", fmt::format("{}", loss.label_smoothing));
+  if (k_class_dim(loss) == "second") add("--class-dim", "second");
+  if (!loss.class_weights.empty()) add("--class-weights", fmt::format("{}", fmt::join(loss.class_weights, ",")));
+  if (label_weights != "none") add("--label-weights", label_weights);
+  return words;
+}
+
 ChildRequest compile_request(const CompilingPython& python, const CompileWish& wish, const std::string& out) {
   ChildRequest request;
   request.words = {python.program, "-m", "onebatch", "compile", wish.program, "--until-input-ends"};
@@ -156,11 +174,7 @@ ChildRequest compile_request(const CompilingPython& python, const CompileWish& w
     request.words.push_back(std::move(value));
   };
   add("--precision", wish.precision);
-  add("--loss", wish.loss.kind);
-  if (wish.loss.kind == "cross_entropy") {
-    add("--ignore-index", fmt::to_string(wish.loss.ignore_index));
-    add("--label-smoothing", fmt::format("{}", wish.loss.label_smoothing));
-  }
+  for (std::string& option : loss_options(wish.loss, wish.label_weights)) request.words.push_back(std::move(option));
   if (!out.empty()) add("--out", out);
   request.environment = environment_for(python);
   return request;

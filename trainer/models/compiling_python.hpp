@@ -13,7 +13,7 @@ namespace onebatch {
 
 /// The version of what a package says of itself, which the Python package and this program have to agree upon: FORMAT
 /// in python/onebatch/compiling.py.
-inline constexpr int k_compiled_format = 1;
+inline constexpr int k_compiled_format = 2;
 
 struct CompilingPython {
   std::string program;
@@ -40,10 +40,14 @@ std::string why_no_python(const PythonSearch& search);
 
 /// What is to be compiled, and how.
 struct CompileWish {
-  std::string program;                // its file
-  std::string precision = "float32";  // as `--precision` has it
-  LossConfiguration loss;             // of kind "model" or "cross_entropy"
+  std::string program;                 // its file
+  std::string precision = "float32";   // as `--precision` has it
+  LossConfiguration loss;              // of kind "model", "cross_entropy" or "mse"
+  std::string label_weights = "none";  // cross entropy: "given", or "mixed", as images' two labels
 };
+
+/// The options of `onebatch compile` for a loss, those left out that say what is the case without them.
+std::vector<std::string> loss_options(const LossConfiguration& loss, const std::string& label_weights);
 
 /// `python -m onebatch compile`, which writes the folder `out`; empty: it is named after the program.
 ChildRequest compile_request(const CompilingPython& python, const CompileWish& wish, const std::string& out);

@@ -99,6 +99,11 @@ void Loss::settle(const std::vector<SeenShapes>& seen) {
   layout_ = fitting.front();
 }
 
+std::string Loss::class_dim() const {
+  if (!layout_) return k_class_dim(configuration_);
+  return *layout_ == ClassLayout::second ? "second" : "last";
+}
+
 Loss::ByLabel Loss::by_label(const at::Tensor& outputs, const at::Tensor& targets) const {
   std::vector<ClassLayout> fitting = layouts_that_fit(outputs.sizes(), targets.sizes(), configuration_);
   if (layout_) std::erase_if(fitting, [&](ClassLayout layout) { return layout != *layout_; });

@@ -36,6 +36,9 @@ class Loss {
   /// nothing does, or more than one layout. Where nothing was decided outputs that fit in two ways are refused.
   void settle(const std::vector<SeenShapes>& seen);
 
+  /// Which dimension of outputs counts the classes, as loss.class_dim has it: as it was settled, or else as asked for.
+  [[nodiscard]] std::string class_dim() const;
+
   /// Outputs are going to be there, and of this type: what the sum is made with is copied there once, and not in every
   /// micro-batch.
   void place(c10::Device device, at::ScalarType type);

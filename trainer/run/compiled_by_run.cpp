@@ -41,7 +41,7 @@ std::int64_t trial_size(const BatchConfiguration& batch, const comm::Communicato
 
 class Choice {
  public:
-  explicit Choice(const RunToCompile& run) : run_(run), replica_(run.runner.replica()) {}
+  explicit Choice(const RunToCompile& run) : run_(run), replica_(run.runner.replica()), due_(as_compiled(run)) {}
 
   void make() {
     if (!nothing_against([&] { return why_not(run_); }) || !take_package()) return;
@@ -86,7 +86,7 @@ class Choice {
 
   bool take_package() {
     ask_cache([&] {
-      cache_.emplace(run_.configuration, TORCH_VERSION);
+      cache_.emplace(due_, TORCH_VERSION);
       answer_ = cache_->look();
     });
     PythonSearch search;
@@ -154,6 +154,7 @@ class Choice {
 
   const RunToCompile& run_;
   Replica& replica_;
+  Configuration due_;
   std::optional<CompiledCache> cache_;
   CompiledCache::Answer answer_;
   std::optional<CompiledPackage> package_;

@@ -150,7 +150,8 @@ CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const s
 
 CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {
   const Workshop workshop(beside(".making"));
-  const CompileWish wish{configuration_.model.path, compiled_precision(configuration_), configuration_.loss};
+  const CompileWish wish{configuration_.model.path, compiled_precision(configuration_), configuration_.loss,
+                         label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
   std::string said;
   request.error = [&](std::string_view text) { said += text; };

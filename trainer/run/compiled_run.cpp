@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/models/class_dim.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/models/exported.hpp"
 #include "trainer/run/compiled_by_run.hpp"
@@ -32,6 +33,13 @@ std::string why_not_here(const Configuration& configuration, const MicroBatchRun
   return "";
 }
 
+Configuration as_compiled(const RunToCompile& run) {
+  Configuration due = run.configuration;
+  const Loss& loss = run.runner.replica().loss;
+  if (loss.is_classification()) k_class_dim(due.loss) = loss.class_dim();
+  return due;
+}
+
 void use_compiled(const RunToCompile& run) {
   if (compiles_by_itself(run.configuration.model)) return use_what_the_run_compiles(run);
   const std::string folder = compiled_folder(run.configuration.model);
@@ -41,7 +49,8 @@ void use_compiled(const RunToCompile& run) {
   agree(run.control, [&] {
     if (const std::string why = why_not_here(run.configuration, run.runner); !why.empty())
       throw UserError(called + " " + why);
-    const CompiledPackage package = check_compiled({folder, run.configuration, TORCH_VERSION});
+    const Configuration due = as_compiled(run);
+    const CompiledPackage package = check_compiled({folder, due, TORCH_VERSION});
     train_compiled(*replica.model, std::make_unique<CompiledProgram>(package, *replica.model));
     check_truth(called, run.configuration, run.data, replica);
   });

@@ -22,6 +22,9 @@ struct RunToCompile {
 /// Why no native code goes with the run on this rank, after the key's name: empty where it does.
 std::string why_not_here(const Configuration& configuration, const MicroBatchRunner& runner);
 
+/// What native code for the run has to fit, with what the loss has settled by itself.
+Configuration as_compiled(const RunToCompile& run);
+
 /// Where model.compiled names a package, the replica trains by it from now on. It is compared before with the program
 /// as it is, on a micro-batch of the run's data in its precision. Throws AgreedError where the run needs what a
 /// compiled program cannot do yet, where the package does not fit, or where its gradient is further off than twice the

@@ -3,6 +3,7 @@
 #include "comm/statistics.hpp"
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/data/augment.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/replica/training_forward.hpp"
@@ -100,11 +101,16 @@ std::vector<std::int64_t> first_samples(std::int64_t count, const Dataset& data)
   return samples;
 }
 
+// As the first epoch changes them.
+Batch batch_of(const Replica& replica, const Dataset& data, const std::vector<std::int64_t>& samples) {
+  return replica.load(TrainingData(data, replica.augment, {replica.seed, 0}), samples).batch;
+}
+
 // What two micro-batches leave.
 Trained trained_by(Replica& replica, const Dataset& data, Forward forward, const std::vector<std::int64_t>& samples) {
   const Kept kept(replica);
   replica.gradients.begin_step();
-  const auto [batch, weight] = replica.load(data, samples);
+  const Batch batch = batch_of(replica, data, samples);
   for (const std::int64_t step : {1, 2}) forward(replica, batch, {replica.seed, step, samples}).loss.backward();
   return {gradient_of(replica), numbers_of(replica.model->buffers())};
 }
@@ -201,7 +207,7 @@ bool is_enough(std::size_t pairs, double seconds) {
 class Timing {
  public:
   Timing(Replica& replica, const Dataset& data, std::int64_t size)
-      : replica_(replica), samples_(first_samples(size, data)), batch_(replica.load(data, samples_).batch) {}
+      : replica_(replica), samples_(first_samples(size, data)), batch_(batch_of(replica, data, samples_)) {}
 
   CompiledTimes run() const {
     const Kept kept(replica_);
