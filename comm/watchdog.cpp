@@ -90,13 +90,17 @@ double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t n
   return patience;
 }
 
-std::vector<int> ranks_to_ask(const std::vector<RankPlace>& places, const std::set<int>& answered, std::size_t round) {
+std::vector<int> ranks_to_ask(const std::vector<RankPlace>& places, const std::set<int>& answered,
+                              const std::map<int, std::size_t>& silent) {
   std::map<int, std::vector<int>> ranks_of_nodes;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     if (!answered.contains(places[rank].node)) ranks_of_nodes[places[rank].node].push_back(static_cast<int>(rank));
   }
   std::vector<int> ranks;
-  for (const auto& [node, of_node] : ranks_of_nodes) ranks.push_back(of_node[round % of_node.size()]);
+  for (const auto& [node, of_node] : ranks_of_nodes) {
+    const auto found = silent.find(node);
+    ranks.push_back(of_node[(found == silent.end() ? 0 : found->second) % of_node.size()]);
+  }
   return ranks;
 }
 
@@ -319,8 +323,8 @@ std::vector<RankReport> Watchdog::read_all_nodes() {
   const auto until = std::chrono::steady_clock::now() + k_time_to_ask;
   auto questions = 3 * (std::ssize(places_) - std::ranges::count(places_, own_node, &RankPlace::node));
   // A dead rank, or a lost question, costs a moment: no node's next rank is asked before all other nodes' were.
-  for (std::size_t round = 0;; ++round) {
-    const std::vector<int> ranks = ranks_to_ask(places_, answered, round);
+  for (std::map<int, std::size_t> silent;;) {
+    const std::vector<int> ranks = ranks_to_ask(places_, answered, silent);
     if (ranks.empty()) return reports;
     for (const int rank : ranks) {
       if (questions-- <= 0 || std::chrono::steady_clock::now() >= until) return reports;
@@ -328,6 +332,7 @@ std::vector<RankReport> Watchdog::read_all_nodes() {
       const auto neighbours = std::ranges::count(places_, place.node, &RankPlace::node);
       const auto answer =
           channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
+      if (!answer) ++silent[place.node];
       if (!answer) continue;
       answered.insert(place.node);
       for (RankReport& report : RankReport::from_lines(*answer)) reports.push_back(std::move(report));

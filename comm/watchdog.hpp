@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -158,10 +159,10 @@ class Watchdog {
 [[nodiscard]] double seconds_of_patience(const std::vector<RankReport>& reports, std::size_t num_ranks,
                                          std::uint64_t sequence, double timeout_seconds);
 
-/// Whom to ask, any of whom answers for all of its node: one rank of each node that is not in `answered`, another one
-/// in each `round`. None where all have answered.
+/// Whom to ask, any of whom answers for all of its node: one rank of each node that is not in `answered`. `silent`: of
+/// each node how many have not answered, so that it is another's turn. None where all have answered.
 [[nodiscard]] std::vector<int> ranks_to_ask(const std::vector<RankPlace>& places, const std::set<int>& answered,
-                                            std::size_t round);
+                                            const std::map<int, std::size_t>& silent);
 
 /// The text for a report from every rank that could be asked: `sequence` is the operation that the asking rank is in.
 [[nodiscard]] std::string missing_text(const std::vector<RankReport>& reports, const std::vector<RankPlace>& places,

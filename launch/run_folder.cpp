@@ -245,7 +245,7 @@ class RunFolderSearch {
   static std::string going_on(FolderState state, const fs::path& path) {
     switch (state) {
       case FolderState::begun:
-        return "the run in " + path.string() + " has ended before its first checkpoint: it begins again there";
+        return "the run in " + path.string() + " has ended, and has no checkpoint: it begins again there";
       case FolderState::complete: return "the run in " + path.string() + " was complete";
       default: return "the run in " + path.string() + " goes on";
     }

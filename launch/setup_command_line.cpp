@@ -41,11 +41,12 @@ void add_compile(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"last", "second"}))
       ->capture_default_str();
   command->add_option("--class-weights", arguments.class_weights, "as loss.class_weights: 1,2,0.5")
+      ->expected(1)
       ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--label-weights", arguments.label_weights,
-                   "given: the run has data.weights; mixed: data.augment.mixup_alpha or cutmix_alpha")
+                   "given: the run has data.weights, or skips files; mixed: data.augment.mixup_alpha or cutmix_alpha")
       ->check(CLI::IsMember({"none", "given", "mixed"}))
       ->capture_default_str();
   command->add_option("--precision", arguments.compiled_precision, "as precision.compute of the run")

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 namespace onebatch::launch {
@@ -28,9 +29,11 @@ std::string beside(const char* word, const std::string& text) {
 }  // namespace
 
 bool add_of_another(const Finding& finding, std::vector<Finding>& known) {
+  static const std::set<std::string> of_bytes = {"disk", "shared memory", "temporary files"};
   std::vector<std::string> hosts = finding.hosts;
   for (const Finding& one : known) {
     if (one.check != finding.check || one.state != finding.state) continue;
+    if (one.found != finding.found && !of_bytes.contains(one.check)) continue;
     std::erase_if(hosts, [&](const auto& host) { return std::ranges::find(one.hosts, host) != one.hosts.end(); });
   }
   if (hosts.empty()) return false;

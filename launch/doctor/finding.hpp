@@ -23,8 +23,8 @@ struct Finding {
   return finding.state == State::warning || finding.state == State::broken;
 }
 
-/// Adds what another rank has found, where nothing of that check and state is known of its host: ranks of one machine
-/// see the same, but for bytes that come and go. What is known of another host gets this one, too. Returns whether it
+/// Adds what another rank has found, where it is not known of its host: ranks of one machine see the same, but for
+/// bytes that come and go. What is known of another host gets this one, too. Returns whether it
 /// is new.
 bool add_of_another(const Finding& finding, std::vector<Finding>& known);
 

@@ -69,7 +69,8 @@ std::string words_of(const std::string& kind, const Json& line, RunRecord& run) 
   if (kind == "run") return run_words(line, run);
   if (kind == "training_begins") {
     const std::int64_t first = whole(line, "first_step");
-    if (!run.starts.empty()) run.starts.back().first_step = first;
+    // One that has nothing to do leaves the steps to the start before.
+    if (!run.starts.empty() && first < whole(line, "last_step")) run.starts.back().first_step = first;
     // A start may go on from a step before the last one that was done: what was planned for later is void.
     std::erase_if(run.spans, [&](const PlanSpan& span) { return span.after_step >= first; });
     add_span(line, first, run);

@@ -77,6 +77,15 @@ void read_if_there(RunRecord& run, const char* name, Read read) {
   }
 }
 
+// Of ranks those of the last start that has made a step.
+Metrics metrics_of(const fs::path& file, const std::vector<Start>& starts) {
+  for (auto start = starts.rbegin(); start != starts.rend() && start->first_step > 0; ++start) {
+    Metrics metrics = read_metrics(file, start->first_step);
+    if (!metrics.ranks.empty()) return metrics;
+  }
+  return read_metrics(file, 0);
+}
+
 }  // namespace
 
 std::string RunRecord::setting(const std::string& key) const {
@@ -102,8 +111,7 @@ RunRecord read_run(const fs::path& folder) {
                 [&](const fs::path& file) { run.plan = parse_epoch_plan(read_text(file), file.filename().string()); });
   read_if_there(run, "result.json", [&](const fs::path& file) { run.result = read_result(read_text(file)); });
   read_if_there(run, "events.jsonl", [&](const fs::path& file) { read_event_lines(file, run); });
-  const std::int64_t last_start = run.starts.empty() ? 0 : run.starts.back().first_step;
-  read_if_there(run, "metrics.jsonl", [&](const fs::path& file) { run.metrics = read_metrics(file, last_start); });
+  read_if_there(run, "metrics.jsonl", [&](const fs::path& file) { run.metrics = metrics_of(file, run.starts); });
   read_if_there(run, "validation.jsonl",
                 [&](const fs::path& file) { run.validations = read_validations(file, run.metrics); });
   read_if_there(run, ".", [&](const fs::path&) { read_events(folder, run); });

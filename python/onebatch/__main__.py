@@ -54,7 +54,7 @@ def add_compile(commands):
     command.add_argument("--label-smoothing", type=float, default=0.0, help="as loss.label_smoothing")
     command.add_argument("--class-dim", choices=("last", "second"), default="last", help="as loss.class_dim")
     command.add_argument("--class-weights", type=weights, default=[], help="as loss.class_weights: 1,2,0.5")
-    command.add_argument("--label-weights", choices=("none", "given", "mixed"), default="none", help="given: the run has data.weights; mixed: it mixes images, data.augment.mixup_alpha or cutmix_alpha")
+    command.add_argument("--label-weights", choices=("none", "given", "mixed"), default="none", help="given: the run has data.weights, or skips files; mixed: it mixes images, data.augment.mixup_alpha or cutmix_alpha")
     command.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)  # of the program, which has started this
 
 

@@ -181,6 +181,15 @@ def test_devices_of_an_earlier_start_are_not_held_against_the_last_ones(report, 
     assert [(rank, float(value)) for rank, value in rows] == [("0", pytest.approx(0.1)), ("1", pytest.approx(0.2))]
 
 
+@pytest.mark.parametrize("last", (200, 400))
+def test_a_start_without_a_step_leaves_them_to_the_one_before(report, on_fewer_ranks, last):
+    """A complete run that was started again, and one that was killed before its first step."""
+    with open(on_fewer_ranks / "events.jsonl", "a") as file:
+        for number, line in enumerate(({"event": "run", "command": "train", "ranks": 2}, {"event": "training_begins", "first_step": 200, "last_step": last})):
+            file.write(json.dumps({"number": 10 + number, "time": 1.7e9 + 99, **line}) + "\n")
+    assert "Steps up to 100 are of an earlier start" in report(on_fewer_ranks).words()
+
+
 def test_a_limit_that_no_file_names_is_not_none(report, on_fewer_ranks):
     (on_fewer_ranks / "profile.json").unlink()
     words = report(on_fewer_ranks).words()

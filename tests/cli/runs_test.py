@@ -140,7 +140,7 @@ def test_a_run_that_is_interrupted_again_and_again_has_one_folder(onebatch, runs
     assert not (runs.runs / "run" / "checkpoints").exists()
 
     out = stop(runs.begun("run", "--resume"))
-    assert "has ended before its first checkpoint: it begins again there" in out
+    assert "has ended, and has no checkpoint: it begins again there" in out
     first = runs.steps("run")
     assert first == list(range(1, len(first) + 1)), "each step once"
     assert runs.folders() == ["run"]

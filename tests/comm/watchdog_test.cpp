@@ -172,11 +172,11 @@ TEST(RanksToAskTest, are_one_of_each_node_and_another_in_each_round) {
   using ::testing::ElementsAre;
   std::vector<RankPlace> places;
   for (const int node : {0, 1, 1, 1, 4, 4}) places.push_back({"", node, ""});
-  EXPECT_THAT(ranks_to_ask(places, {0}, 0), ElementsAre(1, 4));
-  EXPECT_THAT(ranks_to_ask(places, {0}, 1), ElementsAre(2, 5));
-  EXPECT_THAT(ranks_to_ask(places, {0}, 2), ElementsAre(3, 4));
-  EXPECT_THAT(ranks_to_ask(places, {0, 4}, 3), ElementsAre(1));
-  EXPECT_THAT(ranks_to_ask(places, {0, 1, 4}, 0), ElementsAre());
+  EXPECT_THAT(ranks_to_ask(places, {0}, {}), ElementsAre(1, 4));
+  EXPECT_THAT(ranks_to_ask(places, {0}, {{1, 1}}), ElementsAre(2, 4));
+  EXPECT_THAT(ranks_to_ask(places, {0}, {{1, 2}, {4, 1}}), ElementsAre(3, 5));
+  EXPECT_THAT(ranks_to_ask(places, {0, 4}, {{1, 3}, {4, 2}}), ElementsAre(1));
+  EXPECT_THAT(ranks_to_ask(places, {0, 1, 4}, {}), ElementsAre());
 }
 
 constexpr std::int64_t k_second = 1'000'000'000;

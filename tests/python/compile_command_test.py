@@ -11,6 +11,7 @@ pytest.importorskip("safetensors.torch")
 
 import onebatch as package  # noqa: E402
 from compiled_cases import MLP, Compiled, Mlp, error_of, running, wait_until  # noqa: E402
+from onebatch.compiling import FORMAT  # noqa: E402
 from program import read_json  # noqa: E402
 
 WANTED = torch.__version__.partition("+")[0]
@@ -75,7 +76,7 @@ def test_a_python_that_is_not_there(program, onebatch, tmp_path):
 def noted(folder):
     """A Python that notes what it was asked for and then compiles nothing."""
     folder.mkdir(parents=True)
-    return script(folder / "python3", f'if [ "$1" = -c ]; then {answers(WANTED, 1).replace(chr(10), "; ")}; exit 0; fi\necho "$@" > {folder}/asked\nexit 7')
+    return script(folder / "python3", f'if [ "$1" = -c ]; then {answers(WANTED, FORMAT).replace(chr(10), "; ")}; exit 0; fi\necho "$@" > {folder}/asked\nexit 7')
 
 
 def test_the_environment_comes_before_path(program, onebatch, tmp_path):

@@ -110,15 +110,18 @@ def test_native_code_trains_as_the_program_does(name, made, onebatch):
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-12
 
 
-def test_mixed_images(onebatch, tmp_path):
-    """Two labels of a sample, each with its weight."""
+@pytest.mark.parametrize("broken", ("stop", "skip"))
+def test_mixed_images(onebatch, tmp_path, broken):
+    """Two labels of a sample, each with its weight; where files are skipped, others have one, too."""
     make_images(tmp_path / "images")
+    if broken == "skip":
+        (tmp_path / "images/ant/3.png").write_text("no image")
     torch.manual_seed(5)
     package.export(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 6 * 8, 3)), torch.randn(3, 3, 8, 10), tmp_path / "model.pt2", check=False)
     loss = CROSS_ENTROPY | {"label_weights": "mixed", "class_weights": [1.0, 2.0, 0.5]}
     folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=loss)
     config = MIXED.replace('kind = "mlp"\nhidden = [5]', f'kind = "exported"\npath = "{tmp_path}/model.pt2"') + "[loss]\nclass_weights = [1.0, 2.0, 0.5]\n"
-    scratch = Scratch(tmp_path, config)
+    scratch = Scratch(tmp_path, config.replace("resize = 12", f'resize = 12\non_broken = "{broken}"'))
     for run, compiled in {"plain": "never", "compiled": folder}.items():
         onebatch.run(2, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
     plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))

@@ -172,6 +172,13 @@ TEST(CheckpointFolderTest, one_that_is_published_after_a_later_one_was_added_is_
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-5");
 }
 
+TEST(CheckpointFolderTest, one_of_a_new_course_in_a_used_folder_is_the_newest) {
+  const ScratchFolder folder;
+  write_checkpoint(folder.path(), 100, files_of("left"), {.keep = 0});
+  write_checkpoint(folder.path(), 4, files_of("new"), {.keep = 0});
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-4");
+}
+
 TEST(CheckpointFolderTest, of_two_that_add_at_once_one_does) {
   const ScratchFolder folder;
   const auto second = [&] {

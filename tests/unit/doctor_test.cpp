@@ -258,6 +258,10 @@ TEST(DoctorTest, problem_of_a_machine_is_counted_once_whatever_is_free_when_each
   other.hosts = {"c"};
   other.found = "runs: 1 MiB";
   EXPECT_TRUE(add_of_another(other, known));
+  other.check = "GPUs";
+  EXPECT_TRUE(add_of_another(other, known));
+  other.found = "2 GPUs less";
+  EXPECT_TRUE(add_of_another(other, known)) << "the ranks see other GPUs";
 }
 
 TEST(DoctorTest, file_in_the_place_of_the_output_is_not_told_to_change_its_mode) {

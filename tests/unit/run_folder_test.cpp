@@ -114,8 +114,7 @@ TEST(RunFolderTest, the_run_of_the_same_configuration_goes_on) {
   leave_run(scratch, FolderState::begun, {"optimizer.lr=0.3"});
   EXPECT_EQ(claim(scratch, "auto", {"optimizer.lr=0.1"}).path(), scratch / "x") << "an unfinished one first";
   EXPECT_EQ(claim(scratch, "auto", {"optimizer.lr=0.2"}).path(), scratch / "x-2");
-  EXPECT_THAT(claim(scratch, "auto", {"optimizer.lr=0.3"}).said(),
-              HasSubstr("x-4 has ended before its first checkpoint"));
+  EXPECT_THAT(claim(scratch, "auto", {"optimizer.lr=0.3"}).said(), HasSubstr("x-4 has ended, and has no checkpoint"));
   const RunFolder newest = claim(scratch, "auto", {"optimizer.lr=0.4", "run.seed=7"});
   EXPECT_EQ(newest.path(), scratch / "x-4");
   EXPECT_THAT(newest.said(), HasSubstr("differs: run.seed: 1 -> 7, optimizer.lr: 0.3 -> 0.4"));

@@ -1,12 +1,12 @@
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/checkpoint/locked_folder.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/json_reader.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -130,25 +130,6 @@ class PartialFolder {
 
 namespace {
 
-// Among those that add to it. A file system without such locks refuses nobody.
-class LockedFolder {
- public:
-  explicit LockedFolder(const fs::path& folder)
-      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    locked_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  }
-  ~LockedFolder() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  LockedFolder(const LockedFolder&) = delete;
-  LockedFolder& operator=(const LockedFolder&) = delete;
-  [[nodiscard]] bool locked() const { return locked_; }
-
- private:
-  int descriptor_;
-  bool locked_;
-};
-
 void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
   point_link_at(checkpoints, k_latest, folder);
 }
@@ -226,6 +207,7 @@ PartialCheckpoint::PartialCheckpoint(const fs::path& checkpoints, std::int64_t s
     : checkpoints_(checkpoints), step_(step) {
   if (fs::create_directories(checkpoints)) sync_folder(checkpoints.has_parent_path() ? checkpoints.parent_path() : ".");
   remove_partial_ones(checkpoints);
+  for (const StepFolder& folder : step_folders(checkpoints)) newest_before_ = std::max(newest_before_, folder.step);
   partial_ = std::make_unique<PartialFolder>(checkpoints / fmt::format(".{}{}.partial", k_prefix, step));
   fill(partial_->path(), files);
 }
@@ -235,7 +217,8 @@ PartialCheckpoint::~PartialCheckpoint() = default;
 fs::path PartialCheckpoint::publish(const Retention& retention) {
   fs::path folder = checkpoints_ / fmt::format("{}{}", k_prefix, step_);
   partial_->rename_to(folder);
-  point_latest_at(checkpoints_, step_folders(checkpoints_).front().path);
+  const StepFolder newest = step_folders(checkpoints_).front();
+  point_latest_at(checkpoints_, newest.step > newest_before_ ? newest.path : folder);
   if (retention.mark) mark_best(checkpoints_, *retention.mark);
   remove_all_but(checkpoints_, retention, step_);
   return folder;
@@ -320,8 +303,9 @@ fs::path placed_among(const fs::path& checkpoints, const fs::path& checkpoint, s
   PartialFolder partial(checkpoints / ("." + name + ".partial"));
   for (const fs::path& file : entries_of(checkpoint)) {
     fs::create_hard_link(fs::canonical(file), partial.path() / file.filename(), error);
-    if (error) fs::copy_file(file, partial.path() / file.filename());
+    if (error) copy_durably(file, partial.path() / file.filename());
   }
+  check_checkpoint(partial.path());
   sync_folder(partial.path());
   place = free_name(checkpoints / (name + k_aside));
   partial.rename_to(place);

@@ -39,14 +39,15 @@ class PartialCheckpoint {
   PartialCheckpoint(const PartialCheckpoint&) = delete;
   PartialCheckpoint& operator=(const PartialCheckpoint&) = delete;
 
-  /// Renames it to checkpoints/step-N, points `latest` at the newest, which a survivor may have added meanwhile, marks
-  /// it where it is the best, then removes the older ones that are not to stay, as far as they can be. Returns the
+  /// Renames it to checkpoints/step-N, points `latest` at it, or at a newer one that was added meanwhile, marks it
+  /// where it is the best, then removes the older ones that are not to stay, as far as they can be. Returns the
   /// folder.
   std::filesystem::path publish(const Retention& retention);
 
  private:
   std::filesystem::path checkpoints_;
   std::int64_t step_;
+  std::int64_t newest_before_ = -1;  // of those that were there already
   std::unique_ptr<class PartialFolder> partial_;
 };
 

@@ -82,6 +82,15 @@ void sync_folder(const std::filesystem::path& folder) {
   if (result != 0) throw std::system_error(error, std::generic_category(), "cannot sync the folder " + folder.string());
 }
 
+void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::filesystem::copy_file(from, to);
+  const int descriptor = ::open(to.c_str(), O_RDONLY | O_CLOEXEC);
+  const int result = descriptor < 0 ? -1 : ::fsync(descriptor);
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (result != 0) throw std::system_error(error, std::generic_category(), "cannot sync " + to.string());
+}
+
 Checksum write_text(const std::filesystem::path& file, std::string_view text) {
   DurableFile out(file);
   out.write(std::as_bytes(std::span(text)));

@@ -39,6 +39,8 @@ class DurableFile {
 
 /// Makes a folder's entries (a rename, a new file) survive a power cut. Throws std::system_error.
 void sync_folder(const std::filesystem::path& folder);
+/// All of a file under another name, synced. Throws std::system_error.
+void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 /// `text` under `file`, synced. Returns its checksum. Throws std::system_error.
 Checksum write_text(const std::filesystem::path& file, std::string_view text);
 /// What `write` writes and syncs, whole or not at all: beside `file`, then renamed. Whatever it throws is passed on,

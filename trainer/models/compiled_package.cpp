@@ -163,7 +163,7 @@ class Checking {
     if (of_labels != due)
       refuse(
           fmt::format("was made for labels whose weights are {}, and this run's are {} (data.weights, "
-                      "data.augment)",
+                      "data.on_broken, data.augment)",
                       of_labels, due));
   }
 
@@ -229,7 +229,9 @@ std::string why_not_compiled(const Configuration& configuration) {
 
 std::string label_weights_of(const Configuration& configuration) {
   if (is_mixing(configuration.data.augment)) return "mixed";
-  return configuration.data.train.weights.empty() ? "none" : "given";
+  const DatasetConfiguration& data = configuration.data.train;
+  // What is skipped weighs nothing.
+  return data.weights.empty() && data.on_broken == OnBroken::stop ? "none" : "given";
 }
 
 std::string compiled_precision(const Configuration& configuration) {

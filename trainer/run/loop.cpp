@@ -90,13 +90,13 @@ TrainResult TrainingLoop::run() {
     if (goes_on() || !is_own_) parts_.options.accepted();
     save_class_names();
   });
+  if (!looks_back_) settle_best();
   if (goes_on()) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
     const TrainingData data = training_data(order_->position().epoch);
     check_at_start({{c, data, parts_.replica, parts_.runner.apart() != nullptr}, parts_.control, parts_.events, plan},
                    SampleOrder(*order_).next(), step_);
   }
-  if (!looks_back_) settle_best();
   training_step_.emplace(parts_.runner, parts_.data, parts_.reducer, parts_.control, clipping_of(c.optimizer),
                          parts_.graphs);
   begin_loading();

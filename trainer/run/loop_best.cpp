@@ -96,10 +96,11 @@ void TrainingLoop::settle_best() {
       return step <= step_ && fs::exists(checkpoints / fmt::format("step-{}", step) / k_state_file);
     };
     const std::optional<BestMark> mark = read_mark(checkpoints);
-    if (best.best && is_there(best.best_step))
-      found = {best.best_step, *best.best};
-    else if (may_be_marked && mark && mark->metric == best.metric && is_there(mark->step))
+    const bool is_later = mark && (!best.best || mark->step > best.best_step);
+    if (may_be_marked && is_later && mark->metric == best.metric && is_there(mark->step))
       found = {mark->step, mark->value};
+    else if (best.best && is_there(best.best_step))
+      found = {best.best_step, *best.best};
     else
       return unmark_best(checkpoints);
     const BestMark right{found.step, best.metric, found.value};
