@@ -163,7 +163,6 @@ def test_nothing_is_left_of_what_is_stopped(number, made, onebatch, tmp_path):
 REFUSED = {
     "recomputed": (['memory.recompute="auto"'], "does not go with memory.recompute"),
     "bitwise": (['run.deterministic="bitwise"'], "does not go with run.deterministic"),
-    "class weights": (["loss.class_weights=[1,2,1,1]"], "takes no loss.class_weights"),
     "another output": (['model.output="0"'], "does not go with model.output"),
 }
 
