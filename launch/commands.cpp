@@ -291,7 +291,7 @@ class Program {
 
 // LibTorch's errors end in a stack trace that nobody asked for.
 std::string first_words(const std::exception& error) {
-  const std::string text = error.what();
+  const std::string text = words_of(error);
   return text.substr(0, text.find("\nException raised from"));
 }
 

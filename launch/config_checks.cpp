@@ -20,12 +20,14 @@ class Checker {
     check_required();
     check_batch();
     check_kind("data.", c_.data.train);
+    if (c_.data.validation && !splits()) check_kind(k_validation, *c_.data.validation);
     check_kind("model.", c_.model);
     check_kind("loss.", c_.loss);
     check_kind("optimizer.", c_.optimizer);
     check_kind("schedule.", c_.schedule);
     check_belongs();
     check_samples();
+    check_augmentation();
     check_rates();
     check_validations();
     check_batch_norm();
@@ -38,6 +40,11 @@ class Checker {
   }
 
  private:
+  static constexpr const char* k_validation = "data.validation.";
+
+  // The validation data are a part of the training data.
+  bool splits() const { return c_.data.sampling.validation_fraction > 0.0; }
+
   bool given(const std::string& key) const { return loaded_.origins.contains(key); }
 
   // Given, and not what it would be anyway: a run's resolved file names every key.
@@ -53,8 +60,21 @@ class Checker {
                                [&](const std::string& one) { return key == one || key.starts_with(one + "."); });
   }
 
+  static std::string in_training(const std::string& validation_key) {
+    return "data." + validation_key.substr(std::string_view(k_validation).size());
+  }
+
+  // What the validation data inherit is said once, of the training data.
+  bool is_said_of_training(const std::string& key) const {
+    if (!key.starts_with(k_validation) || given(key)) return false;
+    const std::string inherited = in_training(key);
+    return is_wrong(inherited) || std::ranges::any_of(mistakes_, [&](const ConfigMistake& mistake) {
+             return mistake.message.starts_with(inherited + ": ");
+           });
+  }
+
   void complain(const std::string& key, const std::string& message) {
-    if (is_wrong(key)) return;
+    if (is_wrong(key) || is_said_of_training(key)) return;
     const auto origin = loaded_.origins.find(key);
     mistakes_.push_back(
         {origin == loaded_.origins.end() ? name_ : (origin->second == "command line" ? "--set" : origin->second),
@@ -83,6 +103,7 @@ class Checker {
 
   // A kind that has to be named and is not, or is none.
   bool is_missing(const std::string& kind) const {
+    if (kind.starts_with(k_validation) && !given(kind)) return is_missing(in_training(kind));
     return is_wrong(kind) || ((kind == "data.kind" || kind == "model.kind") && !given(kind));
   }
 
@@ -92,7 +113,7 @@ class Checker {
       const std::string section = key.path.substr(0, key.path.rfind('.'));
       const std::string kind = (section == "data.augment" ? "data" : section) + ".kind";
       if (key.about.elsewhere == Elsewhere::ignored || is_in_use(key, c_) || !chosen(key)) continue;
-      if (key.path.starts_with("data.validation.") || is_missing(kind)) continue;
+      if (is_missing(kind) || (key.path.starts_with(k_validation) && (splits() || is_as_in_training(key)))) continue;
       complain(key.path, "belongs to " + owners(key, kind) + "; leave it out");
     }
   }
@@ -105,19 +126,37 @@ class Checker {
       complain("data.sample_weights", "belongs to data.sampling = \"weighted\"; leave it out");
     if (sampling.weights.empty() && sampling.order == Sampling::weighted)
       complain("data.sample_weights", "is needed for data.sampling = \"weighted\": a file, or a tensor's name");
-    if (sampling.validation_fraction > 0.0) check_split();
+    if (splits()) check_split();
+  }
+
+  // A run's resolved file names what is inherited too.
+  bool is_as_in_training(const Key& key) const {
+    const auto train = std::ranges::find(keys_, in_training(key.path), &Key::path);
+    return train == keys_.end() || train->show(c_) == key.show(c_);
   }
 
   // Whatever else of the validation data is given must be the training data's.
   void check_split() {
     for (const Key& key : keys_) {
-      const std::string prefix = "data.validation.";
+      const std::string prefix = k_validation;
       if (!key.path.starts_with(prefix) || key.path == prefix + "fraction" || !given(key.path)) continue;
-      const auto train = std::ranges::find(keys_, "data." + key.path.substr(prefix.size()), &Key::path);
-      if (train != keys_.end() && train->show(c_) != key.show(c_))
+      if (!is_as_in_training(key))
         complain(key.path,
                  "stands beside data.validation.fraction, which takes samples of the training data: write "
                  "one of the two");
+    }
+  }
+
+  // Where data.kind has these keys; check_belongs() says where it has not.
+  void check_augmentation() {
+    const AugmentConfiguration& augment = c_.data.augment;
+    for (const Key& key : keys_) {
+      if (!key.path.starts_with("data.augment.") || !is_in_use(key, c_) || !chosen(key)) continue;
+      const std::string& name = key.about.name;
+      if ((name == "crop_scale" || name == "crop_ratio") && !augment.random_resized_crop)
+        complain(key.path, "belongs to data.augment.random_resized_crop = true; leave it out");
+      if (name == "rand_augment_magnitude" && augment.rand_augment_ops == 0)
+        complain(key.path, "belongs to data.augment.rand_augment_ops = 1 or more; leave it out");
     }
   }
 

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from .checking import CheckFailed
 from .exporting import export
 from .refusals import ConversionError, ExportError
-from .sources import TASKS, OwnCodeError, from_source
+from .sources import TASK, TASKS, OwnCodeError, from_source
 
 SECONDS_TO_CLEAR_UP = 4
 
@@ -40,7 +40,7 @@ def add_export(commands):
     command.add_argument("--classes", type=int, help="how many the model is to tell apart")
     command.add_argument("--pretrained", action="store_true", help="with the library's weights")
     command.add_argument("--shape", type=numbers, help="of a sample, as in 3,64,64")
-    command.add_argument("--task", choices=TASKS, default="sequence-classification", help="of a transformers model")
+    command.add_argument("--task", choices=TASKS, default=TASK, help="of a transformers model")
     command.add_argument("--no-check", action="store_true", help="do not run the file against the model")
 
 

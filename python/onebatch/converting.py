@@ -1,5 +1,6 @@
 """Tables become data for the trainer: safetensors pieces, token files or class folders of images. A conversion that was killed goes on."""
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -10,7 +11,7 @@ import sys
 import time
 
 from .classes import classes_as_in, classes_of
-from .files import replacing
+from .files import TYPES, read_header, replacing
 from .refusals import ConversionError
 from .tables import ROWS_IN_A_PIECE, read_unit, units_of
 from .written import WRITERS
@@ -31,6 +32,19 @@ class Wishes:
     tokenizer: str = "bytes"  # tokens: a tokenizer.json, its folder, a name on the Hugging Face hub, or "bytes"
     separator: str = ""  # tokens: after each row, a number or a token's text
     image: str = "image"  # images: the column
+
+
+# What each option is of; those of every target do not stand here.
+OPTIONS = {"--columns": ("tensors",), "--classes": ("tensors", "images"), "--classes-of": ("tensors", "images"), "--pad": ("tensors",), "--packed": ("tensors",),
+           "--text": ("tokens",), "--tokenizer": ("tokens",), "--separator": ("tokens",), "--image": ("images",)}  # fmt: skip
+
+
+def check_options(wishes, like):
+    """An option of another target would change nothing. Raises ConversionError."""
+    given = {f"--{field.name}" for field in dataclasses.fields(wishes) if getattr(wishes, field.name) != field.default}
+    for option, targets in OPTIONS.items():
+        if wishes.to not in targets and (option in given or (option == "--classes-of" and like)):
+            raise ConversionError(f"{option} is of --to {' and '.join(targets)}, and changes nothing of --to {wishes.to}: leave it out")
 
 
 def digest_of(path):
@@ -82,15 +96,50 @@ def write_json(path, value):
 
 
 def work(unit, target, wishes, classes):
-    """In a process of its own: one unit, unless it is written. Returns how many rows it has, and whether it was there."""
+    """In a process of its own: one unit, unless it is written. Returns how many rows it has, whether it was there, the unit and its tensors."""
     state = State(target)
     piece = state.finished(unit.number)
     if piece is not None:
-        return piece["rows"], True
+        return piece["rows"], True, unit, tensors_of(piece, state.target)
     writer = WRITERS[wishes.to]
     table = read_unit(unit, writer.columns(wishes), as_text=wishes.classes)
     files = writer.write(table, unit, pathlib.Path(target), wishes, classes)
-    return state.finish(unit.number, files, table.num_rows)["rows"], False
+    piece = state.finish(unit.number, files, table.num_rows)
+    return piece["rows"], False, unit, tensors_of(piece, state.target)
+
+
+def tensors_of(piece, target):
+    """{name: (type, shape of a row)} of a piece of tensors, as its file says; also where a conversion goes on."""
+    found = {}
+    for name, _size, _digest in piece["files"]:
+        if name.endswith(".safetensors"):
+            with open(target / name, "rb") as file:
+                entries, _begin = read_header(file, target / name)
+            found.update((column, (TYPES[entry["dtype"]], entry["shape"][1:])) for column, entry in entries.items())
+    return found
+
+
+def check_alike(unit, tensors, other, others):
+    """Pieces of one data set have the same tensors. Raises ConversionError with both files."""
+    if unit.number < other.number:
+        unit, tensors, other, others = other, others, unit, tensors
+    for name in (*others, *tensors):
+        ours, theirs = tensors.get(name), others.get(name)
+        if ours != theirs:
+            raise ConversionError(f"{unit.file}: the column {name!r} is {kind_of(ours)} in piece {unit.number}, and {kind_of(theirs)} in piece {other.number}, of {other.file}: "
+                                  f"{advice_on(ours, theirs)}, or leave it out by --columns")  # fmt: skip
+
+
+def kind_of(tensor):
+    return f"{tensor[0]} {tensor[1]}" if tensor else "missing"
+
+
+def advice_on(ours, theirs):
+    if not ours or not theirs:
+        return "give all files the same columns"
+    if ours[0] != theirs[0]:
+        return "give all files one type, as 1.0 in place of 1 in a CSV where another has fractions"
+    return "fill lists up by --pad, keep images of several sizes as they are by --to images"
 
 
 class Said:
@@ -119,6 +168,7 @@ def plan_of(source, units, wishes, rows):
 
 def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_PIECE, progress=None, like=None):
     """Converts, or goes on with it; with the classes of the folder `like`. Returns what convert.json says. Raises ConversionError."""
+    check_options(wishes, like)
     units = units_of(source, split, rows)
     writer = WRITERS[wishes.to]
     writer.check(wishes)
@@ -130,9 +180,13 @@ def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_
     State(target).begin({**plan_of(source, units, wishes, rows), **writer.plan(wishes, classes)})
     said = Said(target, len(units), sys.stderr.isatty() if progress is None else progress)
     workers = max(1, min(workers or os.cpu_count() or 1, len(units)))
+    first = None
     try:
-        for done_rows, kept in results(units, target, wishes, classes, workers):
-            said.add(done_rows, kept)
+        with contextlib.closing(results(units, target, wishes, classes, workers)) as pieces:
+            for done_rows, kept, unit, tensors in pieces:
+                first = first or (unit, tensors)
+                check_alike(unit, tensors, *first)
+                said.add(done_rows, kept)
     finally:
         said.end()
     writer.end(pathlib.Path(target), classes)

@@ -11,7 +11,7 @@ def as_tensor(name, value):
     try:
         if isinstance(value, torch.Tensor):
             return value.detach().cpu()
-        if isinstance(value, float):
+        if isinstance(value, float) and not hasattr(value, "__array__"):  # NumPy's float64 is one of Python, too
             return torch.tensor(value, dtype=torch.float32)
         if isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value):
             return torch.stack([as_tensor(name, part) for part in value])
@@ -60,7 +60,10 @@ def in_pieces(dataset, size):
     for begin in range(0, len(dataset), size):
         numbers = list(range(begin, min(begin + size, len(dataset))))
         many = getattr(dataset, "__getitems__", None)
-        yield many(numbers) if many else [dataset[i] for i in numbers]
+        piece = list(many(numbers)) if many else [dataset[i] for i in numbers]
+        if len(piece) != len(numbers):
+            raise Unreadable(f"the data set's __getitems__ gave {len(piece)} samples where {len(numbers)} were asked for: give one for each number")
+        yield piece
 
 
 def in_turn(samples, size):

@@ -14,6 +14,19 @@ LENGTH = 16
 SIDE = 224
 TASKS = {"sequence-classification": "AutoModelForSequenceClassification", "token-classification": "AutoModelForTokenClassification",
          "causal-lm": "AutoModelForCausalLM", "masked-lm": "AutoModelForMaskedLM", "image-classification": "AutoModelForImageClassification"}  # fmt: skip
+TASK = "sequence-classification"  # where none is given
+# What each option is of.
+OPTIONS = {"--classes": "models of torchvision, timm and transformers that tell classes apart", "--pretrained": "models of torchvision, timm and transformers",
+           "--shape": "models of torchvision and timm, and of transformers with --task image-classification", "--task": "models of transformers"}  # fmt: skip
+
+
+def check_options(given, *taken):
+    """An option that such a source does not take would change nothing."""
+    values = {"--classes": given.classes, "--pretrained": given.pretrained, "--shape": given.shape, "--task": given.task != TASK}
+    for option, of in OPTIONS.items():
+        if values[option] and option not in taken:
+            task = f" with --task {given.task}" if "--task" in taken else ""
+            raise ExportError(f"{option} is of {of}, and changes nothing of {given.source}{task}: leave it out")
 
 
 def library(name):
@@ -36,6 +49,7 @@ def images(shape):
 
 
 def from_torchvision(name, given):
+    check_options(given, "--classes", "--pretrained", "--shape")
     models = library("torchvision.models")
     if given.pretrained and given.classes:
         raise ExportError("torchvision's weights have classes of their own: leave out --classes or --pretrained, or write my_module.py:build, which "
@@ -46,6 +60,7 @@ def from_torchvision(name, given):
 
 
 def from_timm(name, given):
+    check_options(given, "--classes", "--pretrained", "--shape")
     timm = library("timm")
     classes = {"num_classes": given.classes} if given.classes else {}
     model = made(f"timm makes no {name}", lambda: timm.create_model(name, pretrained=given.pretrained, **classes))
@@ -64,6 +79,8 @@ def image_shape(config):
 
 
 def from_transformers(name, given):
+    of_task = {"image-classification": ("--classes", "--shape"), "causal-lm": (), "masked-lm": ()}.get(given.task, ("--classes",))
+    check_options(given, "--pretrained", "--task", *of_task)
     transformers = library("transformers")
     auto = getattr(transformers, TASKS[given.task])
     classes = {"num_labels": given.classes} if given.classes else {}
@@ -96,10 +113,11 @@ def of_own_code(file, run):
         raise OwnCodeError(f"that {type(error).__name__} is from {file}, and nothing is exported: mend it there") from error
 
 
-def from_file(source):
+def from_file(source, given):
     file, _, function = source.rpartition(":")
     if not pathlib.Path(file).is_file():
         raise ExportError(f"{file} is no file: write my_module.py:build, where build() returns a model and example inputs")
+    check_options(given)
     name = pathlib.Path(file).stem
     spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"onebatch_source_{name}", file)  # a library's name stays the library's
     if spec is None:
@@ -123,4 +141,4 @@ def from_source(source, given):
     kind, _, name = source.partition(":")
     if not name:
         raise ExportError(f"{source} is no source: write torchvision:NAME, timm:NAME, transformers:NAME or FILE.py:FUNCTION")
-    return LIBRARIES[kind](name, given) if kind in LIBRARIES else from_file(source)
+    return LIBRARIES[kind](name, given) if kind in LIBRARIES else from_file(source, given)

@@ -137,7 +137,9 @@ def same_sizes(name, array, unit):
     values = array.to_pylist()
     shapes = {pixels_of(value, name, unit).shape for value in values}
     if len(shapes) > 1:
-        raise ConversionError(f"{unit.file}: the images of {name!r} are of {len(shapes)} sizes: write --to images, which keeps them as they are")
+        sizes = len({shape[1:] for shape in shapes})
+        unlike = f"of {sizes} sizes" if sizes > 1 else "grey in some rows and coloured in others"
+        raise ConversionError(f"{unit.file}: the images of {name!r} are {unlike}: write --to images, which keeps them as they are")
     return values
 
 

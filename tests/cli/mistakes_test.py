@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from program import ROOT, Scratch, settings, write_safetensors
+from program import DIGITS_RESNET, ROOT, Scratch, settings, write_safetensors
 
 
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(onebatch, scratch):
@@ -143,6 +143,15 @@ def test_a_model_that_does_not_fit_is_said_to(onebatch, scratch):
 def test_a_micro_batch_that_does_not_fit_is_answered_with_the_largest_that_does(onebatch, scratch):
     out = onebatch.run(1, "train", scratch.config, *settings('simulate.devices=[{memory = "200KiB"}]', "batch.micro_batch_size=200"), code=3)
     assert "the largest that does is" in out
+
+
+def test_validation_that_does_not_fit_is_said_to(onebatch, tmp_path):
+    """One sample takes 4 MiB in the first layer, and all of the model 1 MiB."""
+    scratch = Scratch(tmp_path, DIGITS_RESNET)
+    pairs = settings("data.kind=synthetic", "data.shape=[3, 256, 256]", "data.size=2", "batch.global_batch_size=2", "run.max_steps=1")
+    onebatch.run(1, "train", scratch.config, "--quiet", *pairs, *settings("simulate.devices=[{}]"))
+    out = onebatch.run(1, "eval", scratch.config, *pairs, *settings('simulate.devices=[{memory = "2MiB"}]'), "--checkpoint", scratch.runs / "run", code=3)
+    assert "out of memory: tried to allocate" in out and "cannot even hold" not in out
 
 
 def test_somebody_elses_folder_is_left_alone(onebatch, scratch):

@@ -185,6 +185,23 @@ def test_a_rest_smaller_than_the_fixed_number_of_steps_is_planned_freely(make_ru
     assert sizes[:8] == [257] * 5 + [106, 106, 3]
 
 
+BFLOAT16 = ("precision.compute=bfloat16", "precision.parameters=bfloat16")
+KEPT_BY_THE_OPTIMIZER = {
+    "momentum left out": ((), "optimizer.momentum=0.9", "optimizer.momentum=0", "with momentum: write optimizer.momentum above 0, or begin a new run"),
+    "momentum begun": ((), "optimizer.momentum=0", "optimizer.momentum=0.9", "without momentum: write optimizer.momentum = 0, or begin a new run"),
+    "masters left out": (BFLOAT16, "precision.master_weights=true", "precision.master_weights=false", "with masters of the parameters: write precision.master_weights = true,"),
+    "masters begun": (BFLOAT16, "precision.master_weights=false", "precision.master_weights=true", "without masters of the parameters: write precision.master_weights = false,"),
+}
+
+
+@pytest.mark.parametrize("pairs, then, now, said", KEPT_BY_THE_OPTIMIZER.values(), ids=KEPT_BY_THE_OPTIMIZER)
+def test_what_the_optimizer_keeps_by_another_key_is_said_by_that(onebatch, tmp_path, pairs, then, now, said):
+    scratch = Scratch(tmp_path)
+    onebatch.run(1, "train", scratch.config, "--quiet", *settings("run.max_steps=1", *pairs, then))
+    out = onebatch.run(1, "train", scratch.config, "--resume", *settings("run.max_steps=2", *pairs, now), code=2)
+    assert said in out and "is missing" not in out and "is not in the model" not in out
+
+
 # By time: 30 steps of some 60 ms, on ranks whose clocks need not agree.
 @pytest.mark.parametrize("minutes, ranks", ((0.005, 2), (0.005, 1), (0, 2)))
 def test_checkpoints_are_saved_by_time(make_run, minutes, ranks):

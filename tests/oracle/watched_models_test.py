@@ -111,6 +111,19 @@ class Counting(Base):
         return self.last(y * (1.0 + self.calls))
 
 
+class CountingSteps(Counting):
+    """Allowed where forwards are one a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        y = self.norm(self.first(x))
+        self.calls.add_(1)
+        return self.last(y * (1.0 + 1.0 / self.calls))
+
+
 class Remembering(Base):
     calls: int
 
@@ -313,6 +326,16 @@ def test_state():
     return failures + equal(Caching)
 
 
+def test_counted_steps():
+    """Validation's forwards are none of them, however many each rank makes."""
+    with scratch() as folder:
+        case = Case(folder, CountingSteps, mode="exact", checkpoint=f'resume = "never"\n[data.validation]\npath = "{folder}/validation.safetensors"', steps=2, split="micro_batch_size = [4, 1]")
+        save_file(case.data, case.folder / "validation.safetensors")
+        case.run("train", 2, "--quiet", "--set", "run.validate_every_steps=1", expect=(0,))
+        calls = load_file(case.folder / "run" / "checkpoints" / "step-2" / "model.safetensors")["calls"].item()
+        return report(calls == 2, "a buffer that counts steps counts no validation", f"it is {calls}")
+
+
 def test_tapes():
     exact = {"mode": "exact"}
     failures = equal(Normalised, **exact) + equal(Normalised, ranks=1, **exact)
@@ -364,4 +387,4 @@ def test_resumed_noise():
 
 
 if __name__ == "__main__":
-    sys.exit(1 if test_state() + test_tapes() + test_randomness() else 0)
+    sys.exit(1 if test_state() + test_counted_steps() + test_tapes() + test_randomness() else 0)

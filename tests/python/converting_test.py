@@ -18,6 +18,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("safetensors.numpy")
 
 from conversions import command, environment, joined, refusal, same, words  # noqa: E402
+from onebatch import __main__ as commands  # noqa: E402
 from onebatch import written  # noqa: E402
 from onebatch.converting import Wishes, convert  # noqa: E402
 from onebatch.refusals import ConversionError  # noqa: E402
@@ -122,6 +123,63 @@ def test_lists_of_unlike_lengths_are_filled_up(tmp_path):
     found = joined(tmp_path / "padded")
     assert found["ids"].tolist() == [values + [0] * (4 - len(values)) for values in lists]
     assert found["ids_lengths"].tolist() == [3, 0, 1, 2]
+
+
+def unlike_csv(folder):
+    (folder / "a.csv").write_text("x,y\n1,2\n")
+    (folder / "b.csv").write_text("x,y\n1.5,2\n")
+    return folder / "*.csv", "a.csv", "b.csv: the column 'x' is torch.float64 [] in piece 1, and torch.int64 [] in piece 0"
+
+
+def unlike_columns(folder):
+    (folder / "a.csv").write_text("x,y\n1,2\n")
+    (folder / "b.csv").write_text("x\n1\n")
+    return folder / "*.csv", "a.csv", "b.csv: the column 'y' is missing in piece 1, and torch.int64 [] in piece 0"
+
+
+def unlike_lists(folder):
+    parquet.write_table(pyarrow.table({"x": [[1] * 10] * 2 + [[1] * 12] * 2}), folder / "a.parquet", row_group_size=2)
+    return folder / "a.parquet", "a.parquet", "a.parquet: the column 'x' is torch.int64 [12] in piece 1, and torch.int64 [10] in piece 0"
+
+
+def unlike_images(folder):
+    for i, size in enumerate(((5, 4), (6, 4))):
+        image_table(folder / f"{i}.parquet", image=pytest.importorskip("PIL.Image").new("RGB", size), format="png")
+    return folder / "*.parquet", "0.parquet", "1.parquet: the column 'image' is torch.uint8 [3, 4, 6] in piece 1, and torch.uint8 [3, 4, 5] in piece 0"
+
+
+@pytest.mark.parametrize("unlike, workers", ((unlike_csv, 1), (unlike_csv, 2), (unlike_columns, 1), (unlike_lists, 1), (unlike_images, 1)))
+def test_pieces_that_are_no_data_set_together_are_named(tmp_path, unlike, workers):
+    source, first, said = unlike(tmp_path)
+    for _ in range(2):  # and where it goes on
+        with pytest.raises(ConversionError) as refused:
+            convert(source, tmp_path / "out", Wishes("tensors"), workers=workers, rows=2)
+        assert said in str(refused.value) and f"of {tmp_path / first}: " in str(refused.value)
+    assert not (tmp_path / "out" / "convert.json").exists()
+
+
+def test_grey_images_among_coloured_ones_are_said_to_be_so(tmp_path):
+    made, raw = pytest.importorskip("PIL.Image"), io.BytesIO()
+    made.new("L", (5, 4)).save(raw, "png")
+    parquet.write_table(pyarrow.table({"image": [png(1), raw.getvalue()]}), tmp_path / "rows.parquet")
+    assert "are grey in some rows and coloured in others" in refusal(tmp_path / "rows.parquet", tmp_path / "out", Wishes("tensors"))
+
+
+OPTIONS = {"--classes of tokens": "tokens --classes label", "--pad of tokens": "tokens --pad 3", "--packed of tokens": "tokens --packed", "--columns of tokens": "tokens --columns x",
+           "--classes-of of tokens": "tokens --classes-of out", "--image of tokens": "tokens --image x", "--columns of images": "images --classes label --columns x",
+           "--pad of images": "images --classes label --pad 3", "--text of images": "images --classes label --text x", "--tokenizer of tensors": "tensors --tokenizer t.json",
+           "--separator of tensors": "tensors --separator 256", "--text of tensors": "tensors --text x", "--image of tensors": "tensors --image x"}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_of_another_target_is_refused(tmp_path, monkeypatch, capsys, option):
+    (tmp_path / "a.csv").write_text("x,text,image,label\n1,a,b,c\n")
+    monkeypatch.setattr(sys, "argv", ["onebatch", "convert", str(tmp_path / "a.csv"), str(tmp_path / "out"), "--workers", "1", "--to", *OPTIONS[option].split()])
+    assert commands.main() == 2
+    name, _, target = option.partition(" of ")
+    said = capsys.readouterr().err
+    assert f"{name} is of --to " in said and f"changes nothing of --to {target}" in said
+    assert not (tmp_path / "out").exists()
 
 
 def tokens(folder):

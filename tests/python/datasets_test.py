@@ -62,6 +62,17 @@ class ManyAtOnce(Rows):
         return [{name: column[i].tolist() for name, column in self.columns.items()} for i in numbers]
 
 
+class Otherwise(Rows):
+    """Gives another number of samples than it was asked for."""
+
+    def __init__(self, columns, more):
+        super().__init__(columns)
+        self.more = more
+
+    def __getitems__(self, numbers):
+        return [self[0]] * (len(numbers) + self.more)
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __init__(self, rows):
         self.rows = rows
@@ -126,6 +137,12 @@ def test_a_data_set_that_gives_many_at_once_is_asked_for_many(file, columns):
 def test_a_data_set_of_tuples_has_x_and_y(file, columns):
     package.save_dataset(file, torch.utils.data.TensorDataset(columns["x"], columns["y"]))
     assert same(load_file(file), {"x": columns["x"], "y": columns["y"]})
+
+
+def test_a_number_of_numpy_keeps_its_type(file):
+    third = numpy.float64(1 / 3)
+    package.save_dataset(file, [(numpy.zeros(2), third)] * 3)
+    assert same(load_file(file), {"x": torch.zeros(3, 2, dtype=torch.float64), "y": torch.full((3,), 1 / 3, dtype=torch.float64)})
 
 
 def test_parts_of_tuples_take_the_names_that_are_given(file):
@@ -205,6 +222,8 @@ REFUSED = {
     "several data sets": ((Split(train=[1]),), {}, "data['train']"),
     "a tuple": (((torch.zeros(2), torch.zeros(2)),), {}, "a tuple is no data set: name its parts"),
     "a number for a data set": ((3,), {}, "int is no data set"),
+    "too few at once": ((Otherwise({"x": [1, 2, 3]}, -1),), {}, "__getitems__ gave 2 samples where 3 were asked for"),
+    "too many at once": ((Otherwise({"x": [1, 2, 3]}, 1),), {}, "__getitems__ gave 4 samples where 3 were asked for"),
     "a word of the format": ((), {"__metadata__": [1]}, "give the column another name"),
 }
 

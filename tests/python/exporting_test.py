@@ -391,6 +391,23 @@ def test_the_command_says_what_is_wrong(source, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "model.pt2").exists()
 
 
+IGNORED = (("my_module.py:build", "--pretrained"), ("my_module.py:build", "--classes 5"), ("my_module.py:build", "--shape 3,64,64"), ("my_module.py:build", "--task causal-lm"),
+           ("timm:resnet50", "--task causal-lm"), ("torchvision:resnet50", "--task masked-lm"), ("transformers:gpt2", "--shape 3,64,64"),
+           ("transformers:gpt2", "--classes 5 --task causal-lm"))  # fmt: skip
+
+
+@pytest.mark.parametrize("source, options", IGNORED)
+def test_an_option_that_would_change_nothing_is_refused(source, options, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["onebatch", "export", source, "--out", "model.pt2", *options.split()])
+    assert commands.main() == 2
+    said = capsys.readouterr().err
+    assert f"{options.split()[0]} is of models of " in said and f"changes nothing of {source}" in said
+    assert not (tmp_path / "model.pt2").exists()
+
+
 # What stands in the file; the line of theirs that is shown; the last line but one.
 BROKEN = {"in the function": ("def build():\n    raise ValueError('oops')", "line 2, in build", "ValueError: oops"),
           "in the file": ("open('nowhere.txt')", "line 1, in <module>", "FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.txt'"),

@@ -1,6 +1,9 @@
 // Products of whole numbers are exact in float32, whoever computes them in whatever order.
 #include "trainer/device/matrix_products.hpp"
 
+#include "trainer/device/precision.hpp"
+
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -34,6 +37,15 @@ TEST_F(MatrixProductsTest, both_operators_are_onednn_s_where_mkl_is_slow) {
   for (const char* name : {"aten::mm", "aten::addmm"}) {
     const std::string table = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").dumpComputedTable();
     EXPECT_EQ(table.find("matrix_products.cpp") != std::string::npos, mkl_leaves_vectors_idle()) << table;
+  }
+}
+
+TEST_F(MatrixProductsTest, arithmetic_is_as_the_last_configuration_has_it) {
+  Configuration configuration;
+  for (const Determinism asked : {Determinism::on, Determinism::off}) {
+    configuration.run.deterministic = asked;
+    set_up_arithmetic(configuration);
+    EXPECT_EQ(at::globalContext().deterministicAlgorithms(), asked == Determinism::on);
   }
 }
 

@@ -154,6 +154,15 @@ TEST_F(StartWeightsTest, float64_of_the_file_is_kept) {
   EXPECT_TRUE(model.named[0].tensor.requires_grad());
 }
 
+TEST_F(StartWeightsTest, what_16_bits_do_not_hold_is_kept) {
+  LinearAndHead model;
+  model.named.resize(1);
+  model.named[0].tensor = at::zeros({4, 9}, at::kBFloat16).requires_grad_();
+  save({{"bert.fc.weight", at::full({4, 9}, 0.1, at::kFloat)}});
+  start_weights(model, configuration_, 1);
+  EXPECT_EQ(model.named[0].tensor[0][0].item<float>(), 0.1F);
+}
+
 TEST_F(StartWeightsTest, new_values_depend_on_seed_and_name_alone) {
   configuration_.reinitialize = {"*"};
   LinearAndHead first;

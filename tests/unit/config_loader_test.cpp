@@ -241,6 +241,52 @@ TEST(ConfigLoaderTest, data_in_a_file_needs_it) {
   EXPECT_THAT(mistakes_of(k_good, {"loss.kind=model"}), HasSubstr("belongs to model.kind = \"torchscript\""));
 }
 
+TEST(ConfigLoaderTest, validation_data_are_checked_by_their_kind) {
+  const std::vector<std::string> images = {"data.kind=image_folder", "data.image_size=[224, 224]",
+                                           "data.validation.path=photos/val"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), images.begin(), images.end());
+    return mistakes_of(k_good, more);
+  };
+  EXPECT_THAT(with({}), IsEmpty());
+  EXPECT_EQ(with({"data.validation.resize=200"}),
+            "--set: data.validation.resize: cuts [224, 224] out of fewer pixels: write 224 or more\n");
+  EXPECT_THAT(with({"data.validation.image_size=[32]"}), HasSubstr("data.validation.image_size: is needed for images"));
+  const std::string tokens = mistakes_of(k_good, {"data.validation.kind=tokens"});
+  EXPECT_THAT(tokens, HasSubstr("x.toml: data.validation.block_size: is needed for data.kind = \"tokens\""));
+  EXPECT_THAT(mistakes_of(k_good, {"data.validation.kind=tokens", "data.validation.block_size=4"}), IsEmpty());
+}
+
+TEST(ConfigLoaderTest, what_validation_data_inherit_is_said_once) {
+  const std::string both = mistakes_of(k_good, {"data.kind=tokens", "data.validation.path=held.bin"});
+  EXPECT_EQ(both, "x.toml: data.block_size: is needed for data.kind = \"tokens\": how many tokens a sample has\n");
+  EXPECT_THAT(mistakes_of(k_good, {"data.validation.fraction=0.1", "data.kind=image_folder"}),
+              Not(HasSubstr("data.validation")));
+}
+
+TEST(ConfigLoaderTest, validation_keys_of_other_kinds_are_refused_where_they_were_given) {
+  EXPECT_THAT(mistakes_of(k_good, {"data.validation.resize=200"}),
+              HasSubstr("data.validation.resize: belongs to data.validation.kind = \"image_folder\" or \"tar\""));
+  const std::vector<std::string> mixed = {"data.kind=safetensors", "data.inputs=[\"ids\"]", "data.validation.kind=idx"};
+  EXPECT_THAT(mistakes_of(k_good, mixed), IsEmpty()) << "inherited";
+  EXPECT_THAT(mistakes_of(resolved_config(load_config(k_good, "x.toml", mixed))), IsEmpty());
+}
+
+TEST(ConfigLoaderTest, what_changes_a_crop_or_random_changes_needs_them) {
+  const auto with = [](std::vector<std::string> more) {
+    for (const char* one : {"data.kind=image_folder", "data.image_size=[8, 8]", "data.validation.path=photos/val"})
+      more.emplace_back(one);
+    return mistakes_of(k_good, more);
+  };
+  for (const std::string key : {"crop_scale", "crop_ratio"}) {
+    const std::string given = "data.augment." + key + "=[0.5, 1.0]";
+    EXPECT_THAT(with({given}), HasSubstr(key + ": belongs to data.augment.random_resized_crop = true")) << key;
+    EXPECT_THAT(with({given, "data.augment.random_resized_crop=true"}), IsEmpty()) << key;
+  }
+  EXPECT_THAT(with({"data.augment.rand_augment_magnitude=5"}), HasSubstr("belongs to data.augment.rand_augment_ops"));
+  EXPECT_THAT(with({"data.augment.rand_augment_magnitude=5", "data.augment.rand_augment_ops=2"}), IsEmpty());
+}
+
 TEST(ConfigLoaderTest, recomputation_is_off_automatic_or_a_number_of_segments) {
   EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=auto"}), IsEmpty());
   EXPECT_THAT(mistakes_of(k_good, {"memory.recompute=4"}), IsEmpty());

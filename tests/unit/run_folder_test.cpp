@@ -18,6 +18,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::read_bytes;
 using testing::ScratchFolder;
 using ::testing::StartsWith;
@@ -118,6 +119,19 @@ TEST(RunFolderTest, the_run_of_the_same_configuration_goes_on) {
   const RunFolder newest = claim(scratch, "auto", {"optimizer.lr=0.4", "run.seed=7"});
   EXPECT_EQ(newest.path(), scratch / "x-4");
   EXPECT_THAT(newest.said(), HasSubstr("differs: run.seed: 1 -> 7, optimizer.lr: 0.3 -> 0.4"));
+}
+
+TEST(RunFolderTest, a_run_goes_on_compiled_or_not_and_says_so) {
+  const ScratchFolder scratch;
+  const auto compiled = [](const std::string& how) {
+    return std::vector<std::string>{"model.kind=exported", "model.path=m.pt2", "model.compiled=" + how};
+  };
+  leave_run(scratch, FolderState::has_checkpoints, compiled("auto"));
+  const std::string same = claim(scratch, "auto", compiled("auto")).said();
+  EXPECT_THAT(same, HasSubstr("goes on"));
+  EXPECT_THAT(same, Not(HasSubstr("differs")));
+  EXPECT_THAT(claim(scratch, "auto", compiled("never")).said(),
+              HasSubstr("differs: model.compiled: \"auto\" -> \"never\""));
 }
 
 TEST(RunFolderTest, runs_of_other_names_are_none_of_this) {

@@ -5,7 +5,10 @@
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace onebatch {
@@ -43,6 +46,29 @@ ByName read_averages(const fs::path& checkpoint) {
 const Stored* found_in(const ByName& averages, const std::string& name) {
   const auto found = averages.find(name);
   return found == averages.end() ? nullptr : &found->second;
+}
+
+// What an optimizer has of every parameter under one value of a key, and not under another.
+struct KeptBy {
+  const char* prefix;
+  const char* what;
+  const char* with;
+  const char* without;
+};
+constexpr std::array k_kept_by = {
+    KeptBy{"momentum_buffer.", "momentum", "optimizer.momentum above 0", "optimizer.momentum = 0"},
+    KeptBy{"master.", "masters of the parameters", "precision.master_weights = true",
+           "precision.master_weights = false"}};
+
+void check_kept(const fs::path& checkpoint, const std::vector<SafetensorsEntry>& entries,
+                const std::vector<NamedTensor>& wanted) {
+  for (const KeptBy& one : k_kept_by) {
+    const auto is_kept = [&](const auto& tensor) { return tensor.name.starts_with(one.prefix); };
+    const bool saved = std::ranges::any_of(entries, is_kept);
+    if (saved == std::ranges::any_of(wanted, is_kept)) continue;
+    throw UserError(fmt::format("{} was written {} {}: write {}, or begin a new run", checkpoint.string(),
+                                saved ? "with" : "without", one.what, saved ? one.with : one.without));
+  }
 }
 
 // Where a checkpoint does not say what is shared: what has the same bits as a tensor that was averaged is that tensor.
@@ -104,6 +130,7 @@ bool load_optimizer(const fs::path& checkpoint, const Optimizer& optimizer) {
   const auto is_average = [](const auto& one) { return is_averaged(one.name); };
   const auto saved = std::ranges::count_if(entries, is_average);
   std::vector<NamedTensor> wanted = optimizer.state();
+  check_kept(checkpoint, entries, wanted);
   const bool left_out = saved > 0 && std::ranges::none_of(wanted, is_average);
   if (saved == 0) std::erase_if(wanted, is_average);
   const bool others_fit = std::ssize(entries) - saved == std::ssize(wanted);

@@ -80,6 +80,7 @@ ExitCode exit_code_of(const std::exception& error) {
     return ExitCode::user_error;
   if (dynamic_cast<const DoesNotFitError*>(&error) != nullptr) return ExitCode::does_not_fit;
   if (dynamic_cast<const comm::CommError*>(&error) != nullptr) return ExitCode::peer_failed;
+  if (is_out_of_memory(error) || is_out_of_host_memory(error)) return ExitCode::does_not_fit;
   return ExitCode::failed;
 }
 

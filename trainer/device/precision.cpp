@@ -36,13 +36,12 @@ void set_up_arithmetic(const Configuration& configuration) {
   at::globalContext().setAllowTF32CuDNN(configuration.precision.allow_tf32);
   at::globalContext().setBenchmarkCuDNN(configuration.precision.cudnn_benchmark);
   use_quickest_matrix_products();
-  if (configuration.run.deterministic != Determinism::off) {
-    give_cublas_workspaces(at::globalContext());
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-    // LibTorch would fill each tensor that it makes, a kernel for every result; what reads one before it is written is
-    // a defect, which the null GPU and the sanitizers look for.
-    at::globalContext().setDeterministicFillUninitializedMemory(false);
-  }
+  const bool deterministic = configuration.run.deterministic != Determinism::off;
+  if (deterministic) give_cublas_workspaces(at::globalContext());
+  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+  // LibTorch would fill each tensor that it makes, a kernel for every result; what reads one before it is written is a
+  // defect, which the null GPU and the sanitizers look for.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 void place_threads(const Configuration& configuration, const ComputeDevice& device, comm::Communicator& control) {

@@ -250,7 +250,7 @@ ModelKind exported_kind() {
                 "exported: of several outputs the one that the loss takes, by its name or its place (`\"0\"`); "
                 "`\"\"`: `logits` where there is one, else the first"},
                k_output),
-      text_key({"compiled", Changes::probe,
+      text_key({"compiled", Changes::result | Changes::probe,
                 "exported: a folder that `onebatch compile` has written, native code that then computes loss and "
                 "gradients; `\"auto\"`: the run makes one where it can, and takes it where it is faster; `\"never\"`: "
                 "none. See [compiled programs](compiled.md)"},

@@ -13,7 +13,7 @@
 namespace onebatch {
 namespace {
 
-constexpr std::size_t k_most_guards = 100;
+constexpr std::size_t k_most_guards = 1000;
 constexpr std::int64_t k_unasked_least = 2;  // what torch.export writes where nothing was asked for
 
 // The names that the forward's arguments have, where the program says them.
@@ -124,7 +124,7 @@ ProgramInputs::ProgramInputs(const JsonReader& program, std::string file) : file
   }
   if (!program.has("guards_code")) return;  // before PyTorch 2.9
   const JsonReader guards = program.field("guards_code");
-  for (std::size_t i = 0; i < std::min(guards.array_size("conditions"), k_most_guards); ++i) {
+  for (std::size_t i = 0; i < guards.array_size("conditions") && guards_.size() < k_most_guards; ++i) {
     if (const std::string guard = guards.item(i).text(); guard_decides(guard)) guards_.push_back(guard);
   }
 }

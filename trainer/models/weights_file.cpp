@@ -9,8 +9,10 @@
 #include "trainer/models/weights_report.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -105,11 +107,19 @@ void check_shared(const std::string& file, const std::vector<NamedTensor>& wante
   }
 }
 
+// The least type that has both's values.
+at::ScalarType widest(at::ScalarType own, at::ScalarType stored) {
+  constexpr std::array k_known = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16};
+  const auto is_known = [&](at::ScalarType type) { return std::ranges::find(k_known, type) != k_known.end(); };
+  return is_known(own) && is_known(stored) ? c10::promoteTypes(own, stored) : own;
+}
+
 void copy_into(const at::Tensor& tensor, const StoredTensor& stored) {
-  if (stored.type == at::kDouble && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble) {
+  if (const auto wide = widest(tensor.scalar_type(), stored.type.value_or(tensor.scalar_type()));
+      wide != tensor.scalar_type()) {
     tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
     // Until the model moves to the run's type, which may be as wide.
-    at::Tensor(tensor).set_data(tensor.detach().to(at::kDouble));
+    at::Tensor(tensor).set_data(tensor.detach().to(wide));
   }
   tensor.copy_(stored.read());
 }

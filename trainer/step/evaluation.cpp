@@ -1,6 +1,7 @@
 #include "trainer/step/evaluation.hpp"
 
 #include "trainer/data/padding.hpp"
+#include "trainer/io/named_tensors.hpp"
 #include "trainer/step/validation_metrics.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -125,7 +126,9 @@ EvaluationResult evaluate(const EvaluationRequest& request, Replica& replica, co
   };
   const Dataset& read = replica.padding == Padding::global_batch ? padded : data;
   ValidationMetrics metrics(request.metrics, replica.loss, data);
+  const SavedTensors buffers(replica.other_buffers());  // of a model that counts its forwards
   const Sums local = sum_over(metrics, replica, read, samples, request.micro_batch_size, progress);
+  buffers.restore();
   replica.model->set_phase(Phase::training);
   std::array<double, 4> sums = {local.loss, local.weight, local.correct, local.counted};
   control.all_reduce(sums.data(), sums.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
