@@ -119,9 +119,8 @@ class CountingSteps(Counting):
         self.norm = nn.BatchNorm1d(8)
 
     def forward(self, x):
-        y = self.norm(self.first(x))
         self.calls.add_(1)
-        return self.last(y * (1.0 + 1.0 / self.calls))
+        return self.last(self.norm(self.first(x)))
 
 
 class Remembering(Base):
@@ -331,7 +330,7 @@ def test_counted_steps():
     with scratch() as folder:
         case = Case(folder, CountingSteps, mode="exact", checkpoint=f'resume = "never"\n[data.validation]\npath = "{folder}/validation.safetensors"', steps=2, split="micro_batch_size = [4, 1]")
         save_file(case.data, case.folder / "validation.safetensors")
-        case.run("train", 2, "--quiet", "--set", "run.validate_every_steps=1", expect=(0,))
+        case.run("train", 2, "--quiet", "--set", "run.validate_every_steps=1", "--set", "verify.at_start=false", expect=(0,))
         calls = load_file(case.folder / "run" / "checkpoints" / "step-2" / "model.safetensors")["calls"].item()
         return report(calls == 2, "a buffer that counts steps counts no validation", f"it is {calls}")
 
