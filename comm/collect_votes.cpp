@@ -21,13 +21,12 @@ std::vector<std::string> process_states(const StatusBoard& board) {
 
 // This rank's, and those whose votes are there.
 std::set<int> nodes_not_to_ask(const LossCall& call, const Votes& votes) {
-  std::set<int> nodes = {call.places.at(static_cast<std::size_t>(call.rank)).node};
+  std::set<int> nodes;
   for (const RankPlace& place : call.places) nodes.insert(place.node);
   for (std::size_t rank = 0; rank < call.places.size(); ++rank) {
-    const int node = call.places[rank].node;
-    if (!votes.contains(static_cast<int>(rank)) && node != call.places.at(static_cast<std::size_t>(call.rank)).node)
-      nodes.erase(node);
+    if (!votes.contains(static_cast<int>(rank))) nodes.erase(call.places[rank].node);
   }
+  nodes.insert(call.places.at(static_cast<std::size_t>(call.rank)).node);
   return nodes;
 }
 
@@ -40,8 +39,10 @@ void ask_other_nodes(const LossCall& call, std::map<int, std::size_t>& silent, C
     const auto answer =
         call.channel->ask(place.side_channel, static_cast<std::size_t>(neighbours) *
                                                   (RankReport::k_most_line_bytes + Vote::k_most_line_bytes));
-    if (!answer) ++silent[place.node];
-    if (!answer) continue;
+    if (!answer) {
+      ++silent[place.node];
+      continue;
+    }
     for (const Vote& vote : Vote::from_lines(*answer)) votes.emplace(vote.rank, vote);
   }
 }

@@ -332,8 +332,10 @@ std::vector<RankReport> Watchdog::read_all_nodes() {
       const auto neighbours = std::ranges::count(places_, place.node, &RankPlace::node);
       const auto answer =
           channel_->ask(place.side_channel, static_cast<std::size_t>(neighbours) * RankReport::k_most_line_bytes);
-      if (!answer) ++silent[place.node];
-      if (!answer) continue;
+      if (!answer) {
+        ++silent[place.node];
+        continue;
+      }
       answered.insert(place.node);
       for (RankReport& report : RankReport::from_lines(*answer)) reports.push_back(std::move(report));
     }

@@ -3,6 +3,7 @@
 #include "launch/run_differences.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/lies_in.hpp"
 
 #include <fmt/format.h>
 
@@ -43,13 +44,6 @@ bool holds_nothing(const fs::path& folder) {
 
 bool holds_a_configuration_alone(const fs::path& folder) {
   return fs::exists(folder / k_config) && std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1;
-}
-
-bool lies_in(const fs::path& path, const fs::path& folder) {
-  if (!fs::exists(path) || !fs::exists(folder)) return false;
-  const auto inner = fs::canonical(path).string();
-  const auto outer = fs::canonical(folder).string();
-  return inner == outer || inner.starts_with(outer + "/");
 }
 
 bool is_same_place(const fs::path& a, const fs::path& b) {

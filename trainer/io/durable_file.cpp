@@ -74,21 +74,25 @@ void DurableFile::fail(const char* what) const {
   throw std::system_error(errno, std::generic_category(), what + file_.string());
 }
 
-void sync_folder(const std::filesystem::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+namespace {
+
+void sync(const std::filesystem::path& path, int flags, const std::string& called) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   const int result = descriptor < 0 ? -1 : ::fsync(descriptor);
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (result != 0) throw std::system_error(error, std::generic_category(), "cannot sync the folder " + folder.string());
+  if (result != 0) throw std::system_error(error, std::generic_category(), "cannot sync " + called + path.string());
+}
+
+}  // namespace
+
+void sync_folder(const std::filesystem::path& folder) {
+  sync(folder, O_DIRECTORY, "the folder ");
 }
 
 void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::filesystem::copy_file(from, to);
-  const int descriptor = ::open(to.c_str(), O_RDONLY | O_CLOEXEC);
-  const int result = descriptor < 0 ? -1 : ::fsync(descriptor);
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (result != 0) throw std::system_error(error, std::generic_category(), "cannot sync " + to.string());
+  sync(to, 0, "");
 }
 
 Checksum write_text(const std::filesystem::path& file, std::string_view text) {

@@ -6,6 +6,7 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/io/lies_in.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/run/graphs_of_run.hpp"
 #include "trainer/run/not_finite.hpp"
@@ -29,14 +30,6 @@ double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
   return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
-}
-
-bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
-  std::error_code error;
-  const std::filesystem::path inner = std::filesystem::canonical(path, error);
-  if (error) return false;
-  const std::filesystem::path outer = std::filesystem::canonical(folder, error);
-  return !error && std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
 // By whatever path, and also a copy that somebody has made in the run's folder.
