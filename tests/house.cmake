@@ -15,7 +15,7 @@ onebatch_add_house_test(find_libtorch ARGUMENTS --cmake "${CMAKE_COMMAND}" --com
 onebatch_add_house_test(commands ARGUMENTS --build "${PROJECT_BINARY_DIR}")
 onebatch_add_house_test(slurm ARGUMENTS --build "${PROJECT_BINARY_DIR}")
 onebatch_add_house_test(package ARGUMENTS --cmake "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}")
-set_tests_properties(house.commands house.package PROPERTIES TIMEOUT 900 PROCESSORS 2)
+set_tests_properties(house.commands house.package PROPERTIES TIMEOUT 900)
 set_property(TEST house.package APPEND PROPERTY LABELS package)
 
 # What needs a GPU: counted as skipped without one, failed under ONEBATCH_REQUIRE_GPU=1.

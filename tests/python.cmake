@@ -8,6 +8,5 @@ if(LibTorch_VERSION VERSION_LESS 2.8)  # it runs no compiled programs
   set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code PROPERTIES DISABLED TRUE)
 endif()
 set_tests_properties(python_example_configs PROPERTIES TIMEOUT 400)
-set_tests_properties(python_compiled_by_run PROPERTIES PROCESSORS 2)
 # In a bare environment: python/pack.sh packs this build.
 onebatch_add_pytest(python_wheel python/wheel_test.py LABELS python package TIMEOUT 180 PROCESSORS 1 ARGUMENTS --build "${PROJECT_BINARY_DIR}")
