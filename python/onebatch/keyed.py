@@ -118,6 +118,16 @@ def bilinear(first, second, weight, bias=None):
     return made if bias is None else made + bias
 
 
+def batch_norm(inputs, weight, bias, running_mean, running_var, momentum, eps):
+    """Whose running mean is of sums in float64, as LibTorch's on a CPU is: in float32 what is lost may be much beside a small mean."""
+    made = F.batch_norm(inputs, torch.zeros_like(running_mean), running_var, weight, bias, True, momentum, eps)
+    rows = inputs.detach()
+    rows = (rows.sum(-1) if rows.dim() > 2 else rows).to(torch.float64)
+    mean = rows.sum([0, *range(2, rows.dim())]) * (rows.shape[1] / inputs.numel())
+    running_mean.copy_(running_mean * (1.0 - momentum) + mean.to(running_mean.dtype) * momentum)
+    return made
+
+
 class Keyed(torch.fx.Interpreter):
     """Runs a program's graph with these draws, and with its own element type's literals in `after`."""
 
@@ -172,6 +182,8 @@ class Keyed(torch.fx.Interpreter):
             return self.attend(target, args, kwargs)
         if name == "bilinear":
             return bilinear(*args)
+        if name == "batch_norm" and args[5] and args[3] is not None and args[0].dtype is torch.float32 and args[0].device.type == "cpu":
+            return batch_norm(*args[:5], *args[6:8])
         if target is torch.ops.aten.view.default:  # attention's results have other strides here than where the program was exported: a view may be none
             return args[0].reshape(args[1])
         refuse_own_randomness(name, args)

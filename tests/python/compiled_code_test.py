@@ -142,6 +142,28 @@ def test_bfloat16_is_as_near_as_autocast(model, by_itself, onebatch, tmp_path):
     assert 1e-6 < error_of(weights, exact) <= 2.0 * own < 1e-2
 
 
+class Centred(nn.Module):
+    """What is normalised has a mean that is small beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second, self.head = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(F.relu(self.second(F.relu(self.norm(self.first(x))))).mean((2, 3)))
+
+
+def test_running_means_are_as_near_as_the_program_s(onebatch, tmp_path):
+    """In float32; else the comparison before the first step refuses it."""
+
+    def images(rows):
+        whole = torch.randn(rows, 3, 32, 32)
+        return whole - whole.mean((2, 3), keepdim=True) + 1e-3
+
+    case = Compiled(tmp_path, (Centred, lambda: images(3), {}, lambda: (images(23), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED), "float32")
+    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-5
+
+
 def test_code_trains_without_python(onebatch, tmp_path):
     """There is none to be found, and what the loader has opened in each process that was started names none."""
     case = Compiled(tmp_path, MLP)
