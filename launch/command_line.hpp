@@ -68,6 +68,7 @@ struct Arguments {
   std::vector<double> class_weights;
   std::string label_weights = "none";
   std::string compiled_precision = "float32";
+  std::string compiled_device = "cpu";
   std::string shell;     // completion: "bash", "zsh", "fish"
   std::string as_typed;  // all words, quoted for a shell
 };

@@ -18,6 +18,7 @@ CompileWish wish_of(const Arguments& arguments) {
   CompileWish wish;
   wish.program = arguments.program_file;
   wish.precision = arguments.compiled_precision;
+  wish.device = arguments.compiled_device;
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;
@@ -47,6 +48,7 @@ std::string compile_program(const Arguments& arguments) {
                                            {"folder", folder},
                                            {"loss", arguments.compiled_loss},
                                            {"precision", arguments.compiled_precision},
+                                           {"device", arguments.compiled_device},
                                            {"python", search.found->program}};
   return document.dump(2);
 }

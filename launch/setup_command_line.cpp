@@ -52,6 +52,10 @@ void add_compile(CLI::App& app, Arguments& arguments) {
   command->add_option("--precision", arguments.compiled_precision, "as precision.compute of the run")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
       ->capture_default_str();
+  command
+      ->add_option("--device", arguments.compiled_device,
+                   "cpu, or cuda, or cuda:1, for the compute capability of that GPU")
+      ->capture_default_str();
   command->add_option("--out", arguments.target_file, "the folder; else the program's name with .compiled");
 }
 

@@ -2,8 +2,10 @@
 import collections
 import contextlib
 import hashlib
+import importlib.util
 import json
 import logging
+import os
 import pathlib
 import platform
 import re
@@ -24,18 +26,21 @@ from .refusals import ExportError
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
-FORMAT = 2
+FORMAT = 3
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0, "class_dim": "last", "class_weights": [], "label_weights": "none"}
 TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16)}  # of the parameters; of autocast
 ABSENT = {"float16": "a loss scale does not reach a compiled backward"}
 OPTIONS = {
     "aot_inductor.link_libtorch": False,  # the code finds the one that the trainer has loaded, wherever that lies
+    "aot_inductor.package_constants_in_so": False,  # the run has its own: neither disk nor memory holds them twice
     "cpp.dynamic_threads": True,
     # Parameters and buffers change: none of up to eight numbers becomes a literal, and what is computed of a single number no constant.
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
 }
+MOST_ON_A_GPU = 1 << 20  # of a size that the program does not bound
+ROWS_ON_A_GPU = 64  # that the compiler chooses blocks of threads for, where the program takes as many
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
 VECTORS = {"avx2", "asimd"}  # the least that the compiler makes use of
 
@@ -115,14 +120,15 @@ def check_classes(shape, loss):
         raise ExportError(f"there are {weights} class weights, and the program returns {classes} classes: write one for each")
 
 
-def sizes_of(shape):
-    return [int(size.node.hint) if isinstance(size, torch.SymInt) else int(size) for size in shape]
+def sizes_of(shape, chosen):
+    """As the program was exported; `chosen`: {symbol: size}."""
+    return [int(chosen.get(size.node.expr, size.node.hint)) if isinstance(size, torch.SymInt) else int(size) for size in shape]
 
 
-def example_of(node, after):
-    """A tensor of the shape that the program was exported with."""
+def example_of(node, after, device, chosen):
+    """A tensor as the program was exported with."""
     value = node.meta["val"]
-    return torch.zeros(sizes_of(value.shape), dtype=after if value.dtype.is_floating_point else value.dtype)
+    return torch.zeros(sizes_of(value.shape, chosen), dtype=after if value.dtype.is_floating_point else value.dtype, device=device)
 
 
 def type_of(program):
@@ -156,31 +162,38 @@ def type_in_run(own, before, after):
     return after if own == before or yields(own, before) or yields(own, after) else own
 
 
-def in_type(module, constants, before, after):
-    """Parameters and BatchNorm's statistics in `after`; what else the program holds in type_in_run()."""
+def in_run(module, constants, before, after, device):
+    """On the device, parameters and BatchNorm's statistics in `after`; what else the program holds in type_in_run()."""
     calls = (node for node in module.graph.nodes if node.target is torch.ops.aten.batch_norm.default)
     statistics = {given.target for call in calls for given in call.args[3:5] if isinstance(given, torch.fx.Node)}
     for parameter in module.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(after)
+        parameter.data = parameter.data.to(device, after if parameter.is_floating_point() else parameter.dtype)
     held = dict(module.named_buffers(remove_duplicate=False))
     for name in (*held, *(name for name in constants if name not in held)):
         part, last = owner_of(module, name)
         tensor = getattr(part, last)
-        setattr(part, last, tensor.to(after if name in statistics and tensor.is_floating_point() else type_in_run(tensor.dtype, before, after)))
+        tensor = tensor.to(device, after if name in statistics and tensor.is_floating_point() else type_in_run(tensor.dtype, before, after))
+        if name not in held:  # the compiler takes a constant for its own, and leaves its name out
+            delattr(part, last)
+            part.register_buffer(last, tensor)
+        else:
+            setattr(part, last, tensor)
 
 
 class Sizes:
-    """The program's own symbols as dimensions to export with: a name of its own for each."""
+    """The program's own symbols as dimensions to export with: a name of its own for each.
 
-    def __init__(self, program):
+    A GPU's code counts elements by 32 bits wherever no bound says that there may be more."""
+
+    def __init__(self, program, device):
         self.ranges, self.dims = program.range_constraints, {}
+        self.unbounded = MOST_ON_A_GPU if device.type == "cuda" else None
 
     def of(self, symbol):
         if symbol not in self.dims:
             bounds = self.ranges.get(symbol)
             least, most = (int(bounds.lower), bounds.upper) if bounds is not None else (1, None)
-            most = int(most) if most is not None and str(most).lstrip("-").isdigit() and int(most) < 2**31 else None
+            most = int(most) if most is not None and str(most).lstrip("-").isdigit() and int(most) < 2**31 else self.unbounded
             # Where nothing was asked the exporter writes 2, and 1 does as well.
             self.dims[symbol] = torch.export.Dim(f"d{len(self.dims)}", min=1 if least <= 2 else least, max=most)
         return self.dims[symbol]
@@ -209,39 +222,48 @@ def forward_and_backward(exported):
     return program._update(graph, signature)
 
 
-def joint(file, types, loss):
+def joint(file, types, loss, device):
     """Forward and backward as one graph of (samples, the step's key, the inputs and, with a loss, the targets); which outputs are what.
 
     types: of the parameters; of autocast, or None."""
     after, autocast = types
     program = torch.export.load(str(file))
-    nodes, sizes = inputs_of(program), Sizes(program)
+    nodes, sizes = inputs_of(program), Sizes(program, device)
     shapes = [sizes.shapes(node) for node in nodes]
     if 0 not in shapes[0]:
         raise ExportError(f"{file} takes one batch size alone: export it with dynamic_shapes, as onebatch.export does")
     module = program.module(check_guards=False)
     before = type_of(module)
-    examples = [example_of(node, after) for node in nodes]
+    chosen_sizes = {}
+    if device.type == "cuda":
+        symbol, batch = nodes[0].meta["val"].shape[0].node.expr, shapes[0][0]
+        chosen_sizes[symbol] = max(batch.min, min(ROWS_ON_A_GPU, batch.max))
+    examples = [example_of(node, after, device, chosen_sizes) for node in nodes]
     own = len(examples)
     if loss is not None:
-        target_shape, target_sizes = target_of(program, sizes, loss)
+        target_shape, target_sizes = target_of(program, sizes, loss, chosen_sizes)
         for dtype in types_of_targets(loss, after):
-            examples.append(torch.zeros(target_shape, dtype=dtype))
+            examples.append(torch.zeros(target_shape, dtype=dtype, device=device))
             shapes.append(target_sizes)
     constants = constants_of(program)
-    in_type(module, constants, before, after)
+    in_run(module, constants, before, after, device)
     chosen = place_of_output(program)
     hold_still(module, chosen)
     varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
-    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, chosen, after), own)
+    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, chosen, after), own, class_weights_of(loss, after, device))
     rows = examples[0].shape[0]
     batch = shapes[0][0]
-    exported = torch.export.export(whole, (torch.arange(rows), torch.tensor(1), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
+    exported = torch.export.export(whole, (torch.arange(rows, device=device), torch.tensor(1, device=device), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
     return forward_and_backward(exported), constants
 
 
 def of_classes(loss):
     return loss["kind"] == "cross_entropy"
+
+
+def class_weights_of(loss, after, device):
+    """[classes], or None."""
+    return torch.tensor(loss["class_weights"], dtype=after, device=device) if loss and loss.get("class_weights") else None
 
 
 def types_of_targets(loss, after):
@@ -254,14 +276,14 @@ def types_of_targets(loss, after):
 def function_of(loss, chosen, after):
     """The loss's sum of what the program returns, the targets and the labels' weights."""
 
-    def summed(returned, *given):
+    def summed(returned, class_weights, *given):
         outputs = pytree.tree_leaves(returned)[chosen].to(after)
-        return keyed.cross_entropy(loss, outputs, *given) if of_classes(loss) else keyed.squared_error(outputs, *given)
+        return keyed.cross_entropy(loss, class_weights, outputs, *given) if of_classes(loss) else keyed.squared_error(outputs, *given)
 
     return summed
 
 
-def target_of(program, sizes, loss):
+def target_of(program, sizes, loss, chosen_sizes):
     """Of class indices, a label for every row of outputs [N, ..., classes] or [N, classes, ...], and two for one of mixed samples; of numbers, one for every output."""
     chosen = program.graph_signature.user_outputs[place_of_output(program)]
     node = next(node for node in program.graph.nodes if node.name == chosen)
@@ -271,7 +293,7 @@ def target_of(program, sizes, loss):
         del shape[1 if loss["class_dim"] == "second" else -1]
         shape += [2] if loss["label_weights"] == "mixed" else []
     varying = {place: sizes.of(size.node.expr) for place, size in enumerate(shape) if isinstance(size, torch.SymInt) and size.node.expr.is_symbol}
-    return sizes_of(shape), varying
+    return sizes_of(shape, chosen_sizes), varying
 
 
 def described(graph):
@@ -286,6 +308,16 @@ def described(graph):
         raise ExportError(f"the compiler takes the number of samples for {inputs[0]['sizes'][0]}, that of the export, and would make code for no other: train it with model.compiled = \"never\"")
     ranges = {str(symbol): [int(bounds.lower), int(bounds.upper) if str(bounds.upper).isdigit() else 2**31] for symbol, bounds in graph.range_constraints.items()}
     return {"inputs": inputs, "ranges": ranges}
+
+
+def refuse_own_constants(graph, places):
+    """What the code reads beside the program's tensors and the classes' weights, the run would not have; and what it writes into constants, nobody would see."""
+    for spec in graph.graph_signature.input_specs:
+        if spec.kind.name == "CONSTANT_TENSOR":
+            raise ExportError(f"the program makes a constant, {spec.target}, which is not compiled yet: train it with model.compiled = \"never\"")
+    for name in graph.graph_signature.buffers_to_mutate.values():
+        if name.removeprefix(PROGRAM) in places:
+            raise ExportError(f"the program changes its constant {name.removeprefix(PROGRAM)}, which is not compiled yet: train it with model.compiled = \"never\"")
 
 
 def named(graph):
@@ -309,6 +341,53 @@ def find_vectors():
     leave libtorch out, with which the trial fails and all code is scalar."""
     if not cpu_vec_isa.pick_vec_isa() and set(instructions()) & VECTORS:
         warnings.warn(f"the compiler takes this processor's vectors for unusable, so that the code is slow: remove its cache, {cache_dir()}, and compile again", stacklevel=3)
+
+
+def of_device(name):
+    """What is compiled for: "cpu", or a GPU that is here. Raises ExportError."""
+    known = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    if not known:
+        raise ExportError(f"--device is {name!r}: write cpu, cuda, or cuda:1")
+    if name == "cpu":
+        return torch.device("cpu")
+    index, here = int(known[1] or 0), torch.cuda.device_count()
+    if index >= here:
+        raise ExportError(f"--device is {name!r}, and PyTorch sees {here} GPUs here: code for one is made where it is")
+    if importlib.util.find_spec("triton") is None:
+        raise ExportError(f"--device is {name!r}, and this Python has no triton, which makes a GPU's code: pip install triton")
+    return torch.device("cuda", index)
+
+
+def machine(device):
+    of_gpu = {"capability": "{}.{}".format(*torch.cuda.get_device_capability(device))} if device.type == "cuda" else {}
+    return {"device": device.type, "architecture": platform.machine(), "instructions": instructions(), **of_gpu}
+
+
+@contextlib.contextmanager
+def tools_of(device, scratch):
+    """Where CUDA is there by PyTorch's packages and the driver alone, the compiler is told where: it looks for an installation, and for the driver's library by its name for developers."""
+    if device.type == "cpu":
+        yield
+        return
+    from torch.utils import cpp_extension
+    from triton.backends.nvidia import driver
+
+    before = cpp_extension.CUDA_HOME, os.environ.get("LIBRARY_PATH")
+    packages = pathlib.Path(torch.__file__).parents[1] / "nvidia" / f"cu{torch.version.cuda.partition('.')[0]}"
+    if before[0] is None and packages.is_dir():
+        cpp_extension.CUDA_HOME = str(packages)
+    links = pathlib.Path(scratch) / "libraries"
+    links.mkdir()
+    (links / "libcuda.so").symlink_to(pathlib.Path(driver.libcuda_dirs()[0]) / "libcuda.so.1")
+    os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (before[1], str(links))))
+    try:
+        with torch.cuda.device(device):
+            yield
+    finally:
+        cpp_extension.CUDA_HOME = before[0]
+        os.environ.pop("LIBRARY_PATH")
+        if before[1] is not None:
+            os.environ["LIBRARY_PATH"] = before[1]
 
 
 @contextlib.contextmanager
@@ -345,27 +424,29 @@ def refuse_other_folder(out):
         raise ExportError(f"{out} is there, and is no compiled program that could be replaced: write another --out")
 
 
-def compile_program(file, out=None, precision="float32", loss=None):
-    """Compiles the exported program `file` for this machine's CPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
+def compile_program(file, out=None, precision="float32", loss=None, device="cpu"):
+    """Compiles the exported program `file` for this machine's CPU or GPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
     precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
     loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else as the run's [loss] has it {"kind": "cross_entropy",
         "ignore_index": ..., "label_smoothing": ..., "class_dim": "last" or "second", "class_weights": [...], "label_weights": ...}, or {"kind": "mse"}; what is
         left out is as in CROSS_ENTROPY. label_weights: "none"; "given", as by data.weights; "mixed", of mixed images, which have two labels.
 
+    device: "cpu", "cuda" or "cuda:1": the code is for that GPU's compute capability.
+
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
-    file, types, loss = pathlib.Path(file), chosen_types(precision), whole_loss(loss)
+    file, types, loss, device = pathlib.Path(file), chosen_types(precision), whole_loss(loss), of_device(device)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
     refuse_other_folder(out)
     find_vectors()
-    with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch:
+    with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch, tools_of(device, scratch):
         folder = pathlib.Path(scratch) / "whole"
         folder.mkdir()
         try:
-            graph, places = joint(file, types, loss)
+            graph, places = joint(file, types, loss, device)
             description = described(graph)
-            constants = {name: places[name] for name in (name.removeprefix(PROGRAM) for name in graph.constants) if name in places}
+            refuse_own_constants(graph, places)
             torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
         except ExportError:
             raise
@@ -376,11 +457,11 @@ def compile_program(file, out=None, precision="float32", loss=None):
         document = {
             "format": FORMAT,
             "torch": torch.__version__.partition("+")[0],
-            "machine": {"device": "cpu", "architecture": platform.machine(), "instructions": instructions()},
+            "machine": machine(device),
             "precision": precision,
             "loss": loss or {"kind": "model"},
             "program": {"file": file.name, "sha1": sha1(file)},
-            "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **description, "constants": constants},
+            "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **description, "constants": places},
         }
         (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")
         refuse_other_folder(out)

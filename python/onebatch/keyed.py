@@ -13,6 +13,7 @@ OWN_RANDOMNESS = ("rand", "randn", "bernoulli", "multinomial", "normal", "unifor
                   "log_normal")  # fmt: skip
 # Of whole numbers these give the program's own floating type, as the trainer has it.
 QUOTIENTS = ("mul", "div", "true_divide", "add", "sub", "rsub", "pow", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "reciprocal", "sigmoid", "tanh")
+CLASS_WEIGHTS = "class_weights"  # in a KeyedProgram
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 REPLACED = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 
@@ -129,13 +130,16 @@ def batch_norm(inputs, weight, bias, running_mean, running_var, momentum, eps):
 
 
 class Keyed(torch.fx.Interpreter):
-    """Runs a program's graph with these draws, and with its own element type's literals in `after`."""
+    """Runs a program's graph with these draws, with its own element type's literals in `after`, and what it makes on whatever device on the samples' own."""
 
     def __init__(self, program, draws, before, after):
         super().__init__(program)
         self.draws, self.before, self.after = draws, before, after
+        self.device = draws.samples.device
 
     def in_type(self, value):
+        if isinstance(value, torch.device):
+            return self.device
         return self.after if value is self.before else value
 
     def run_node(self, node):
@@ -147,7 +151,7 @@ class Keyed(torch.fx.Interpreter):
         name, inner = str(target), 1 if "set_grad_enabled" in str(target) else 4
         if "autocast" not in name and "set_grad_enabled" not in name:
             raise ExportError(f"the program calls {name}, which is not compiled yet: train it with model.compiled = \"never\"")
-        mode = torch.set_grad_enabled(args[0]) if inner == 1 else torch.autocast(args[0], dtype=args[1], enabled=args[2], cache_enabled=args[3])
+        mode = torch.set_grad_enabled(args[0]) if inner == 1 else torch.autocast(self.device.type, dtype=args[1], enabled=args[2], cache_enabled=args[3])
         with mode:
             return Keyed(args[inner], self.draws, self.before, self.after).run(*args[inner + 1 :])
 
@@ -211,8 +215,9 @@ class KeyedProgram(nn.Module):
     `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
     """
 
-    def __init__(self, program, before, after, varying, autocast=None, loss=None, own_inputs=0):
+    def __init__(self, program, before, after, varying, autocast=None, loss=None, own_inputs=0, class_weights=None):
         super().__init__()
+        self.register_buffer(CLASS_WEIGHTS, class_weights)
         self.program, self.before, self.after, self.autocast, self.loss, self.own_inputs = program, before, after, autocast, loss, own_inputs
         self.varying = varying
 
@@ -227,23 +232,22 @@ class KeyedProgram(nn.Module):
         self.check_sizes(samples, inputs)
         program = Keyed(self.program, Draws(samples, of_step), self.before, self.after)
         own = inputs[: self.own_inputs] if self.loss else inputs
-        with torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
+        with torch.autocast(samples.device.type, dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
             returned = program.run(*own)
         wide = torch.float64 if self.after is torch.float64 else torch.float32
         if self.loss:
-            return (self.loss(returned, *inputs[self.own_inputs :]).to(wide),)
+            return (self.loss(returned, self.class_weights, *inputs[self.own_inputs :]).to(wide),)
         summed, weight = (one for one in pytree.tree_leaves(returned) if isinstance(one, torch.Tensor))
         return summed.to(wide), weight.detach().to(wide)
 
 
-def cross_entropy(loss, outputs, targets, weights=None):
+def cross_entropy(loss, class_weights, outputs, targets, weights=None):
     """The sum over labels. `loss`: as compile_program() has it; `weights`: of the labels."""
     if loss["class_dim"] == "second":
         outputs = outputs.movedim(1, -1)
     if loss["label_weights"] == "mixed":  # two labels of each sample
         outputs = outputs.unsqueeze(1).expand(-1, 2, -1)
-    of_classes = torch.tensor(loss["class_weights"], dtype=outputs.dtype) if loss["class_weights"] else None
-    how = {"weight": of_classes, "ignore_index": loss["ignore_index"], "label_smoothing": loss["label_smoothing"]}
+    how = {"weight": class_weights, "ignore_index": loss["ignore_index"], "label_smoothing": loss["label_smoothing"]}
     rows, labels = outputs.flatten(0, -2), targets.flatten()
     if weights is None:
         return F.cross_entropy(rows, labels, reduction="sum", **how)

@@ -16,18 +16,21 @@ OF_LIBRARIES = re.compile(r"^cu(blas|dnn|sparse|solver|fft|rand|File)")
 COUNTED = ((re.compile(r"^cublas(LtMatmul$|[A-Z]\w*(mm|mv))"), "null_gpu_blas"), (re.compile(r"^cudnn(BackendExecute|RNNForward|RNNBackward)"), "null_gpu_cudnn"))
 BY_HAND = {"cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuDeviceGet", "cuDeviceGetCount", "cuCtxGetCurrent", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain",
            "cuOccupancyMaxActiveBlocksPerMultiprocessor", "cuDeviceGetAttribute", "cuGetProcAddress", "cuGetProcAddress_v2",
-           "cuGetExportTable"}
+           "cuGetExportTable", "cuFuncGetAttribute"}
+OF_COMPILED_CODE = {"cuCtxGetLimit", "cuCtxSetLimit", "cuCtxSetCurrent", "cuFuncSetAttribute", "cuFuncSetCacheConfig", "cuModuleUnload", "cuLaunchKernelEx"}  # what Triton asks for
 DRIVER = """#include <dlfcn.h>
 int cuInit(unsigned flags) { (void)flags; return 0; }
 int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
 int cuGetErrorString(int error, const char** text) { (void)error; *text = "null GPU"; return 0; }
 int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetCount(int* count) { *count = 1; return 0; }
-int cuDeviceGetAttribute(int* value, int attribute, int device) { (void)attribute; (void)device; *value = 0; return 0; }
+int cudaDeviceGetAttribute(int* value, int attribute, int device);
+int cuDeviceGetAttribute(int* value, int attribute, int device) { return cudaDeviceGetAttribute(value, attribute, device); }
 int cuCtxGetCurrent(void** context) { *context = (void*)1; return 0; }
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) { (void)device; *flags = 0; *active = 1; return 0; }
 int cuDevicePrimaryCtxRetain(void** context, int device) { (void)device; *context = (void*)1; return 0; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, void* function, int block, unsigned long shared) { (void)function; (void)block; (void)shared; *count = 4; return 0; }
+int cuFuncGetAttribute(int* value, int attribute, void* function) { (void)function; *value = attribute == 0 ? 1024 : 0; return 0; }
 /* NVRTC asks for what no document names: there is none. */
 int cuGetExportTable(const void** table, const void* id) { (void)id; *table = 0; return 500; }
 int cuGetProcAddress_v2(const char* name, void** function, int version, unsigned long long flags, int* result) {
@@ -47,7 +50,7 @@ def symbols(file, *options):
 
 def main():
     folder, stubs, driver, *objects = sys.argv[1:]
-    asked, words = set(), set()
+    asked, words = set(), set(OF_COMPILED_CODE)
     for library in filter(pathlib.Path.exists, (pathlib.Path(folder) / name for name in LIBRARIES)):  # older ones lack some
         asked |= {symbol for symbol in symbols(library, "-D", "--undefined-only") if ASKED.match(symbol)}
         if library.name != "libtorch_cuda_linalg.so":

@@ -44,12 +44,12 @@ class NullGpu:
         """Of the CUDA that the program is built with, the first number."""
         return int(re.search(r"libcudart\.so\.(\d+)", subprocess.run(["readelf", "-d", self.program], capture_output=True, text=True, check=True).stdout)[1])
 
-    def run(self, ranks, *arguments, program=None, seconds=120, during=None, of_rank=None, **settings):
-        """`during(process)` is called while it runs; `of_rank` has settings of single ranks. Fails where it does not end in time."""
+    def run(self, ranks, *arguments, program=None, seconds=120, during=None, of_rank=None, watched=True, **settings):
+        """`during(process)` is called while it runs; `of_rank` has settings of single ranks. Not `watched`: tensors of symbols cannot be. Fails where it does not end in time."""
         number = next(numbers)
         counts, session = self.folder / f"counts-{number}", pathlib.Path(f"/dev/shm/null-gpu-{os.getpid()}-{number}")
         settings = {"devices": [{}] * ranks, "counts": str(counts), "session": str(session), "ranks": of_rank or {}, **settings}
-        command = ["env", *(f"{name}={value}" for name, value in variables(self.build.parent, **settings).items()), str(program or self.program), *map(str, arguments)]
+        command = ["env", *(f"{name}={value}" for name, value in variables(self.build.parent, watched, **settings).items()), str(program or self.program), *map(str, arguments)]
         if ranks > 1:
             command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
         environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", XDG_CACHE_HOME=str(self.folder / "cache"))

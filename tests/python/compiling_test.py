@@ -263,7 +263,7 @@ REFUSED = {
     "another torch": (lambda case, target: changed(case, target, torch="2.10.1"), "was made by PyTorch 2.10.1"),
     "another architecture": (lambda case, target: changed(case, target, machine__architecture="s390x"), "another machine, of s390x"),
     "other instructions": (lambda case, target: changed(case, target, machine__instructions=["avx9000"]), "processor knows avx9000"),
-    "another device": (lambda case, target: changed(case, target, machine__device="cuda"), "another device than the CPU"),
+    "another device": (lambda case, target: changed(case, target, machine__device="cuda"), "was made for a GPU"),
     "another precision": (lambda case, target: changed(case, target, precision="float32"), "was made for precision.compute = \"float32\""),
     "another loss": (lambda case, target: changed(case, target, loss={"kind": "model"}), "loss.kind = \"model\""),
     "another smoothing": (lambda case, target: changed(case, target, loss__label_smoothing=0.2), "loss.label_smoothing = 0.2"),
@@ -273,6 +273,14 @@ REFUSED = {
     "cut": (cut, "is damaged"),
     "no folder": (lambda case, target: target, "no folder of a compiled program"),
 }
+
+
+@pytest.mark.parametrize("device, words", {"gpu": "write cpu, cuda, or cuda:1", "cuda:": "write cpu, cuda", "cuda:7": "PyTorch sees 0 GPUs here"}.items())
+def test_devices_that_are_not_here_are_refused(device, words, made, tmp_path):
+    if "sees 0" in words and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(ExportError, match=words):
+        compile_program(made("mlp").folder.parent / "model.pt2", tmp_path / "out", device=device)
 
 
 @pytest.mark.parametrize("make, words", REFUSED.values(), ids=REFUSED)

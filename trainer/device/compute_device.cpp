@@ -181,7 +181,7 @@ bool is_out_of_memory(const std::exception& error) {
   const std::string_view text = error.what();
   // cuDNN's engines are tried one after the other, and that the allocator had no room for any is not said.
   constexpr std::string_view k_no_engine = "unable to find an engine to execute this computation";
-  if (text.find(k_no_engine) != std::string_view::npos && cuda_allocator_ran_out()) return true;
+  if (text.find(k_no_engine) != std::string_view::npos && num_cuda_refusals() > 0) return true;
   return std::any_of(k_words.begin(), k_words.end(),
                      [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }

@@ -39,6 +39,8 @@ class ComputeDevice {
   /// As reports show it: "NVIDIA GeForce RTX 3090", "cpu", "CPU simulating 256 MiB, 2.5x slower".
   [[nodiscard]] virtual std::string name() const = 0;
 
+  /// Of a CUDA GPU, "9.0"; empty for a CPU.
+  [[nodiscard]] virtual std::string compute_capability() const { return {}; }
   /// Where a GPU is on the bus ("0000:3b:00.0"); empty for a CPU.
   [[nodiscard]] virtual std::string pci_bus_id() const { return {}; }
   [[nodiscard]] virtual std::int64_t memory_limit_bytes() const = 0;

@@ -115,6 +115,7 @@ class CudaDevice final : public ComputeDevice {
     cudaDeviceProp properties{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
+    capability_ = fmt::format("{}.{}", properties.major, properties.minor);
     if (!allocator_settings.empty()) c10::cuda::CUDACachingAllocator::setAllocatorSettings(allocator_settings);
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
     try_a_kernel(properties, device());
@@ -138,6 +139,7 @@ class CudaDevice final : public ComputeDevice {
 
   c10::Device device() const override { return c10::Device(c10::kCUDA, index_); }
   std::string name() const override { return name_; }
+  std::string compute_capability() const override { return capability_; }
   std::string pci_bus_id() const override { return bus_id(index_); }
   std::int64_t memory_limit_bytes() const override { return limit_; }
   // Between 1 and 10 MiB; smaller ones take 2, larger ones what they need.
@@ -178,6 +180,7 @@ class CudaDevice final : public ComputeDevice {
   double fraction_before_ = 1.0;
   std::int64_t limit_ = 0;
   std::string name_;
+  std::string capability_;
 };
 
 // What stands in for CUDA's libraries where they were missing when this program was linked says so; the null GPU, which
@@ -193,8 +196,8 @@ int cuda_device_count() {
   return c10::cuda::device_count();
 }
 
-bool cuda_allocator_ran_out() {
-  return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device()).num_ooms > 0;
+std::int64_t num_cuda_refusals() {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device()).num_ooms;
 }
 
 std::vector<std::string> visible_gpus() {

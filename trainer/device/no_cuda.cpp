@@ -12,8 +12,8 @@ int cuda_device_count() {
   return 0;
 }
 
-bool cuda_allocator_ran_out() {
-  return false;
+std::int64_t num_cuda_refusals() {
+  return 0;
 }
 
 std::vector<std::string> visible_gpus() {

@@ -5,7 +5,6 @@
 #include "trainer/images/image_mixing.hpp"
 #include "trainer/io/json_reader.hpp"
 #include "trainer/models/class_dim.hpp"
-#include "trainer/models/compiling_python.hpp"
 
 #include <c10/util/hash.h>
 #include <fmt/format.h>
@@ -38,9 +37,10 @@ std::string sha1_of(const fs::path& file) {
 }
 
 // What makes a package for the run.
-std::string command_for(const Configuration& configuration) {
+std::string command_for(const Configuration& configuration, const CompiledFor& device) {
   std::string command = "onebatch compile " + configuration.model.path;
   const std::string precision = compiled_precision(configuration);
+  if (device.is_gpu()) command += fmt::format(" --device cuda:{}", device.index);
   if (precision != "float32") command += " --precision " + precision;
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
     command += " " + option;
@@ -90,7 +90,8 @@ class Checking {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    throw UserError(called_ + " " + why + ": make it anew by " + command_for(request_.configuration) + k_leave_it);
+    throw UserError(called_ + " " + why + ": make it anew by " + command_for(request_.configuration, request_.device) +
+                    k_leave_it);
   }
 
   // What no package is made for.
@@ -115,13 +116,23 @@ class Checking {
     const std::string architecture = machine.field("architecture").text();
     if (architecture != here.machine)
       refuse(fmt::format("was made on another machine, of {}, and this is {}", architecture, here.machine));
-    if (machine.field("device").text() != "cpu") refuse("was made for another device than the CPU");
+    check_device(machine);
     const JsonReader needed = machine.field("instructions");
     const std::set<std::string> known = instructions_here();
     for (std::size_t i = 0; i < needed.array_size("a list of instructions"); ++i) {
       if (const std::string one = needed.item(i).text(); !known.contains(one))
         refuse("was made on another machine, whose processor knows " + one + ", and this one's does not");
     }
+  }
+
+  void check_device(const JsonReader& machine) const {
+    const bool for_gpu = machine.field("device").text() == "cuda";
+    if (for_gpu != request_.device.is_gpu()) refuse(for_gpu ? "was made for a GPU" : "was made for a CPU");
+    if (!for_gpu) return;
+    const std::string capability = machine.field("capability").text();
+    if (capability != request_.device.capability)
+      refuse(fmt::format("was made for a GPU of compute capability {}, and this one's is {}", capability,
+                         request_.device.capability));
   }
 
   void check_precision(const std::string& precision) const {
@@ -170,6 +181,7 @@ class Checking {
   CompiledPackage read(const JsonReader& training, const fs::path& package) const {
     CompiledPackage found;
     found.training = package;
+    found.class_weights = request_.configuration.loss.class_weights;
     read_inputs(training, found);
     const JsonReader outputs = training.field("outputs");
     for (std::size_t i = 0; i < outputs.array_size("a list of outputs"); ++i)
@@ -251,10 +263,11 @@ std::string compiled_key(const CompiledRequest& request) {
   uname(&here);
   const Configuration& configuration = request.configuration;
   const std::vector<std::string> loss = loss_options(configuration.loss, label_weights_of(configuration));
+  const std::string gpu = request.device.is_gpu() ? ", gpu " + request.device.capability : "";
   const std::string text =
-      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}", k_compiled_format, k_version,
+      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}", k_compiled_format, k_version,
                   ONEBATCH_COMPILERS, request.torch_version, digest_for(request), compiled_precision(configuration),
-                  fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "));
+                  fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "), gpu);
   return c10::sha1(text).str();
 }
 

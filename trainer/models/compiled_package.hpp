@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/base/configuration.hpp"
+#include "trainer/models/compiling_python.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -27,6 +28,7 @@ struct CompiledPackage {
   std::vector<std::string> outputs;   // "loss", "weight" where the program returns it, "gradient:fc.weight"
   std::vector<CompiledInput> inputs;  // sample numbers [N], a number of seed and step, the program's inputs
   std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most
+  std::vector<double> class_weights;                        // that the code reads; none
   std::map<std::string, std::size_t> constants;  // tensors of the program's code, by their places in its order
 };
 
@@ -35,6 +37,7 @@ struct CompiledRequest {
   std::filesystem::path folder;
   const Configuration& configuration;
   std::string torch_version;
+  CompiledFor device = {};
   std::string program_digest = {};  // of program_digest(); empty: it is read here
 };
 
@@ -51,7 +54,7 @@ std::string label_weights_of(const Configuration& configuration);
 std::string program_digest(const Configuration& configuration);
 
 /// What a package for the run is called among others: a digest of the request's program, precision, loss and version
-/// of PyTorch, of onebatch's version and of this machine's processor.
+/// of PyTorch, of onebatch's version and of this machine's processor and GPU.
 std::string compiled_key(const CompiledRequest& request);
 
 /// Throws UserError that names what does not fit: another version of PyTorch, another machine, another precision, loss

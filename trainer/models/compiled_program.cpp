@@ -3,10 +3,12 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/device/out_of_memory.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/whole_numbers.hpp"
 
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -24,6 +26,7 @@ using torch::inductor::AOTIModelPackageLoader;
 
 constexpr std::string_view k_of_the_program = "program.";  // what names in the package begin with
 constexpr std::string_view k_gradient = "gradient:";
+constexpr std::string_view k_class_weights = "class_weights";
 
 std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledPackage& package) {
   std::map<std::string, at::Tensor> named;
@@ -35,6 +38,12 @@ std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledP
     if (place < literals.size()) named.emplace(name, literals[place]);
   }
   return named;
+}
+
+// By a number that is no news of its device to the host.
+void multiply(std::vector<at::Tensor>& gradients, const at::Tensor& factor) {
+  if (factor.is_cuda()) return at::_foreach_mul_(gradients, factor);
+  if (const double number = factor.item<double>(); number != 1.0) at::_foreach_mul_(gradients, number);
 }
 
 // Loss and gradients are made together; the backward hands out what is there.
@@ -51,7 +60,7 @@ struct Compiled : torch::autograd::Function<Compiled> {
                                                  const torch::autograd::variable_list& of_loss) {
     std::vector<at::Tensor> gradients = context->saved_data["gradients"].toTensorVector();
     context->saved_data.clear();
-    if (const double factor = of_loss.front().item<double>(); factor != 1.0) at::_foreach_mul_(gradients, factor);
+    multiply(gradients, of_loss.front());
     gradients.resize(gradients.size() + 2);  // nothing of what is no parameter
     return gradients;
   }
@@ -96,7 +105,9 @@ void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) 
 }  // namespace
 
 struct CompiledProgram::Parts {
-  Parts(const CompiledPackage& package, const Model& model) : described(package), loader(package.training.string()) {
+  // As one thread on one stream, as here, a GPU's code waits for nothing and may be recorded in a CUDA graph.
+  Parts(const CompiledPackage& package, const Model& model, c10::Device on)
+      : described(package), device(on), loader(package.training.string(), "model", on.is_cuda(), 1, on.index()) {
     const auto named = tensors_of(model, package);
     const auto find = [&](const std::string& name) {
       const auto found = named.find(name);
@@ -106,7 +117,10 @@ struct CompiledProgram::Parts {
       return found->second;
     };
     for (const std::string& name : loader.get_constant_fqns()) {
-      if (name.starts_with(k_of_the_program)) read.emplace(name, find(name.substr(k_of_the_program.size())));
+      const bool is_the_programs = name.starts_with(k_of_the_program);
+      if (!is_the_programs && name != k_class_weights)
+        throw UserError(package.training.string() + " reads \"" + name + "\", which a run has not: compile it anew");
+      read.emplace(name, is_the_programs ? find(name.substr(k_of_the_program.size())) : class_weights(model));
     }
     point_at_tensors();
     for (const std::string& output : package.outputs) {
@@ -114,6 +128,12 @@ struct CompiledProgram::Parts {
     }
     scalars = package.outputs.size() - parameters.size();
     has_weight = package.outputs[1] == "weight";
+  }
+
+  [[nodiscard]] at::Tensor class_weights(const Model& model) const {
+    const std::vector<NamedTensor> all = model.parameters();
+    const auto like = std::ranges::find_if(all, [](const NamedTensor& one) { return one.tensor.is_floating_point(); });
+    return at::tensor(described.class_weights, at::kDouble).to(like->tensor.options().requires_grad(false));
   }
 
   // The code reads where the model's tensors lie, by their order when it was compiled.
@@ -128,7 +148,7 @@ struct CompiledProgram::Parts {
       places.push_back(tensor.const_data_ptr());
     }
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
-    loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/false, /*user_managed=*/true);
+    loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
 #else
     throw std::logic_error(
         "a compiled program was loaded with LibTorch " TORCH_VERSION);  // why_not_here() has refused it
@@ -144,6 +164,7 @@ struct CompiledProgram::Parts {
   }
 
   CompiledPackage described;
+  c10::Device device;
   AOTIModelPackageLoader loader;
   std::map<std::string, at::Tensor> read;  // by the code's names, the model's own
   std::vector<const void*> places;
@@ -157,24 +178,26 @@ namespace {
 // A package says of whatever its code throws that the call has failed, and no more.
 std::vector<at::Tensor> run_code(AOTIModelPackageLoader& loader, const std::vector<at::Tensor>& inputs) {
   const at::NoGradGuard no_grad;
-  const std::int64_t refusals = MemoryBudget::num_refusals();
+  const bool on_gpu = inputs.front().is_cuda();
+  const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
   try {
     return loader.run(inputs);
   } catch (const std::exception&) {
-    if (MemoryBudget::num_refusals() == refusals) throw;
+    if ((on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) == refusals) throw;
   }
-  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, MemoryBudget::last_refusal());
+  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                              on_gpu ? "CUDA out of memory in compiled code" : MemoryBudget::last_refusal());
 }
 
 }  // namespace
 
-CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& model)
-    : parts_(std::make_unique<Parts>(package, model)) {}
+CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& model, c10::Device device)
+    : parts_(std::make_unique<Parts>(package, model, device)) {}
 
 CompiledProgram::~CompiledProgram() = default;
 
 CompiledProgram::Made CompiledProgram::run(const Given& given) const {
-  const at::Tensor key = noise_key(given.context);
+  const at::Tensor& key = key_on(parts_->device, given.context);
   std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone()};
   for (const at::Tensor& input : given.inputs) inputs.push_back(input.contiguous());
   fit_inputs(parts_->described, inputs);

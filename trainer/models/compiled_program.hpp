@@ -22,7 +22,7 @@ class CompiledProgram {
 
   /// Loads the package's code, which reads and, of buffers, writes the model's own tensors: they must stay where they
   /// are, and the model must live as long. Throws UserError where it has a tensor that the model has not.
-  CompiledProgram(const CompiledPackage& package, const Model& model);
+  CompiledProgram(const CompiledPackage& package, const Model& model, c10::Device device);
   ~CompiledProgram();
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;

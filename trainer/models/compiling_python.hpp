@@ -13,7 +13,7 @@ namespace onebatch {
 
 /// The version of what a package says of itself, which the Python package and this program have to agree upon: FORMAT
 /// in python/onebatch/compiling.py.
-inline constexpr int k_compiled_format = 2;
+inline constexpr int k_compiled_format = 3;
 
 struct CompilingPython {
   std::string program;
@@ -38,11 +38,20 @@ PythonSearch find_compiling_python();
 /// Each one that was tried, why it does not fit, and what to write: for people, in one line.
 std::string why_no_python(const PythonSearch& search);
 
+/// On what a compiled program runs.
+struct CompiledFor {
+  std::string capability = {};  // of a CUDA GPU, "9.0"; empty: a CPU
+  int index = 0;                // of the GPU, among those that this process sees
+
+  [[nodiscard]] bool is_gpu() const { return !capability.empty(); }
+};
+
 /// What is to be compiled, and how.
 struct CompileWish {
   std::string program;                 // its file
   std::string precision = "float32";   // as `--precision` has it
   LossConfiguration loss;              // of kind "model", "cross_entropy" or "mse"
+  std::string device = "cpu";          // "cuda:0"
   std::string label_weights = "none";  // cross entropy: "given", or "mixed", as images' two labels
 };
 

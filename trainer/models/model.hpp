@@ -29,7 +29,7 @@ struct ForwardContext {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::span<const std::int64_t> samples;  // the global sample index of each row of the inputs
-  mutable at::Tensor key = {};            // noise_key() on the model's GPU; undefined: until a layer draws by it
+  mutable at::Tensor key = {};  // noise_key() where the model computes; undefined: until something draws by it
 };
 
 enum class Phase { training, evaluation };

@@ -150,6 +150,11 @@ at::Tensor noise_key(const ForwardContext& context) {
   return numbers;
 }
 
+const at::Tensor& key_on(c10::Device device, const ForwardContext& context) {
+  if (!context.key.defined()) context.key = upload(noise_key(context), device);
+  return context.key;
+}
+
 at::Tensor sample_noise_like(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept,
                              std::int64_t layer, const ForwardContext& context) {
   const NoiseOrder order = order_of(sizes, probability, layer, context);
@@ -159,9 +164,9 @@ at::Tensor sample_noise_like(const at::Tensor& like, at::IntArrayRef sizes, doub
     at::Tensor noise = upload(sample_noise(sizes, probability, layer, context), like.device()).to(like.scalar_type());
     return kept == 1.0 ? noise : noise.mul_(kept);
   }
-  if (!context.key.defined()) context.key = upload(noise_key(context), like.device());
+  const at::Tensor& key = key_on(like.device(), context);
   at::Tensor noise = at::empty(sizes, like.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
-  device->fill(noise, context.key, order, *bits);
+  device->fill(noise, key, order, *bits);
   return noise;
 }
 
@@ -172,8 +177,8 @@ at::Tensor shared_noise_like(const at::Tensor& like, at::IntArrayRef sizes, doub
   rows.insert(rows.end(), sizes.begin(), sizes.end());
   const ForwardContext shared{context.seed, context.step, k_of_all};
   if (like.is_cuda()) {  // on the device, so that a recorded graph draws anew in each step
-    if (!context.key.defined()) context.key = upload(noise_key(context), like.device());
-    shared.key = at::cat({context.key.narrow(0, 0, 1), at::full({1}, k_of_all[0], context.key.options())});
+    const at::Tensor& key = key_on(like.device(), context);
+    shared.key = at::cat({key.narrow(0, 0, 1), at::full({1}, k_of_all[0], key.options())});
   }
   return sample_noise_like(like, rows, probability, kept, layer, shared).squeeze(0);
 }

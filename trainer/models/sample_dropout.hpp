@@ -15,6 +15,9 @@ at::Tensor sample_noise(at::IntArrayRef sizes, double probability, std::int64_t 
 /// What a GPU draws by, int64 [1 + N], on the host: a number of seed and step, then the samples.
 at::Tensor noise_key(const ForwardContext& context);
 
+/// noise_key() where a model computes; it is brought there once for a context.
+const at::Tensor& key_on(c10::Device device, const ForwardContext& context);
+
 /// The same as sample_noise(), but `kept` for 1, where `like` is and in its type. A GPU draws it itself, with the same
 /// bits; where it cannot, the host draws it and copies it there.
 at::Tensor sample_noise_like(const at::Tensor& like, at::IntArrayRef sizes, double probability, double kept,

@@ -86,7 +86,7 @@ class Choice {
 
   bool take_package() {
     ask_cache([&] {
-      cache_.emplace(due_, TORCH_VERSION);
+      cache_.emplace(due_, TORCH_VERSION, compiled_for(replica_.device));
       answer_ = cache_->look();
     });
     PythonSearch search;
@@ -126,7 +126,8 @@ class Choice {
 
   std::string load() {
     const comm::LongWork working(run_.control, "comparing the compiled program");
-    train_compiled(*replica_.model, std::make_unique<CompiledProgram>(*package_, *replica_.model));
+    train_compiled(*replica_.model,
+                   std::make_unique<CompiledProgram>(*package_, *replica_.model, replica_.device.device()));
     check_truth(package_->training.parent_path().string(), run_.configuration, run_.data, replica_);
     return "";
   }

@@ -102,9 +102,10 @@ std::string reason_of(const std::string& text) {
 
 }  // namespace
 
-CompiledCache::CompiledCache(const Configuration& configuration, std::string torch_version)
+CompiledCache::CompiledCache(const Configuration& configuration, std::string torch_version, CompiledFor device)
     : configuration_(configuration),
       torch_version_(std::move(torch_version)),
+      device_(std::move(device)),
       program_digest_(program_digest(configuration)) {
   const fs::path folder = cache_folder("compiled");
   if (folder.empty()) return;
@@ -113,7 +114,7 @@ CompiledCache::CompiledCache(const Configuration& configuration, std::string tor
 }
 
 CompiledRequest CompiledCache::request(const fs::path& folder) const {
-  return {folder, configuration_, torch_version_, program_digest_};
+  return {folder, configuration_, torch_version_, device_, program_digest_};
 }
 
 fs::path CompiledCache::beside(const char* ending) const {
@@ -151,6 +152,7 @@ CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const s
 CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {
   const Workshop workshop(beside(".making"));
   const CompileWish wish{configuration_.model.path, compiled_precision(configuration_), configuration_.loss,
+                         device_.is_gpu() ? fmt::format("cuda:{}", device_.index) : "cpu",
                          label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
   std::string said;

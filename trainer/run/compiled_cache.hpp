@@ -26,7 +26,7 @@ class CompiledCache {
 
   /// Throws UserError where others than this user may write to the cache's folder: what lies in it is run. Reads all of
   /// the program's file.
-  CompiledCache(const Configuration& configuration, std::string torch_version);
+  CompiledCache(const Configuration& configuration, std::string torch_version, CompiledFor device);
 
   /// The package's folder, whether it is there or not; empty: there is no home folder.
   [[nodiscard]] const std::filesystem::path& place() const { return place_; }
@@ -48,6 +48,7 @@ class CompiledCache {
 
   const Configuration& configuration_;
   std::string torch_version_;
+  CompiledFor device_;
   std::string program_digest_;
   std::filesystem::path place_;
 };

@@ -19,7 +19,6 @@ std::string why_not_here(const Configuration& configuration, const MicroBatchRun
   const Replica& replica = runner.replica();
   if (!k_runs_compiled_programs)
     return "needs LibTorch 2.8 or newer, and this is " TORCH_VERSION ": leave it out, or build with the pinned one";
-  if (!replica.device.device().is_cpu()) return "runs on a CPU alone so far: leave it out on a GPU";
   if (configuration.run.deterministic == Determinism::bitwise)
     return "does not go with run.deterministic = \"bitwise\": leave one of them out";
   if (configuration.memory.recompute != Recompute::off)
@@ -40,6 +39,10 @@ Configuration as_compiled(const RunToCompile& run) {
   return due;
 }
 
+CompiledFor compiled_for(const ComputeDevice& device) {
+  return {device.compute_capability(), device.device().is_cuda() ? device.device().index() : 0};
+}
+
 void use_compiled(const RunToCompile& run) {
   if (compiles_by_itself(run.configuration.model)) return use_what_the_run_compiles(run);
   const std::string folder = compiled_folder(run.configuration.model);
@@ -50,8 +53,8 @@ void use_compiled(const RunToCompile& run) {
     if (const std::string why = why_not_here(run.configuration, run.runner); !why.empty())
       throw UserError(called + " " + why);
     const Configuration due = as_compiled(run);
-    const CompiledPackage package = check_compiled({folder, due, TORCH_VERSION});
-    train_compiled(*replica.model, std::make_unique<CompiledProgram>(package, *replica.model));
+    const CompiledPackage package = check_compiled({folder, due, TORCH_VERSION, compiled_for(replica.device)});
+    train_compiled(*replica.model, std::make_unique<CompiledProgram>(package, *replica.model, replica.device.device()));
     check_truth(called, run.configuration, run.data, replica);
   });
   run.events.info(folder + " is a compiled program: it is code, and runs with your rights");

@@ -4,6 +4,7 @@
 #include "comm/communicator.hpp"
 #include "trainer/base/session_options.hpp"
 #include "trainer/events/event_stream.hpp"
+#include "trainer/models/compiling_python.hpp"
 #include "trainer/replica/replica.hpp"
 #include "trainer/step/step_runner.hpp"
 
@@ -24,6 +25,9 @@ std::string why_not_here(const Configuration& configuration, const MicroBatchRun
 
 /// What native code for the run has to fit, with what the loss has settled by itself.
 Configuration as_compiled(const RunToCompile& run);
+
+/// The device that the run's native code is for on this rank.
+CompiledFor compiled_for(const ComputeDevice& device);
 
 /// Where model.compiled names a package, the replica trains by it from now on. It is compared before with the program
 /// as it is, on a micro-batch of the run's data in its precision. Throws AgreedError where the run needs what a

@@ -228,8 +228,10 @@ class Timing {
 
  private:
   double seconds(Forward forward) const {
+    replica_.device.synchronize();
     const comm::Stopwatch watch;
     forward(replica_, batch_, {replica_.seed, 1, samples_}).loss.backward();
+    replica_.device.synchronize();
     return watch.seconds();
   }
 

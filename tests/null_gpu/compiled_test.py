@@ -1,0 +1,109 @@
+"""Compiled programs on the stand-in: real code for a card that is not here, made by the real compiler and launched by the real loader. What it computes a card alone can tell."""
+import json
+import os
+import sys
+
+import pytest
+import torch
+
+import onebatch as package
+from compiled_cases import AS_SMOOTHED, SMOOTHED, Mlp
+from null_gpu.runs import counts_between, expect_trained
+from null_gpu.stand_in import NullGpu
+
+CONFIGURATION = """
+[run]
+max_steps = {steps}
+output_dir = "{folder}/runs"
+name = "run"
+device = "cuda"
+[batch]
+global_batch_size = 12
+micro_batch_size = 6
+replan = "never"
+[data]
+kind = "safetensors"
+path = "{folder}/train.safetensors"
+inputs = ["x"]
+target = "y"
+[model]
+kind = "exported"
+path = "{folder}/model.pt2"
+compiled = "{compiled}"
+[probe]
+steps_per_trial = 1
+[verify]
+at_start = false
+""" + SMOOTHED
+
+
+class Compiled:
+    """A program and its native code for a GPU of compute capability 9.0."""
+
+    def __init__(self, build, folder):
+        self.null_gpu, self.folder = NullGpu(build, folder), folder
+        torch.manual_seed(5)
+        package.export(Mlp(), torch.randn(3, 6), folder / "model.pt2", check=False)
+        package.save_dataset(folder / "train.safetensors", x=torch.randn(24, 6), y=torch.randint(0, 4, (24,)))
+        os.environ["ONEBATCH_PYTHON"] = sys.executable
+        self.done = self.null_gpu.run(1, "compile", folder / "model.pt2", "--device", "cuda", *AS_SMOOTHED, seconds=600, watched=False)
+
+    def config(self, folder, steps=3, compiled=None):
+        path = folder / f"run-{steps}.toml"
+        path.write_text(CONFIGURATION.format(steps=steps, folder=self.folder, compiled=compiled or self.folder / "model.compiled").replace(f"{self.folder}/runs", f"{folder}/runs"))
+        return path
+
+
+@pytest.fixture(scope="module")
+def compiled(request, tmp_path_factory):
+    made = Compiled(request.config.getoption("--build"), tmp_path_factory.mktemp("compiled"))
+    assert made.done.code == 0, made.done.words
+    return made
+
+
+def test_the_package_says_for_which_card_it_is(compiled):
+    machine = json.loads((compiled.folder / "model.compiled/compiled.json").read_text())["machine"]
+    assert (machine["device"], machine["capability"]) == ("cuda", "9.0")
+
+
+def test_a_run_makes_it_for_its_own_card(compiled, tmp_path):
+    done = compiled.null_gpu.run(1, "train", compiled.config(tmp_path, compiled="auto"), "--set", "run.deterministic=true", seconds=600, watched=False)
+    assert done.code == 0 and "is a compiled program" in done.words, done.words
+
+
+@pytest.mark.parametrize("ranks", (1, 2))
+def test_it_trains(compiled, tmp_path, ranks):
+    done = compiled.null_gpu.run(ranks, "train", compiled.config(tmp_path))
+    expect_trained(done, 3, tmp_path)
+    assert "is a compiled program" in done.words
+
+
+@pytest.mark.parametrize("graphs, replays", (("true", 2), ("false", 0)))
+def test_it_runs_as_a_cuda_graph_and_stops_the_host_never(compiled, tmp_path, graphs, replays):
+    changes = ["--set", f"run.cuda_graphs={graphs}"]
+    (counts,), words = counts_between(compiled.null_gpu, tmp_path, lambda steps: compiled.config(tmp_path, steps), changes=changes)
+    assert counts["host_stops"] == 0, words
+    assert counts["graph_launches"] == replays, words
+    assert "kernel by kernel" not in words
+
+
+@pytest.mark.parametrize("devices, device, named", (
+    ([{"compute_capability": "8.0"}], "cuda", "was made for a GPU of compute capability 9.0, and this one's is 8.0"),
+    ([{}], "cpu", "was made for a GPU"),
+))  # fmt: skip
+def test_another_device_is_refused_by_name(compiled, tmp_path, devices, device, named):
+    done = compiled.null_gpu.run(1, "train", compiled.config(tmp_path), "--set", f'run.device="{device}"', devices=devices)
+    assert done.code == 2 and named in done.words, done.words
+
+
+def test_memory_that_ends_in_its_code_is_out_of_memory(compiled, tmp_path):
+    """A smaller micro-batch is tried, as everywhere."""
+    config = compiled.config(tmp_path)
+    plain = compiled.null_gpu.run(1, "train", config, "--set", 'run.name="plain"')
+    first = plain.total("allocations")
+    found = []
+    for allocation in range(first, max(first - 12, 1), -1):
+        done = compiled.null_gpu.run(1, "train", config, "--set", f'run.name="of-{allocation}"', fail_allocation=allocation)
+        found.append(done.code)
+        assert done.code in (0, 3), done.words
+    assert 0 in found
