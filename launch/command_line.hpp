@@ -69,6 +69,7 @@ struct Arguments {
   std::string label_weights = "none";
   std::string compiled_precision = "float32";
   std::string compiled_device = "cpu";
+  bool compiled_deterministic = false;
   std::string shell;     // completion: "bash", "zsh", "fish"
   std::string as_typed;  // all words, quoted for a shell
 };

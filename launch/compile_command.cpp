@@ -19,6 +19,7 @@ CompileWish wish_of(const Arguments& arguments) {
   wish.program = arguments.program_file;
   wish.precision = arguments.compiled_precision;
   wish.device = arguments.compiled_device;
+  wish.deterministic = arguments.compiled_deterministic;
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;
@@ -49,6 +50,7 @@ std::string compile_program(const Arguments& arguments) {
                                            {"loss", arguments.compiled_loss},
                                            {"precision", arguments.compiled_precision},
                                            {"device", arguments.compiled_device},
+                                           {"deterministic", arguments.compiled_deterministic},
                                            {"python", search.found->program}};
   return document.dump(2);
 }

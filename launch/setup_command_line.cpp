@@ -56,6 +56,8 @@ void add_compile(CLI::App& app, Arguments& arguments) {
       ->add_option("--device", arguments.compiled_device,
                    "cpu, or cuda, or cuda:1, for the compute capability of that GPU")
       ->capture_default_str();
+  command->add_flag("--deterministic", arguments.compiled_deterministic,
+                    "the same bits each time, for run.deterministic = true");
   command->add_option("--out", arguments.target_file, "the folder; else the program's name with .compiled");
 }
 

@@ -4,15 +4,15 @@ target_link_libraries(faulty_onebatch PRIVATE onebatch_settings onebatch_launch 
 target_link_options(faulty_onebatch PRIVATE LINKER:--wrap=_ZN8onebatch4comm8Watchdog5GuardC1ERS1_PKcm)
 set_target_properties(faulty_onebatch PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 add_test(NAME faults COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults_test.py $<TARGET_FILE:faulty_onebatch>)
-set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 1 LABELS "ranks;faults")
+set_tests_properties(faults PROPERTIES TIMEOUT 900 PROCESSORS 2 LABELS "ranks;faults")
 onebatch_add_pytest(faults.saving faults/saving_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 1 ARGUMENTS --faulty-program $<TARGET_FILE:faulty_onebatch>)
 onebatch_add_pytest(faults.memory faults/memory_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 1 ARGUMENTS --faulty-program $<TARGET_FILE:faulty_onebatch>)
 onebatch_add_pytest(faults.neighbour faults/neighbour_test.py LABELS ranks faults TIMEOUT 600 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
-onebatch_add_pytest(faults.incidents faults/incidents_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 1
+onebatch_add_pytest(faults.incidents faults/incidents_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 2
   ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
 add_test(NAME faults.random COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/random_faults.py $<TARGET_FILE:onebatch> --cases 100 --minutes 1.5 --jobs 2 --again)
-set_tests_properties(faults.random PROPERTIES TIMEOUT 600 PROCESSORS 1 LABELS "ranks;faults")
-onebatch_add_pytest(faults.stages faults/stages_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 1
+set_tests_properties(faults.random PROPERTIES TIMEOUT 600 PROCESSORS 2 LABELS "ranks;faults")
+onebatch_add_pytest(faults.stages faults/stages_test.py LABELS ranks faults TIMEOUT 300 PROCESSORS 2
   ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
 # Preloaded into the program: the file operations of a rank, counted, and one of them made to fail.
 add_library(file_operation_faults MODULE faults/file_operation_faults.cpp faults/prestarted.cpp)
@@ -26,6 +26,6 @@ set_tests_properties(faults.simultaneous_starts PROPERTIES TIMEOUT 300 PROCESSOR
 add_test(NAME faults.interrupts COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/interrupts.py $<TARGET_FILE:onebatch> --minutes 0.5)
 set_tests_properties(faults.interrupts PROPERTIES TIMEOUT 300 PROCESSORS 1 LABELS "ranks;faults")
 add_test(NAME faults.survivors COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/survivors_test.py $<TARGET_FILE:onebatch> --cases 12 --minutes 0.75 --jobs 2)
-set_tests_properties(faults.survivors PROPERTIES TIMEOUT 300 PROCESSORS 1 LABELS "ranks;faults")
+set_tests_properties(faults.survivors PROPERTIES TIMEOUT 300 PROCESSORS 2 LABELS "ranks;faults")
 add_test(NAME faults.strict COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/faults/strict_test.py $<TARGET_FILE:faulty_onebatch>)
 set_tests_properties(faults.strict PROPERTIES TIMEOUT 300 PROCESSORS 1 LABELS "ranks;faults")

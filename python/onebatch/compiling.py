@@ -39,9 +39,10 @@ OPTIONS = {
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
 }
-MOST_ON_A_GPU = 1 << 20  # of a size that the program does not bound
+BITS_ON_A_GPU = 40  # of the product of all sizes that vary
 ROWS_ON_A_GPU = 64  # that the compiler chooses blocks of threads for, where the program takes as many
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
+OF_THE_MOMENT = ("out of memory", "devices are busy or unavailable")  # of a GPU
 VECTORS = {"avx2", "asimd"}  # the least that the compiler makes use of
 
 
@@ -141,14 +142,9 @@ def type_of(program):
 
 
 def constants_of(program):
-    """{name: place} of the tensors that the code of the program holds, in the order of its inputs; what is there under two names has one place."""
-    places, seen = {}, {}
-    for spec in program.graph_signature.input_specs:
-        if spec.kind.name == "CONSTANT_TENSOR":
-            tensor = program.constants[spec.target]
-            identity = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-            places[spec.target] = seen.setdefault(identity, len(seen))
-    return places
+    """{name: place} of the tensors that the code of the program holds, in the order of its inputs, as the trainer counts them."""
+    names = [spec.target for spec in program.graph_signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"]
+    return {name: place for place, name in enumerate(names)}
 
 
 def yields(own, other):
@@ -183,17 +179,20 @@ def in_run(module, constants, before, after, device):
 class Sizes:
     """The program's own symbols as dimensions to export with: a name of its own for each.
 
-    A GPU's code counts elements by 32 bits wherever no bound says that there may be more."""
+    A GPU's code counts elements by 64 bits where the sizes' bounds say that 32 may not do, and by 32 where they say nothing, which products of wide ones come to."""
 
     def __init__(self, program, device):
         self.ranges, self.dims = program.range_constraints, {}
-        self.unbounded = MOST_ON_A_GPU if device.type == "cuda" else None
+        symbols = {size.node.expr for node in inputs_of(program) for size in node.meta["val"].shape if isinstance(size, torch.SymInt) and size.node.expr.is_symbol}
+        self.cap = 1 << (BITS_ON_A_GPU // max(2, len(symbols))) if device.type == "cuda" else None
 
     def of(self, symbol):
         if symbol not in self.dims:
             bounds = self.ranges.get(symbol)
             least, most = (int(bounds.lower), bounds.upper) if bounds is not None else (1, None)
-            most = int(most) if most is not None and str(most).lstrip("-").isdigit() and int(most) < 2**31 else self.unbounded
+            most = int(most) if most is not None and str(most).lstrip("-").isdigit() and int(most) < 2**31 else None
+            if self.cap is not None:
+                most = self.cap if most is None else min(most, self.cap)
             # Where nothing was asked the exporter writes 2, and 1 does as well.
             self.dims[symbol] = torch.export.Dim(f"d{len(self.dims)}", min=1 if least <= 2 else least, max=most)
         return self.dims[symbol]
@@ -364,6 +363,32 @@ def machine(device):
 
 
 @contextlib.contextmanager
+def without_atomics(wished):
+    """Threads that add into one place would give a sum other bits each time."""
+    if not wished:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = before[2]
+
+
+def home_of_cuda(installed):
+    """With the headers that the code includes: of an installation, else of PyTorch's packages."""
+    needed = ("cuda.h", "cuda_runtime.h", "crt/host_config.h")
+    packages = pathlib.Path(torch.__file__).parents[1] / "nvidia" / f"cu{torch.version.cuda.partition('.')[0]}"
+    for home in filter(None, (installed, packages)):
+        if all((pathlib.Path(home) / "include" / name).is_file() for name in needed):
+            return str(home)
+    raise ExportError(f"CUDA's headers ({', '.join(needed)}) are not here: pip install nvidia-cuda-crt=={torch.version.cuda}.*, or set CUDA_HOME to an installation of CUDA")
+
+
+@contextlib.contextmanager
 def tools_of(device, scratch):
     """Where CUDA is there by PyTorch's packages and the driver alone, the compiler is told where: it looks for an installation, and for the driver's library by its name for developers."""
     if device.type == "cpu":
@@ -373,12 +398,11 @@ def tools_of(device, scratch):
     from triton.backends.nvidia import driver
 
     before = cpp_extension.CUDA_HOME, os.environ.get("LIBRARY_PATH")
-    packages = pathlib.Path(torch.__file__).parents[1] / "nvidia" / f"cu{torch.version.cuda.partition('.')[0]}"
-    if before[0] is None and packages.is_dir():
-        cpp_extension.CUDA_HOME = str(packages)
+    cpp_extension.CUDA_HOME = home_of_cuda(before[0])
     links = pathlib.Path(scratch) / "libraries"
     links.mkdir()
-    (links / "libcuda.so").symlink_to(pathlib.Path(driver.libcuda_dirs()[0]) / "libcuda.so.1")
+    libraries = (pathlib.Path(folder) / "libcuda.so.1" for folder in driver.libcuda_dirs())
+    (links / "libcuda.so").symlink_to(next(file for file in libraries if file.exists()))
     os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (before[1], str(links))))
     try:
         with torch.cuda.device(device):
@@ -424,7 +448,7 @@ def refuse_other_folder(out):
         raise ExportError(f"{out} is there, and is no compiled program that could be replaced: write another --out")
 
 
-def compile_program(file, out=None, precision="float32", loss=None, device="cpu"):
+def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False):
     """Compiles the exported program `file` for this machine's CPU or GPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
     precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
@@ -433,6 +457,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
         left out is as in CROSS_ENTROPY. label_weights: "none"; "given", as by data.weights; "mixed", of mixed images, which have two labels.
 
     device: "cpu", "cuda" or "cuda:1": the code is for that GPU's compute capability.
+    deterministic: the same bits each time, for run.deterministic = true.
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
@@ -447,10 +472,13 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             graph, places = joint(file, types, loss, device)
             description = described(graph)
             refuse_own_constants(graph, places)
-            torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
+            with without_atomics(deterministic):
+                torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
         except ExportError:
             raise
         except Exception as error:  # torch has many kinds
+            if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in OF_THE_MOMENT):
+                raise
             lines = str(error).strip().splitlines()
             raise ExportError(f"{file} cannot be compiled: {lines[0] if lines else type(error).__name__}; train it with model.compiled = \"never\"") from error
         package = folder / "training.pt2"
@@ -458,6 +486,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             "format": FORMAT,
             "torch": torch.__version__.partition("+")[0],
             "machine": machine(device),
+            "deterministic": deterministic,
             "precision": precision,
             "loss": loss or {"kind": "model"},
             "program": {"file": file.name, "sha1": sha1(file)},

@@ -159,7 +159,7 @@ def export(model, example_inputs, path, dynamic=None, loss=None, targets=None, c
         there are any), it returns two scalars, the *sum* of the loss and its weight. Then write loss.kind = "model".
     check: run the file against the model on two other batch sizes, in float64: outputs, gradients and buffers. It needs the program
         `onebatch` (the wheel's, one in PATH, or named by the variable ONEBATCH).
-    compile: make native code of it, too, for model.compiled: in float32, with `loss`, or else of cross entropy without smoothing. Where that is refused the
+    compile: make native code of it for this CPU, too, for model.compiled: in float32, with `loss`, or else of cross entropy without smoothing. Where that is refused the
         program stays written.
 
     What a Hugging Face model returns is unpacked to its logits. The model is exported in training mode and is afterwards as it was. Returns

@@ -275,6 +275,11 @@ REFUSED = {
 }
 
 
+def test_a_run_of_the_same_bits_refuses_code_that_may_make_others(made, onebatch):
+    said = made("mlp").train(onebatch, compiled=made("mlp").folder, more=["run.deterministic=true"], code=2)
+    assert "may add in another order each time" in said and "--deterministic" in said
+
+
 @pytest.mark.parametrize("device, words", {"gpu": "write cpu, cuda, or cuda:1", "cuda:": "write cpu, cuda", "cuda:7": "PyTorch sees 0 GPUs here"}.items())
 def test_devices_that_are_not_here_are_refused(device, words, made, tmp_path):
     if "sees 0" in words and torch.cuda.is_available():

@@ -149,7 +149,7 @@ class CudaDevice final : public ComputeDevice {
   std::int64_t peak_bytes() const override { return reserved().peak; }
   void reset_peak() override {
     c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
-    // How often it has refused: see cuda_allocator_ran_out.
+    // How often it has refused: see num_cuda_refusals().
     c10::cuda::CUDACachingAllocator::resetAccumulatedStats(index_);
   }
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }

@@ -36,12 +36,17 @@ std::string sha1_of(const fs::path& file) {
   return c10::sha1(bytes_of(file)).str();
 }
 
+bool is_deterministic(const Configuration& configuration) {
+  return configuration.run.deterministic != Determinism::off;
+}
+
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration, const CompiledFor& device) {
   std::string command = "onebatch compile " + configuration.model.path;
   const std::string precision = compiled_precision(configuration);
   if (device.is_gpu()) command += fmt::format(" --device cuda:{}", device.index);
   if (precision != "float32") command += " --precision " + precision;
+  if (is_deterministic(configuration)) command += " --deterministic";
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
     command += " " + option;
   return command;
@@ -78,6 +83,8 @@ class Checking {
     check_torch(document.field("torch").text());
     check_machine(document.field("machine"));
     check_precision(document.field("precision").text());
+    if (is_deterministic(request_.configuration) && !document.field("deterministic").boolean())
+      refuse("may add in another order each time, and run.deterministic wants the same bits");
     check_loss(document.field("loss"));
     const JsonReader training = document.field("training");
     const fs::path package = request_.folder / "training.pt2";
@@ -265,9 +272,10 @@ std::string compiled_key(const CompiledRequest& request) {
   const std::vector<std::string> loss = loss_options(configuration.loss, label_weights_of(configuration));
   const std::string gpu = request.device.is_gpu() ? ", gpu " + request.device.capability : "";
   const std::string text =
-      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}", k_compiled_format, k_version,
-                  ONEBATCH_COMPILERS, request.torch_version, digest_for(request), compiled_precision(configuration),
-                  fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "), gpu);
+      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}", k_compiled_format,
+                  k_version, ONEBATCH_COMPILERS, request.torch_version, digest_for(request),
+                  compiled_precision(configuration), fmt::join(loss, " "), here.machine,
+                  fmt::join(instructions_here(), " "), gpu, is_deterministic(configuration) ? ", deterministic" : "");
   return c10::sha1(text).str();
 }
 

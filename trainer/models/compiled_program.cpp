@@ -8,6 +8,7 @@
 #include "trainer/models/whole_numbers.hpp"
 
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
@@ -17,6 +18,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 namespace onebatch {
@@ -60,11 +62,17 @@ struct Compiled : torch::autograd::Function<Compiled> {
                                                  const torch::autograd::variable_list& of_loss) {
     std::vector<at::Tensor> gradients = context->saved_data["gradients"].toTensorVector();
     context->saved_data.clear();
-    multiply(gradients, of_loss.front());
+    multiply(gradients, of_loss.front().reshape({}));
     gradients.resize(gradients.size() + 2);  // nothing of what is no parameter
     return gradients;
   }
 };
+
+// A GPU's code reads 16 bytes at once.
+bool is_aligned(const at::Tensor& tensor) {
+  constexpr std::uintptr_t k_alignment = 16;
+  return !tensor.is_cuda() || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % k_alignment == 0;
+}
 
 // Native code reads as far as it was told to: what it is given has to be what it was compiled for. Whole numbers and
 // booleans get its types.
@@ -119,7 +127,8 @@ struct CompiledProgram::Parts {
     for (const std::string& name : loader.get_constant_fqns()) {
       const bool is_the_programs = name.starts_with(k_of_the_program);
       if (!is_the_programs && name != k_class_weights)
-        throw UserError(package.training.string() + " reads \"" + name + "\", which a run has not: compile it anew");
+        throw UserError(package.training.string() + " reads \"" + name +
+                        "\", which a run has not: leave model.compiled out");
       read.emplace(name, is_the_programs ? find(name.substr(k_of_the_program.size())) : class_weights(model));
     }
     point_at_tensors();
@@ -141,10 +150,11 @@ struct CompiledProgram::Parts {
     std::unordered_map<std::string, at::Tensor> live;
     places.clear();
     for (const auto& [name, tensor] : read) {
-      if (!tensor.is_contiguous())
+      if (!tensor.is_contiguous() || !is_aligned(tensor))
         throw UserError(described.training.string() + " cannot read \"" + name +
                         "\", which does not lie in the ordinary order: leave model.compiled out");
-      live.emplace(name, tensor.detach());
+      // The package keeps what it is told of to the end: of the numbers it is to be no owner.
+      live.emplace(name, at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options().requires_grad(false)));
       places.push_back(tensor.const_data_ptr());
     }
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
@@ -199,7 +209,10 @@ CompiledProgram::~CompiledProgram() = default;
 CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   const at::Tensor& key = key_on(parts_->device, given.context);
   std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone()};
-  for (const at::Tensor& input : given.inputs) inputs.push_back(input.contiguous());
+  for (const at::Tensor& input : given.inputs) {
+    const at::Tensor whole = input.contiguous();
+    inputs.push_back(is_aligned(whole) ? whole : whole.clone());
+  }
   fit_inputs(parts_->described, inputs);
   parts_->follow_tensors();
   const std::vector<at::Tensor> made = run_code(parts_->loader, inputs);

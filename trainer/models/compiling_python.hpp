@@ -48,10 +48,11 @@ struct CompiledFor {
 
 /// What is to be compiled, and how.
 struct CompileWish {
-  std::string program;                 // its file
-  std::string precision = "float32";   // as `--precision` has it
-  LossConfiguration loss;              // of kind "model", "cross_entropy" or "mse"
-  std::string device = "cpu";          // "cuda:0"
+  std::string program;                // its file
+  std::string precision = "float32";  // as `--precision` has it
+  LossConfiguration loss;             // of kind "model", "cross_entropy" or "mse"
+  std::string device = "cpu";         // "cuda:0"
+  bool deterministic = false;
   std::string label_weights = "none";  // cross entropy: "given", or "mixed", as images' two labels
 };
 

@@ -151,8 +151,11 @@ CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const s
 
 CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {
   const Workshop workshop(beside(".making"));
-  const CompileWish wish{configuration_.model.path, compiled_precision(configuration_), configuration_.loss,
+  const CompileWish wish{configuration_.model.path,
+                         compiled_precision(configuration_),
+                         configuration_.loss,
                          device_.is_gpu() ? fmt::format("cuda:{}", device_.index) : "cpu",
+                         configuration_.run.deterministic != Determinism::off,
                          label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
   std::string said;
@@ -165,7 +168,9 @@ CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, cons
     return keep_failure(fmt::format("compiling took more than {} minutes",
                                     std::chrono::duration_cast<std::chrono::minutes>(k_longest_compilation).count()));
   if (result.signal != 0) return {.why_not = fmt::format("the compiler was ended by signal {}", result.signal)};
-  if (result.code != 0) return keep_failure(reason_of(said));
+  constexpr int k_cannot_be = 2;
+  if (result.code == k_cannot_be) return keep_failure(reason_of(said));
+  if (result.code != 0) return {.why_not = reason_of(said)};  // which may not be so the next time
   return keep(workshop.product());
 }
 
