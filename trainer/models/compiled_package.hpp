@@ -28,7 +28,7 @@ struct CompiledPackage {
   std::vector<std::string> outputs;   // "loss", "weight" where the program returns it, "gradient:fc.weight"
   std::vector<CompiledInput> inputs;  // sample numbers [N], a number of seed and step, the program's inputs
   std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most
-  std::vector<double> class_weights;                        // that the code reads; none
+  std::vector<double> class_weights;                        // that the code reads, or none
   std::map<std::string, std::size_t> constants;  // tensors of the program's code, by their places in its order
 };
 
