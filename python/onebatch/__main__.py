@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from .checking import CheckFailed
 from .exporting import export
-from .refusals import ConversionError, ExportError
+from .refusals import ConversionError, ExportError, first_line
 from .sources import TASK, TASKS, OwnCodeError, from_source
 
 SECONDS_TO_CLEAR_UP = 4
@@ -131,11 +131,6 @@ def end_with_input():
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def first_line(error):
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def compiled(given):

@@ -22,7 +22,7 @@ from torch.export.exported_program import _decompose_exported_program
 from torch.utils import _pytree as pytree
 
 from . import keyed
-from .refusals import ExportError
+from .refusals import ExportError, first_line
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
@@ -479,8 +479,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
         except Exception as error:  # torch has many kinds
             if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in OF_THE_MOMENT):
                 raise
-            lines = str(error).strip().splitlines()
-            raise ExportError(f"{file} cannot be compiled: {lines[0] if lines else type(error).__name__}; train it with model.compiled = \"never\"") from error
+            raise ExportError(f"{file} cannot be compiled: {first_line(error)}; train it with model.compiled = \"never\"") from error
         package = folder / "training.pt2"
         document = {
             "format": FORMAT,

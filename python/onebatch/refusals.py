@@ -59,6 +59,11 @@ def place_of(error):
     return f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
 
 
+def first_line(error):
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def first_lines(error):
     lines = list(dict.fromkeys(line.strip() for line in str(error).splitlines() if line.strip()))
     return " ".join(line.partition("For more information")[0].strip() for line in lines[:2])[:400] or type(error).__name__

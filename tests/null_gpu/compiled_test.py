@@ -10,34 +10,11 @@ import torch
 pytest.importorskip("triton", reason="it makes a GPU's code, and stand-ins for CUDA's libraries come without")
 import onebatch as package  # noqa: E402
 from compiled_cases import SMOOTHED, Mlp  # noqa: E402
-from null_gpu.runs import counts_between, expect_trained  # noqa: E402
+from null_gpu.runs import EXPORTED, counts_between, expect_trained  # noqa: E402
 from null_gpu.stand_in import NullGpu  # noqa: E402
 from program import read_json  # noqa: E402
 
-CONFIGURATION = """
-[run]
-max_steps = {steps}
-output_dir = "{folder}/runs"
-name = "run"
-device = "cuda"
-[batch]
-global_batch_size = 12
-micro_batch_size = 6
-replan = "never"
-[data]
-kind = "safetensors"
-path = "{folder}/train.safetensors"
-inputs = ["x"]
-target = "y"
-[model]
-kind = "exported"
-path = "{folder}/model.pt2"
-compiled = "{compiled}"
-[probe]
-steps_per_trial = 1
-[verify]
-at_start = false
-""" + SMOOTHED
+MORE = "[verify]\nat_start = false\n" + SMOOTHED
 
 
 class Compiled:
@@ -47,7 +24,7 @@ class Compiled:
         self.null_gpu, self.folder = NullGpu(build, folder), folder
         torch.manual_seed(5)
         package.export(Mlp(), torch.randn(3, 6), folder / "model.pt2", check=False)
-        package.save_dataset(folder / "train.safetensors", x=torch.randn(24, 6), y=torch.randint(0, 4, (24,)))
+        package.save_dataset(folder / "data.safetensors", x=torch.randn(24, 6), y=torch.randint(0, 4, (24,)))
         os.environ["ONEBATCH_PYTHON"] = sys.executable
         self.done = self.null_gpu.run(1, "train", self.config(folder, compiled="auto"), "--set", "run.deterministic=true", seconds=600, watched=False)
         found = re.search(r"(\S+) is a compiled program", self.done.words)
@@ -55,7 +32,8 @@ class Compiled:
 
     def config(self, folder, steps=3, compiled=None):
         path = folder / f"run-{steps}.toml"
-        path.write_text(CONFIGURATION.format(steps=steps, folder=self.folder, compiled=compiled or self.package).replace(f"{self.folder}/runs", f"{folder}/runs"))
+        text = EXPORTED.format(steps=steps, folder=self.folder, runs=folder / "runs", inputs='["x"]', micro=6, model=f'compiled = "{compiled or self.package}"', compute="float32", mode="local", recompute='"off"')
+        path.write_text(text + MORE)
         return path
 
 
@@ -99,8 +77,8 @@ def test_another_device_is_refused_by_name(compiled, tmp_path, devices, device, 
 @pytest.mark.parametrize("mebibytes, code", ((440, 3), (4096, 0)))
 def test_memory_that_ends_in_its_code_is_out_of_memory(compiled, tmp_path, mebibytes, code):
     rows = 1 << 16
-    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(rows, 6), y=torch.randint(0, 4, (rows,)))
+    package.save_dataset(tmp_path / "data.safetensors", x=torch.randn(rows, 6), y=torch.randint(0, 4, (rows,)))
     config = compiled.config(tmp_path, steps=1)
-    config.write_text(config.read_text().replace(f"{compiled.folder}/train", f"{tmp_path}/train").replace("micro_batch_size = 6", f"micro_batch_size = {rows}").replace("= 12", f"= {rows}"))
+    config.write_text(config.read_text().replace(f"{compiled.folder}/data", f"{tmp_path}/data").replace("micro_batch_size = 6", f"micro_batch_size = {rows}").replace("= 12", f"= {rows}"))
     done = compiled.null_gpu.run(1, "train", config, "--set", "run.cuda_graphs=false", devices=[{"memory": mebibytes << 20}])
     assert done.code == code and ("does not fit" in done.words) == (code == 3), done.words

@@ -4,39 +4,12 @@ import sys
 
 import pytest
 import torch
-from null_gpu.runs import counts_between, expect_trained
+from null_gpu.runs import EXPORTED, counts_between, expect_trained
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
 from exported_models import MODELS, export  # noqa: E402
 
-CONFIGURATION = """
-[run]
-max_steps = {steps}
-output_dir = "{folder}/runs"
-name = "run"
-device = "cuda"
-[batch]
-global_batch_size = 12
-micro_batch_size = {micro}
-replan = "never"
-[data]
-kind = "safetensors"
-path = "{folder}/data.safetensors"
-inputs = {inputs}
-[model]
-kind = "exported"
-path = "{folder}/model.pt2"
-{model}
-[precision]
-compute = "{compute}"
-[batch_norm]
-mode = "{mode}"
-[memory]
-recompute = {recompute}
-[probe]
-steps_per_trial = 1
-"""
 SAMPLES = 24
 
 
@@ -47,7 +20,7 @@ def write(folder, name, compute="float32", mode="local", recompute='"off"', mode
     given = {f"x{i}": tensor for i, tensor in enumerate(inputs(SAMPLES))}
     save_file({**given, "y": targets(SAMPLES)}, folder / "data.safetensors")
     config = folder / "run.toml"
-    config.write_text(CONFIGURATION.format(folder=folder, inputs=list(given), compute=compute, mode=mode, recompute=recompute, model=model, steps=steps, micro=micro))
+    config.write_text(EXPORTED.format(folder=folder, runs=folder / "runs", inputs=list(given), compute=compute, mode=mode, recompute=recompute, model=model, steps=steps, micro=micro))
     return config
 
 

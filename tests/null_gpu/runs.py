@@ -27,6 +27,34 @@ overlap = {overlap}
 every_steps = 0
 {more}
 """
+# Of a program and data in the folder.
+EXPORTED = """
+[run]
+max_steps = {steps}
+output_dir = "{runs}"
+name = "run"
+device = "cuda"
+[batch]
+global_batch_size = 12
+micro_batch_size = {micro}
+replan = "never"
+[data]
+kind = "safetensors"
+path = "{folder}/data.safetensors"
+inputs = {inputs}
+[model]
+kind = "exported"
+path = "{folder}/model.pt2"
+{model}
+[precision]
+compute = "{compute}"
+[batch_norm]
+mode = "{mode}"
+[memory]
+recompute = {recompute}
+[probe]
+steps_per_trial = 1
+"""
 MODELS = {"mlp": ("[64]", 'kind = "mlp"\nhidden = [32]\ndropout = 0.1'), "resnet": ("[3, 16, 16]", 'kind = "resnet"\nstem = "cifar"\ndepth = 8')}
 PRECISIONS = {"float32": "", "bfloat16": '[precision]\ncompute = "bfloat16"', "float16": '[precision]\ncompute = "float16"',
               "float64": '[precision]\ncompute = "float64"\nparameters = "float64"', "short_parameters": '[precision]\ncompute = "bfloat16"\nparameters = "bfloat16"'}

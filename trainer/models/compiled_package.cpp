@@ -44,7 +44,7 @@ bool is_deterministic(const Configuration& configuration) {
 std::string command_for(const Configuration& configuration, const CompiledFor& device) {
   std::string command = "onebatch compile " + configuration.model.path;
   const std::string precision = compiled_precision(configuration);
-  if (device.is_gpu()) command += fmt::format(" --device cuda:{}", device.index);
+  if (device.is_gpu()) command += " --device " + device.name();
   if (precision != "float32") command += " --precision " + precision;
   if (is_deterministic(configuration)) command += " --deterministic";
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))

@@ -44,6 +44,8 @@ struct CompiledFor {
   int index = 0;                // of the GPU, among those that this process sees
 
   [[nodiscard]] bool is_gpu() const { return !capability.empty(); }
+  /// As `--device` has it.
+  [[nodiscard]] std::string name() const { return is_gpu() ? "cuda:" + std::to_string(index) : "cpu"; }
 };
 
 /// What is to be compiled, and how.

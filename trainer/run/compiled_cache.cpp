@@ -154,7 +154,7 @@ CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, cons
   const CompileWish wish{configuration_.model.path,
                          compiled_precision(configuration_),
                          configuration_.loss,
-                         device_.is_gpu() ? fmt::format("cuda:{}", device_.index) : "cpu",
+                         device_.name(),
                          configuration_.run.deterministic != Determinism::off,
                          label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
