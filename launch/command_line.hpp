@@ -70,6 +70,7 @@ struct Arguments {
   std::string compiled_precision = "float32";
   std::string compiled_device = "cpu";
   bool compiled_deterministic = false;
+  bool compiled_recompute = false;
   std::string shell;     // completion: "bash", "zsh", "fish"
   std::string as_typed;  // all words, quoted for a shell
 };

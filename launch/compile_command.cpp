@@ -20,6 +20,7 @@ CompileWish wish_of(const Arguments& arguments) {
   wish.precision = arguments.compiled_precision;
   wish.device = arguments.compiled_device;
   wish.deterministic = arguments.compiled_deterministic;
+  wish.recompute = arguments.compiled_recompute;
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;
@@ -51,6 +52,7 @@ std::string compile_program(const Arguments& arguments) {
                                            {"precision", arguments.compiled_precision},
                                            {"device", arguments.compiled_device},
                                            {"deterministic", arguments.compiled_deterministic},
+                                           {"recompute", arguments.compiled_recompute},
                                            {"python", search.found->program}};
   return document.dump(2);
 }

@@ -1,6 +1,8 @@
 """A small program, its native code and data, and how far two trainings of it are apart."""
+import json
 import os
 import pathlib
+import re
 import sys
 import time
 import warnings
@@ -36,6 +38,8 @@ AS_SMOOTHED = ["--loss", "cross_entropy", "--label-smoothing", "0.1"]
 OWN_LOSS = '[loss]\nkind = "model"\n'
 SMOOTHED = "[loss]\nlabel_smoothing = 0.1\n"
 WORDS = 11
+PYTHON = {"ONEBATCH_PYTHON": sys.executable}
+USED = "is a compiled program: it is code, and runs with your rights"
 
 
 class Mlp(nn.Module):
@@ -114,6 +118,19 @@ class Compiled(Exported):
         with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", precision, *case[-1]]):
             assert main() == 0
         self.folder = folder / "model.compiled"
+
+
+def kept_in(said):
+    """Where a run has put its package."""
+    return pathlib.Path(re.search(r"kept in (\S+)", said)[1])
+
+
+def changed(place, swap):
+    """A package's description of itself, by what `swap` does to it."""
+    file = place / "compiled.json"
+    document = json.loads(file.read_text())
+    swap(document)
+    file.write_text(json.dumps(document))
 
 
 def error_of(found, expected):

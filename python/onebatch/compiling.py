@@ -1,11 +1,10 @@
 """Exported programs as native code: forward and backward in one package of AOTInductor, which the trainer runs without Python (model.compiled = FOLDER)."""
 import collections
-import contextlib
+import copy
 import hashlib
 import importlib.util
 import json
 import logging
-import os
 import pathlib
 import platform
 import re
@@ -22,11 +21,14 @@ from torch.export.exported_program import _decompose_exported_program
 from torch.utils import _pytree as pytree
 
 from . import keyed
+from .activations import memory_of
+from .compiler_setting import quietly, tools_of, without_atomics
+from .recomputing import recompute
 from .refusals import ExportError, first_line
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
-FORMAT = 3
+FORMAT = 4
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0, "class_dim": "last", "class_weights": [], "label_weights": "none"}
 TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16)}  # of the parameters; of autocast
@@ -64,13 +66,6 @@ def instructions():
 def owner_of(program, name):
     path, _, last = name.rpartition(".")
     return program.get_submodule(path), last
-
-
-def memory_of(node):
-    """The value whose memory this one may be: operators in place and views give back their first argument's."""
-    schema = getattr(node.target, "_schema", None)
-    aliases = schema is not None and schema.arguments and schema.arguments[0].alias_info is not None
-    return memory_of(node.args[0]) if aliases and isinstance(node.args[0], torch.fx.Node) else node
 
 
 def place_of_output(exported):
@@ -362,70 +357,6 @@ def machine(device):
     return {"device": device.type, "architecture": platform.machine(), "instructions": instructions(), **of_gpu}
 
 
-@contextlib.contextmanager
-def without_atomics(wished):
-    """Threads that add into one place would give a sum other bits each time."""
-    if not wished:
-        yield
-        return
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(), torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = before[2]
-
-
-def home_of_cuda(installed):
-    """With the headers that the code includes: of an installation, else of PyTorch's packages."""
-    needed = ("cuda.h", "cuda_runtime.h", "crt/host_config.h")
-    packages = pathlib.Path(torch.__file__).parents[1] / "nvidia" / f"cu{torch.version.cuda.partition('.')[0]}"
-    for home in filter(None, (installed, packages)):
-        if all((pathlib.Path(home) / "include" / name).is_file() for name in needed):
-            return str(home)
-    raise ExportError(f"CUDA's headers ({', '.join(needed)}) are not here: pip install nvidia-cuda-crt=={torch.version.cuda}.*, or set CUDA_HOME to an installation of CUDA")
-
-
-@contextlib.contextmanager
-def tools_of(device, scratch):
-    """Where CUDA is there by PyTorch's packages and the driver alone, the compiler is told where: it looks for an installation, and for the driver's library by its name for developers."""
-    if device.type == "cpu":
-        yield
-        return
-    from torch.utils import cpp_extension
-    from triton.backends.nvidia import driver
-
-    before = cpp_extension.CUDA_HOME, os.environ.get("LIBRARY_PATH")
-    cpp_extension.CUDA_HOME = home_of_cuda(before[0])
-    links = pathlib.Path(scratch) / "libraries"
-    links.mkdir()
-    libraries = (pathlib.Path(folder) / "libcuda.so.1" for folder in driver.libcuda_dirs())
-    (links / "libcuda.so").symlink_to(next(file for file in libraries if file.exists()))
-    os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (before[1], str(links))))
-    try:
-        with torch.cuda.device(device):
-            yield
-    finally:
-        cpp_extension.CUDA_HOME = before[0]
-        os.environ.pop("LIBRARY_PATH")
-        if before[1] is not None:
-            os.environ["LIBRARY_PATH"] = before[1]
-
-
-@contextlib.contextmanager
-def quietly():
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def chosen_types(precision):
     if precision in ABSENT:
         raise ExportError(f"--precision {precision} is not compiled yet ({ABSENT[precision]}): write bfloat16, float32 or float64, or train with model.compiled = \"never\"")
@@ -448,7 +379,21 @@ def refuse_other_folder(out):
         raise ExportError(f"{out} is there, and is no compiled program that could be replaced: write another --out")
 
 
-def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False):
+def computing_again(graph):
+    """A copy of the graph, of the same inputs and outputs, whose backward computes activations again."""
+    lean = copy.deepcopy(graph, {id(tensor): tensor for tensor in (*graph.state_dict.values(), *graph.constants.values())})  # which both have
+    recompute(lean)
+    assert (named(lean), described(lean)) == (named(graph), described(graph))
+    return lean
+
+
+def packaged(graph, package):
+    """Compiles the graph. Returns what tells whether the file is whole."""
+    torch._inductor.aoti_compile_and_package(graph, package_path=str(package), inductor_configs=OPTIONS)
+    return {"bytes": package.stat().st_size, "sha1": sha1(package)}
+
+
+def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False, recompute=False):
     """Compiles the exported program `file` for this machine's CPU or GPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
     precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
@@ -458,6 +403,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
 
     device: "cpu", "cuda" or "cuda:1": the code is for that GPU's compute capability.
     deterministic: the same bits each time, for run.deterministic = true.
+    recompute: also code that computes activations again in its backward, for memory.recompute = "auto".
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
@@ -472,15 +418,16 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             graph, places = joint(file, types, loss, device)
             description = described(graph)
             refuse_own_constants(graph, places)
+            names, lean = named(graph), computing_again(graph) if recompute else None
             with without_atomics(deterministic):
-                torch._inductor.aoti_compile_and_package(graph, package_path=str(folder / "training.pt2"), inductor_configs=OPTIONS)
+                training = packaged(graph, folder / "training.pt2")
+                again = {} if lean is None else {"lean": packaged(lean, folder / "lean.pt2")}
         except ExportError:
             raise
         except Exception as error:  # torch has many kinds
             if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in OF_THE_MOMENT):
                 raise
             raise ExportError(f"{file} cannot be compiled: {first_line(error)}; train it with model.compiled = \"never\"") from error
-        package = folder / "training.pt2"
         document = {
             "format": FORMAT,
             "torch": torch.__version__.partition("+")[0],
@@ -489,7 +436,8 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             "precision": precision,
             "loss": loss or {"kind": "model"},
             "program": {"file": file.name, "sha1": sha1(file)},
-            "training": {"bytes": package.stat().st_size, "sha1": sha1(package), "outputs": named(graph), **description, "constants": places},
+            "training": {**training, "outputs": names, **description, "constants": places},
+            **again,
         }
         (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")
         refuse_other_folder(out)

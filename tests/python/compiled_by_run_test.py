@@ -4,7 +4,6 @@ import pathlib
 import re
 import shutil
 import signal
-import sys
 
 import pytest
 
@@ -12,18 +11,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
 from torch import nn  # noqa: E402
 
-from compiled_cases import AS_SMOOTHED, MLP, SEGMENTS, SMOOTHED, Exported, error_of, running, wait_until  # noqa: E402
+from compiled_cases import AS_SMOOTHED, MLP, PYTHON, SEGMENTS, SMOOTHED, USED, Exported, changed, error_of, kept_in, running, wait_until  # noqa: E402
 from program import settings  # noqa: E402
 
-PYTHON = {"ONEBATCH_PYTHON": sys.executable}
 NO_PYTHON = {"ONEBATCH_PYTHON": "/bin/false"}
 STEADY = ['run.deterministic=true']  # no choice by times
-USED = "is a compiled program: it is code, and runs with your rights"
 PLAIN = "the run goes on uncompiled: "
-
-
-def kept_in(said):
-    return pathlib.Path(re.search(r"kept in (\S+)", said)[1])
 
 
 class Made:
@@ -48,13 +41,6 @@ class Made:
 @pytest.fixture(scope="module")
 def made(onebatch, tmp_path_factory):
     return Made(tmp_path_factory.mktemp("made"), onebatch)
-
-
-def changed(place, swap):
-    file = place / "compiled.json"
-    document = json.loads(file.read_text())
-    swap(document)
-    file.write_text(json.dumps(document))
 
 
 def entries(folder):

@@ -4,6 +4,7 @@
 #include "trainer/plan/elsewhere/sweep.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/plan/plan_cluster.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,6 +26,42 @@ ClusterProfile profile_of(const std::vector<std::string>& names) {
     profile.ranks.push_back(rank);
   }
   return profile;
+}
+
+RankProfile rank_of(std::int64_t max_micro_batch, double of_each, double of_a_sample) {
+  RankProfile rank;
+  rank.max_micro_batch = max_micro_batch;
+  rank.step_seconds = {{1, of_each + of_a_sample}};
+  if (max_micro_batch > 1)
+    rank.step_seconds.push_back({max_micro_batch, of_each + of_a_sample * static_cast<double>(max_micro_batch)});
+  return rank;
+}
+
+TEST(RecomputingRanksTest, activations_are_computed_again_where_the_step_gets_shorter) {
+  Configuration configuration;
+  configuration.batch.global_batch_size = 64;
+  const ClusterProfile keeping{{rank_of(16, 0.018, 0.002), rank_of(1, 0.018, 0.002)}};
+  const ClusterProfile recomputing{{rank_of(48, 0.018, 0.003), rank_of(8, 0.018, 0.003)}};
+  EXPECT_EQ(ranks_that_should_recompute(keeping, recomputing, configuration), (std::vector<bool>{false, true}));
+  const ClusterProfile mixed{{keeping.ranks[0], recomputing.ranks[1]}};
+  EXPECT_LT(planned_step_seconds(mixed, configuration), 0.9 * planned_step_seconds(keeping, configuration));
+}
+
+TEST(RecomputingRanksTest, none_does_where_larger_micro_batches_are_no_quicker) {
+  Configuration configuration;
+  configuration.batch.global_batch_size = 64;
+  const ClusterProfile keeping{{rank_of(16, 0.0, 0.002), rank_of(1, 0.0, 0.002)}};
+  const ClusterProfile recomputing{{rank_of(48, 0.0, 0.0026), rank_of(8, 0.0, 0.0026)}};
+  EXPECT_EQ(ranks_that_should_recompute(keeping, recomputing, configuration), (std::vector<bool>{false, false}));
+}
+
+TEST(RecomputingRanksTest, a_rank_that_cannot_do_otherwise_is_not_asked) {
+  Configuration configuration;
+  configuration.batch.global_batch_size = 64;
+  ClusterProfile keeping{{rank_of(16, 0.018, 0.002), rank_of(1, 0.018, 0.003)}};
+  keeping.ranks[1].recomputes = true;
+  const ClusterProfile recomputing{{rank_of(48, 0.018, 0.003), rank_of(8, 0.018, 0.003)}};
+  EXPECT_FALSE(ranks_that_should_recompute(keeping, recomputing, configuration)[1]);
 }
 
 TEST(DeviceListTest, groups_are_read) {

@@ -40,6 +40,10 @@ bool is_deterministic(const Configuration& configuration) {
   return configuration.run.deterministic != Determinism::off;
 }
 
+bool may_recompute(const Configuration& configuration) {
+  return configuration.memory.recompute == Recompute::automatic;
+}
+
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration, const CompiledFor& device) {
   std::string command = "onebatch compile " + configuration.model.path;
@@ -47,6 +51,7 @@ std::string command_for(const Configuration& configuration, const CompiledFor& d
   if (device.is_gpu()) command += " --device " + device.name();
   if (precision != "float32") command += " --precision " + precision;
   if (is_deterministic(configuration)) command += " --deterministic";
+  if (may_recompute(configuration)) command += " --recompute";
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
     command += " " + option;
   return command;
@@ -87,18 +92,30 @@ class Checking {
       refuse("may add in another order each time, and run.deterministic wants the same bits");
     check_loss(document.field("loss"));
     const JsonReader training = document.field("training");
-    const fs::path package = request_.folder / "training.pt2";
-    if (!fs::is_regular_file(package)) refuse("has no training.pt2");
-    if (sha1_of(package) != training.field("sha1").text()) refuse("is damaged: training.pt2 is not what was compiled");
+    const fs::path package = file_of(training, "training.pt2");
+    const fs::path lean = document.has("lean") ? file_of(document.field("lean"), "lean.pt2") : fs::path();
+    if (lean.empty() && may_recompute(request_.configuration))
+      refuse("keeps all activations, and memory.recompute = \"auto\" is to compute them again where they do not fit");
     if (digest_for(request_) != document.field("program").field("sha1").text())
       refuse("was made of another program than model.path = \"" + request_.configuration.model.path + "\"");
-    return read(training, package);
+    CompiledPackage found = read(training, package);
+    found.lean = lean;
+    return found;
   }
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
     throw UserError(called_ + " " + why + ": make it anew by " + command_for(request_.configuration, request_.device) +
                     k_leave_it);
+  }
+
+  // Code, as it was compiled.
+  fs::path file_of(const JsonReader& described, const char* name) const {
+    const fs::path file = request_.folder / name;
+    if (!fs::is_regular_file(file)) refuse(std::string("has no ") + name);
+    if (sha1_of(file) != described.field("sha1").text())
+      refuse(std::string("is damaged: ") + name + " is not what was compiled");
+    return file;
   }
 
   // What no package is made for.
@@ -271,11 +288,11 @@ std::string compiled_key(const CompiledRequest& request) {
   const Configuration& configuration = request.configuration;
   const std::vector<std::string> loss = loss_options(configuration.loss, label_weights_of(configuration));
   const std::string gpu = request.device.is_gpu() ? ", gpu " + request.device.capability : "";
-  const std::string text =
-      fmt::format("format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}", k_compiled_format,
-                  k_version, ONEBATCH_COMPILERS, request.torch_version, digest_for(request),
-                  compiled_precision(configuration), fmt::join(loss, " "), here.machine,
-                  fmt::join(instructions_here(), " "), gpu, is_deterministic(configuration) ? ", deterministic" : "");
+  const std::string text = fmt::format(
+      "format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}{}", k_compiled_format, k_version,
+      ONEBATCH_COMPILERS, request.torch_version, digest_for(request), compiled_precision(configuration),
+      fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "), gpu,
+      is_deterministic(configuration) ? ", deterministic" : "", may_recompute(configuration) ? ", recompute" : "");
   return c10::sha1(text).str();
 }
 

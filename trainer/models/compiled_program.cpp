@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/device/native_words.hpp"
 #include "trainer/device/out_of_memory.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/whole_numbers.hpp"
@@ -19,7 +20,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <map>
+#include <optional>
 
 namespace onebatch {
 namespace {
@@ -112,10 +115,78 @@ void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) 
 
 }  // namespace
 
-struct CompiledProgram::Parts {
+namespace {
+
+// Of one variant, which reads the model's own tensors where they lie.
+class Code {
+ public:
   // As one thread on one stream, as here, a GPU's code waits for nothing and may be recorded in a CUDA graph.
+  Code(std::filesystem::path file, c10::Device device)
+      : file_(std::move(file)), loader_(file_.string(), "model", device.is_cuda(), 1, device.index()) {}
+
+  [[nodiscard]] std::vector<std::string> names() { return loader_.get_constant_fqns(); }
+
+  void read(std::map<std::string, at::Tensor> tensors) {
+    read_ = std::move(tensors);
+    point_at_tensors();
+  }
+
+  // A tensor may have been given other memory since.
+  void follow_tensors() {
+    std::size_t place = 0;
+    for (const auto& [name, tensor] : read_) {
+      if (places_[place++] != tensor.const_data_ptr()) return point_at_tensors();
+    }
+  }
+
+  // A package says of whatever its code throws that the call has failed, and no more.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
+    const at::NoGradGuard no_grad;
+    const bool on_gpu = inputs.front().is_cuda();
+    const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
+    NativeWords words;
+    try {
+      return loader_.run(inputs);
+    } catch (const std::exception&) {
+      if ((on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) == refusals) throw;
+    }
+    words.drop();
+    throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                on_gpu ? "CUDA out of memory in compiled code" : MemoryBudget::last_refusal());
+  }
+
+ private:
+  // By their order when it was compiled.
+  void point_at_tensors() {
+    std::unordered_map<std::string, at::Tensor> live;
+    places_.clear();
+    for (const auto& [name, tensor] : read_) {
+      if (!tensor.is_contiguous() || !is_aligned(tensor))
+        throw UserError(file_.string() + " cannot read \"" + name +
+                        "\", which does not lie in the ordinary order: leave model.compiled out");
+      // The package keeps what it is told of to the end: of the numbers it is to be no owner.
+      live.emplace(name, at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options().requires_grad(false)));
+      places_.push_back(tensor.const_data_ptr());
+    }
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
+    loader_.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
+#else
+    throw std::logic_error(
+        "a compiled program was loaded with LibTorch " TORCH_VERSION);  // why_not_here() has refused it
+#endif
+  }
+
+  std::filesystem::path file_;
+  AOTIModelPackageLoader loader_;
+  std::map<std::string, at::Tensor> read_;  // by the code's names, the model's own
+  std::vector<const void*> places_;
+};
+
+}  // namespace
+
+struct CompiledProgram::Parts {
   Parts(const CompiledPackage& package, const Model& model, c10::Device on)
-      : described(package), device(on), loader(package.training.string(), "model", on.is_cuda(), 1, on.index()) {
+      : described(package), device(on), keeping(package.training, on) {
     const auto named = tensors_of(model, package);
     const auto find = [&](const std::string& name) {
       const auto found = named.find(name);
@@ -124,14 +195,19 @@ struct CompiledProgram::Parts {
                         "\", which the model has not: compile it anew");
       return found->second;
     };
-    for (const std::string& name : loader.get_constant_fqns()) {
-      const bool is_the_programs = name.starts_with(k_of_the_program);
-      if (!is_the_programs && name != k_class_weights)
-        throw UserError(package.training.string() + " reads \"" + name +
-                        "\", which a run has not: leave model.compiled out");
-      read.emplace(name, is_the_programs ? find(name.substr(k_of_the_program.size())) : class_weights(model));
-    }
-    point_at_tensors();
+    const auto let_read = [&](Code& code) {
+      std::map<std::string, at::Tensor> read;
+      for (const std::string& name : code.names()) {
+        const bool is_the_programs = name.starts_with(k_of_the_program);
+        if (!is_the_programs && name != k_class_weights)
+          throw UserError(package.training.string() + " reads \"" + name +
+                          "\", which a run has not: leave model.compiled out");
+        read.emplace(name, is_the_programs ? find(name.substr(k_of_the_program.size())) : class_weights(model));
+      }
+      code.read(std::move(read));
+    };
+    let_read(keeping);
+    if (!package.lean.empty()) let_read(recomputing.emplace(package.lean, on));
     for (const std::string& output : package.outputs) {
       if (output.starts_with(k_gradient)) parameters.push_back(find(output.substr(k_gradient.size())));
     }
@@ -145,66 +221,39 @@ struct CompiledProgram::Parts {
     return at::tensor(described.class_weights, at::kDouble).to(like->tensor.options().requires_grad(false));
   }
 
-  // The code reads where the model's tensors lie, by their order when it was compiled.
-  void point_at_tensors() {
-    std::unordered_map<std::string, at::Tensor> live;
-    places.clear();
-    for (const auto& [name, tensor] : read) {
-      if (!tensor.is_contiguous() || !is_aligned(tensor))
-        throw UserError(described.training.string() + " cannot read \"" + name +
-                        "\", which does not lie in the ordinary order: leave model.compiled out");
-      // The package keeps what it is told of to the end: of the numbers it is to be no owner.
-      live.emplace(name, at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options().requires_grad(false)));
-      places.push_back(tensor.const_data_ptr());
-    }
-#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
-    loader.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
-#else
-    throw std::logic_error(
-        "a compiled program was loaded with LibTorch " TORCH_VERSION);  // why_not_here() has refused it
-#endif
-  }
-
-  // A tensor may have been given other memory since.
-  void follow_tensors() {
-    std::size_t place = 0;
-    for (const auto& [name, tensor] : read) {
-      if (places[place++] != tensor.const_data_ptr()) return point_at_tensors();
-    }
-  }
-
   CompiledPackage described;
   c10::Device device;
-  AOTIModelPackageLoader loader;
-  std::map<std::string, at::Tensor> read;  // by the code's names, the model's own
-  std::vector<const void*> places;
-  std::vector<at::Tensor> parameters;  // in the order of its gradients
+  Code keeping;
+  std::optional<Code> recomputing;
+  bool recomputes = false;
+  bool always_recomputes = false;
+  std::vector<at::Tensor> parameters;  // in the order of the gradients
   std::size_t scalars = 1;
   bool has_weight = false;
 };
-
-namespace {
-
-// A package says of whatever its code throws that the call has failed, and no more.
-std::vector<at::Tensor> run_code(AOTIModelPackageLoader& loader, const std::vector<at::Tensor>& inputs) {
-  const at::NoGradGuard no_grad;
-  const bool on_gpu = inputs.front().is_cuda();
-  const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
-  try {
-    return loader.run(inputs);
-  } catch (const std::exception&) {
-    if ((on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) == refusals) throw;
-  }
-  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                              on_gpu ? "CUDA out of memory in compiled code" : MemoryBudget::last_refusal());
-}
-
-}  // namespace
 
 CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& model, c10::Device device)
     : parts_(std::make_unique<Parts>(package, model, device)) {}
 
 CompiledProgram::~CompiledProgram() = default;
+
+bool CompiledProgram::may_recompute() const {
+  return parts_->recomputing.has_value();
+}
+
+bool CompiledProgram::recomputes() const {
+  return parts_->recomputes;
+}
+
+void CompiledProgram::recompute(bool wished) {
+  TORCH_INTERNAL_ASSERT(!wished || may_recompute());
+  parts_->recomputes = wished || parts_->always_recomputes;
+}
+
+void CompiledProgram::always_recompute() {
+  parts_->always_recomputes = true;
+  recompute(true);
+}
 
 CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   const at::Tensor& key = key_on(parts_->device, given.context);
@@ -214,8 +263,9 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
     inputs.push_back(is_aligned(whole) ? whole : whole.clone());
   }
   fit_inputs(parts_->described, inputs);
-  parts_->follow_tensors();
-  const std::vector<at::Tensor> made = run_code(parts_->loader, inputs);
+  Code& code = parts_->recomputes ? *parts_->recomputing : parts_->keeping;
+  code.follow_tensors();
+  const std::vector<at::Tensor> made = code.run(inputs);
   const at::Tensor weight = parts_->has_weight ? made[1] : at::Tensor();
   return {Compiled::apply(at::TensorList(parts_->parameters), made, parts_->scalars).front(), weight};
 }

@@ -30,6 +30,14 @@ class CompiledProgram {
   /// One forward and backward in training: random layers draw as they do in the program that was compiled.
   [[nodiscard]] Made run(const Given& given) const;
 
+  /// Whether there is a variant that computes activations again in the backward instead of keeping them.
+  [[nodiscard]] bool may_recompute() const;
+  /// Whether it is what runs: at first not.
+  [[nodiscard]] bool recomputes() const;
+  void recompute(bool wished);
+  /// The other variant never runs again.
+  void always_recompute();
+
  private:
   struct Parts;
   std::unique_ptr<Parts> parts_;

@@ -13,7 +13,7 @@ namespace onebatch {
 
 /// The version of what a package says of itself, which the Python package and this program have to agree upon: FORMAT
 /// in python/onebatch/compiling.py.
-inline constexpr int k_compiled_format = 3;
+inline constexpr int k_compiled_format = 4;
 
 struct CompilingPython {
   std::string program;
@@ -55,6 +55,7 @@ struct CompileWish {
   LossConfiguration loss;             // of kind "model", "cross_entropy" or "mse"
   std::string device = "cpu";         // "cuda:0"
   bool deterministic = false;
+  bool recompute = false;              // also a variant that computes activations again
   std::string label_weights = "none";  // cross entropy: "given", or "mixed", as images' two labels
 };
 

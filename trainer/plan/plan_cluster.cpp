@@ -5,8 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace onebatch {
+namespace {
+
+constexpr double k_shorter = 0.98;  // of a step's time: what is nearer is within what times swing by
+
+}  // namespace
 
 std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfiguration& batch) {
   const auto& fixed = batch.micro_batch_size;
@@ -52,6 +58,34 @@ PlannerOptions planner_options(const ClusterProfile& profile, const Configuratio
   }
   options.step_overhead_seconds = reduce_seconds + optimizer_seconds;
   return options;
+}
+
+double planned_step_seconds(const ClusterProfile& profile, const Configuration& configuration) {
+  try {
+    return plan_global_batch(configuration.batch.global_batch_size, rank_costs(profile, configuration.batch),
+                             planner_options(profile, configuration))
+        .predicted_step_seconds;
+  } catch (const DoesNotFitError&) {
+    return HUGE_VAL;
+  }
+}
+
+std::vector<bool> ranks_that_should_recompute(const ClusterProfile& keeping, const ClusterProfile& recomputing,
+                                              const Configuration& configuration) {
+  std::vector<bool> chosen(keeping.ranks.size());
+  ClusterProfile mixed = keeping;
+  double best = planned_step_seconds(mixed, configuration);
+  for (std::size_t r = 0; r < chosen.size(); ++r) {
+    if (keeping.ranks[r].recomputes) continue;
+    mixed.ranks[r] = recomputing.ranks[r];
+    const double seconds = planned_step_seconds(mixed, configuration);
+    chosen[r] = seconds < k_shorter * best;
+    if (chosen[r])
+      best = seconds;
+    else
+      mixed.ranks[r] = keeping.ranks[r];
+  }
+  return chosen;
 }
 
 }  // namespace onebatch

@@ -83,7 +83,7 @@ class RankProbe {
     control_.all_reduce(bad, 2, comm::ScalarType::float64, comm::ReduceOp::max);
     if (bad[0] > 0.0) return Confirmed::no;
     known.rank = control_.rank();
-    known.recomputes = recomputes();
+    known.recomputes = recomputes_by_itself();
     known.trials = {trial};
     known.from_cache = true;
     if (bad[1] == 0.0) return Confirmed::as_it_was;
@@ -122,9 +122,7 @@ class RankProbe {
 
  private:
   // Since this probe, or since a plan that was followed or a cached answer that was tried: once it does, it goes on.
-  bool recomputes() const {
-    return request_.recompute == Recompute::automatic && runner_.apart() != nullptr && !replica_.shares_statistics;
-  }
+  bool recomputes_by_itself() const { return request_.recompute == Recompute::automatic && recomputes(runner_); }
 
   TrialResult run_trial(std::int64_t size) {
     control_.set_activity(fmt::format("a trial of {} samples in the probe", size));
@@ -159,13 +157,14 @@ class RankProbe {
     SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
     if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(runner_))
       found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
-    profile.recomputes = recomputes();
+    profile.recomputes = recomputes_by_itself();
     profile.trials = found.trials;
     profile.min_micro_batch = found.min_micro_batch;
     profile.largest_micro_batch = found.largest_micro_batch;
     profile.peak_bytes = found.peak_bytes;
     if (found.largest_micro_batch == 0)
-      throw DoesNotFitError(too_large_text(profile, found.min_micro_batch, runner_.apart() == nullptr));
+      throw DoesNotFitError(
+          too_large_text(profile, found.min_micro_batch, runner_.apart() == nullptr && !recomputes(runner_)));
     add_trials(profile.memory, profile.trials, profile.resident_bytes);
     find_room(profile);
     if (request_.fixed_micro_batch && found.largest_micro_batch < options.max_size) throw_fixed_does_not_fit(profile);

@@ -8,6 +8,7 @@
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/probe/probe_cache.hpp"
 #include "trainer/probe/probe_identity.hpp"
+#include "trainer/run/recomputing_ranks.hpp"
 #include "trainer/settings/identity.hpp"
 #include "trainer/step/graph_step.hpp"
 
@@ -43,17 +44,20 @@ void ClusterTables::measure() {
   parts_.free_memory();
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(SavedPlace::device);
   const comm::Stopwatch watch;
-  ProbeAnswer answer = probe_cluster(probe_request(), parts_.runner, parts_.data, parts_.reducer, parts_.control);
-  profile_ = answer.profile;
-  if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
-  own_fallback(parts_.events, parts_.control, "probe.cache",
-               answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
-  for (const RankProfile& rank : profile_->ranks) {
+  keep_activations(parts_.runner);
+  const ProbeRequest request = probe_request();
+  ProbeAnswer answer = probe_cluster(request, parts_.runner, parts_.data, parts_.reducer, parts_.control);
+  for (const RankProfile& rank : answer.profile.ranks) {
     if (rank.recomputes)
       parts_.events.info(fmt::format(
           "rank {} computes activations again instead of keeping them: not even the least micro-batch fits otherwise",
           rank.rank));
   }
+  let_ranks_recompute(parts_, request, answer);
+  profile_ = answer.profile;
+  if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
+  own_fallback(parts_.events, parts_.control, "probe.cache",
+               answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
   parts_.events.send(event::ProfileMeasured{*profile_});
   parts_.events.info(fmt::format("measuring took {:.1f} s", watch.seconds()));
 }

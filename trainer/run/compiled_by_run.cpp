@@ -126,9 +126,7 @@ class Choice {
 
   std::string load() {
     const comm::LongWork working(run_.control, "comparing the compiled program");
-    train_compiled(*replica_.model,
-                   std::make_unique<CompiledProgram>(*package_, *replica_.model, replica_.device.device()));
-    check_truth(package_->training.parent_path().string(), run_.configuration, run_.data, replica_);
+    train_by(*package_, run_, package_->training.parent_path().string());
     return "";
   }
 

@@ -156,6 +156,7 @@ CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, cons
                          configuration_.loss,
                          device_.name(),
                          configuration_.run.deterministic != Determinism::off,
+                         configuration_.memory.recompute == Recompute::automatic,
                          label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
   std::string said;
@@ -181,6 +182,7 @@ CompiledCache::Answer CompiledCache::keep(const fs::path& made) const {
     fs::remove_all(place_);  // a damaged one
     fs::rename(made, place_);
     package.training = place_ / package.training.filename();
+    if (!package.lean.empty()) package.lean = place_ / package.lean.filename();
     return {.package = std::move(package)};
   } catch (const UserError& error) {
     return keep_failure(error.what());

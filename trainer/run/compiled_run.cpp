@@ -21,8 +21,8 @@ std::string why_not_here(const Configuration& configuration, const MicroBatchRun
     return "needs LibTorch 2.8 or newer, and this is " TORCH_VERSION ": leave it out, or build with the pinned one";
   if (configuration.run.deterministic == Determinism::bitwise)
     return "does not go with run.deterministic = \"bitwise\": leave one of them out";
-  if (configuration.memory.recompute != Recompute::off)
-    return "does not go with memory.recompute: a compiled program is not taken apart; leave one of them out";
+  if (configuration.memory.recompute == Recompute::on)
+    return "does not go with a number of segments: write memory.recompute = \"auto\", or leave one of them out";
   if (configuration.batch_norm.frozen)
     return "does not go with batch_norm.frozen = true: leave one of them out, or export the model in the mode that it "
            "is to train in";
@@ -43,6 +43,12 @@ CompiledFor compiled_for(const ComputeDevice& device) {
   return {device.compute_capability(), device.device().is_cuda() ? device.device().index() : 0};
 }
 
+void train_by(const CompiledPackage& package, const RunToCompile& run, const std::string& called) {
+  Replica& replica = run.runner.replica();
+  train_compiled(*replica.model, std::make_unique<CompiledProgram>(package, *replica.model, replica.device.device()));
+  check_truth(called, run.configuration, run.data, replica);
+}
+
 void use_compiled(const RunToCompile& run) {
   if (compiles_by_itself(run.configuration.model)) return use_what_the_run_compiles(run);
   const std::string folder = compiled_folder(run.configuration.model);
@@ -54,8 +60,7 @@ void use_compiled(const RunToCompile& run) {
       throw UserError(called + " " + why);
     const Configuration due = as_compiled(run);
     const CompiledPackage package = check_compiled({folder, due, TORCH_VERSION, compiled_for(replica.device)});
-    train_compiled(*replica.model, std::make_unique<CompiledProgram>(package, *replica.model, replica.device.device()));
-    check_truth(called, run.configuration, run.data, replica);
+    train_by(package, run, called);
   });
   run.events.info(folder + " is a compiled program: it is code, and runs with your rights");
 }

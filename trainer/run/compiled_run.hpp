@@ -4,9 +4,11 @@
 #include "comm/communicator.hpp"
 #include "trainer/base/session_options.hpp"
 #include "trainer/events/event_stream.hpp"
-#include "trainer/models/compiling_python.hpp"
+#include "trainer/models/compiled_package.hpp"
 #include "trainer/replica/replica.hpp"
 #include "trainer/step/step_runner.hpp"
+
+#include <string>
 
 namespace onebatch {
 
@@ -28,6 +30,11 @@ Configuration as_compiled(const RunToCompile& run);
 
 /// The device that the run's native code is for on this rank.
 CompiledFor compiled_for(const ComputeDevice& device);
+
+/// The replica trains by the package from now on, all of whose code is compared before with the program as it is.
+/// Throws UserError, which begins with `called`, where a gradient is further off than twice the program's own rounding.
+/// Not collective.
+void train_by(const CompiledPackage& package, const RunToCompile& run, const std::string& called);
 
 /// Where model.compiled names a package, the replica trains by it from now on. It is compared before with the program
 /// as it is, on a micro-batch of the run's data in its precision. Throws AgreedError where the run needs what a

@@ -4,8 +4,11 @@
 #include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/data/augment.hpp"
+#include "trainer/device/failed_backward.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/device/no_room.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/replica/training_forward.hpp"
 #include "trainer/verify/difference.hpp"
 #include "trainer/verify/reference.hpp"
@@ -17,6 +20,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -36,13 +40,16 @@ constexpr std::size_t k_most_pairs = 201;
 constexpr double k_short_seconds = 0.5;  // of which quick ones fill at least so many
 constexpr double k_long_seconds = 15.0;  // then fewer pairs are enough
 
+// What is compared lies on the host, and takes none of what the device has.
 Gradient numbers_of(const std::vector<NamedTensor>& tensors) {
+  const UncountedMemory on_the_host;
   Gradient numbers;
   for (const auto& [name, tensor] : tensors) numbers.push_back({name, as_numbers(tensor).clone()});
   return numbers;
 }
 
 Gradient gradient_of(Replica& replica) {
+  const UncountedMemory on_the_host;
   Gradient gradient;
   for (std::size_t i = 0; i < replica.gradients.views().size(); ++i)
     gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i]).clone()});
@@ -53,7 +60,9 @@ Gradient gradient_of(Replica& replica) {
 class Kept {
  public:
   explicit Kept(Replica& replica) : replica_(replica), tensors_(state_of(*replica.model)) {
-    for (const NamedTensor& one : tensors_) before_.push_back(one.tensor.detach().clone());
+    const UncountedMemory on_the_host;
+    for (const NamedTensor& one : tensors_)
+      before_.push_back(one.tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
   }
   ~Kept() {
     restore();
@@ -115,23 +124,44 @@ Trained trained_by(Replica& replica, const Dataset& data, Forward forward, const
   return {gradient_of(replica), numbers_of(replica.model->buffers())};
 }
 
-// Of the same program with the same numbers.
-Trained trained_exactly(const Configuration& configuration, const Dataset& data, Replica& replica) {
-  Configuration wide = in_precision(Precision::float64, configuration);
-  wide.run.deterministic = Determinism::off;
+// Of the same program with the same numbers, on the host.
+Trained trained_on_host(const Configuration& configuration, const Dataset& data, Replica& replica,
+                        const std::vector<std::int64_t>& samples) {
+  Configuration plain = configuration;
+  plain.run.deterministic = Determinism::off;
   const UnlimitedMemory on_the_host(MemoryBudget::install());
   Host host;
-  Replica exact(wide, data, host);
-  set_weights(state_of(*exact.model), state_of(*replica.model), weights_of(*replica.model));
-  return trained_by(exact, data, &uncompiled, first_samples(k_samples, data));
+  Replica other(plain, data, host);
+  set_weights(state_of(*other.model), state_of(*replica.model), weights_of(*replica.model));
+  return trained_by(other, data, &uncompiled, samples);
 }
 
-// By the program as it is. In float64 that is what is compared with, and what rounding makes of it shows where its
-// samples come in another order.
-Trained trained_uncompiled(Replica& replica, const Dataset& data) {
-  std::vector<std::int64_t> samples = first_samples(k_samples, data);
+Trained trained_exactly(const Configuration& configuration, const Dataset& data, Replica& replica, std::int64_t count) {
+  return trained_on_host(in_precision(Precision::float64, configuration), data, replica, first_samples(count, data));
+}
+
+// False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
+bool fits(Replica& replica, const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+  }
+  recover_from_out_of_memory(replica.device);
+  return false;
+}
+
+// By the program as it is, on the host where the device has no memory for it. In float64 that is what is compared with,
+// and what rounding makes of it shows where its samples come in another order.
+Trained trained_uncompiled(const Configuration& configuration, const Dataset& data, Replica& replica,
+                           std::int64_t count) {
+  std::vector<std::int64_t> samples = first_samples(count, data);
   if (replica.type == at::kDouble) std::ranges::reverse(samples);
-  return trained_by(replica, data, &uncompiled, samples);
+  Trained trained;
+  if (!fits(replica, [&] { trained = trained_by(replica, data, &uncompiled, samples); }))
+    trained = trained_on_host(configuration, data, replica, samples);
+  return trained;
 }
 
 // How far off each is, and which buffers stayed as they were.
@@ -144,23 +174,27 @@ struct Errors {
 // Of one side after the other is told how far off it is: a gradient takes as much memory as the parameters.
 class Truth {
  public:
-  Truth(std::string called, Replica& replica, const Dataset& data, Trained exact)
-      : called_(std::move(called)),
+  Truth(const Configuration& configuration, const Dataset& data, Replica& replica, Trained exact, std::int64_t count)
+      : data_(data),
+        replica_(replica),
+        count_(count),
         times_(replica.type == at::kDouble ? k_times_an_order : k_times_the_own),
         no_difference_(replica.type == at::kDouble ? k_in_float64 : k_roundings * unit_roundoff(replica.type)),
         of_a_buffer_(std::max(no_difference_, replica.autocast ? unit_roundoff(*replica.autocast) : 0.0)),
         before_(numbers_of(replica.model->buffers())),
         exact_(std::move(exact)),
-        own_(errors_of(trained_uncompiled(replica, data))),
-        compiled_(errors_of(trained_by(replica, data, &training_forward, first_samples(k_samples, data)))) {}
+        own_(errors_of(trained_uncompiled(configuration, data, replica, count))) {}
 
-  void check() const {
-    check_within("its gradient", compiled_.gradient, own_.gradient, no_difference_);
-    for (std::size_t i = 0; i < before_.size(); ++i) check_buffer(i);
+  // Of the native code that is in use. Throws what it throws where there is no memory for it.
+  void check(const std::string& called) const {
+    const Errors compiled = errors_of(trained_by(replica_, data_, &training_forward, first_samples(count_, data_)));
+    check_within(called, "its gradient", {compiled.gradient, own_.gradient}, no_difference_);
+    for (std::size_t i = 0; i < before_.size(); ++i) check_buffer(called, compiled, i);
   }
 
  private:
   [[nodiscard]] Errors errors_of(const Trained& trained) const {
+    const UncountedMemory on_the_host;
     Errors errors{difference_of(trained.gradient, exact_.gradient).relative_l2, {}, {}};
     for (std::size_t i = 0; i < before_.size(); ++i) {
       const at::Tensor& buffer = trained.buffers[i].tensor;
@@ -170,33 +204,76 @@ class Truth {
     return errors;
   }
 
-  void check_buffer(std::size_t i) const {
+  struct Pair {
+    double compiled;
+    double own;
+  };
+
+  void check_buffer(const std::string& called, const Errors& compiled, std::size_t i) const {
     const std::string which = "the buffer \"" + before_[i].name + "\"";
     if (!own_.stayed[i])
-      check_within(which, compiled_.buffers[i], own_.buffers[i], of_a_buffer_);
-    else if (!compiled_.stayed[i])
-      refuse(which + ", which stays as it is,", 1.0, 0.0);
+      check_within(called, which, {compiled.buffers[i], own_.buffers[i]}, of_a_buffer_);
+    else if (!compiled.stayed[i])
+      refuse(called, which + ", which stays as it is,", {1.0, 0.0});
   }
 
-  void check_within(const std::string& which, double compiled, double own, double no_difference) const {
-    if (!is_within(compiled, std::max(times_ * own, no_difference))) refuse(which, compiled, own);
+  void check_within(const std::string& called, const std::string& which, Pair errors, double no_difference) const {
+    if (!is_within(errors.compiled, std::max(times_ * errors.own, no_difference))) refuse(called, which, errors);
   }
 
-  [[noreturn]] void refuse(const std::string& which, double compiled, double own) const {
+  [[noreturn]] static void refuse(const std::string& called, const std::string& which, Pair errors) {
     throw UserError(
         fmt::format("{}: {} of a micro-batch is {:.2g} off, and the program's own {:.2g}: it "
                     "is not used; compile the program anew, or leave it out",
-                    called_, which, compiled, own));
+                    called, which, errors.compiled, errors.own));
   }
 
-  std::string called_;
+  const Dataset& data_;
+  Replica& replica_;
+  std::int64_t count_;  // of samples
   double times_;
   double no_difference_;
   double of_a_buffer_;  // one of few numbers may by chance be nearer than the type that it is made in
   Gradient before_;
   Trained exact_;
   Errors own_;
-  Errors compiled_;
+};
+
+// By as many samples as the device has memory for.
+class Truths {
+ public:
+  Truths(const Configuration& configuration, const Dataset& data, Replica& replica)
+      : configuration_(configuration), data_(data), replica_(replica), kept_(replica) {
+    nudge(replica);
+  }
+
+  // False where there is no memory for a micro-batch of one.
+  bool check(const std::string& called) {
+    for (std::int64_t count = k_samples; count > 0; --count) {
+      if (fits(replica_, [&] { of(count).check(called); })) return true;
+    }
+    return false;
+  }
+
+ private:
+  const Truth& of(std::int64_t count) {
+    if (truth_ && count_ == count) return *truth_;
+    truth_.reset();
+    Trained exact = trained_exactly(configuration_, data_, replica_, count);
+    if (!std::isfinite(norm_of(exact.gradient))) {
+      kept_.restore();
+      exact = trained_exactly(configuration_, data_, replica_, count);
+    }
+    count_ = count;
+    return truth_.emplace(configuration_, data_, replica_, std::move(exact), count);
+  }
+
+  const Configuration& configuration_;
+  const Dataset& data_;
+  Replica& replica_;
+  Kept kept_;
+  std::optional<Truth> truth_;
+  std::int64_t count_ = 0;
 };
 
 bool is_enough(std::size_t pairs, double seconds) {
@@ -243,14 +320,17 @@ class Timing {
 }  // namespace
 
 void check_truth(const std::string& called, const Configuration& configuration, const Dataset& data, Replica& replica) {
-  const Kept kept(replica);
-  nudge(replica);
-  Trained exact = trained_exactly(configuration, data, replica);
-  if (!std::isfinite(norm_of(exact.gradient))) {
-    kept.restore();
-    exact = trained_exactly(configuration, data, replica);
+  CompiledProgram& code = *compiled_of(*replica.model)->compiled;
+  Truths truths(configuration, data, replica);
+  const auto fail = [&] { throw DoesNotFitError(called + ": " + no_room_text(1, replica.device.name())); };
+  if (!truths.check(called)) {
+    if (!code.may_recompute()) fail();
+    code.always_recompute();
   }
-  Truth(called, replica, data, std::move(exact)).check();
+  if (!code.may_recompute()) return;
+  code.recompute(true);
+  if (!truths.check(called + " (its variant that computes activations again)")) fail();
+  code.recompute(false);
 }
 
 CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size) {

@@ -81,10 +81,9 @@ KeysOf<MemoryConfiguration> memory_keys() {
           {"recompute", k_both,
            "how many segments a micro-batch's forward is cut into, of which each is computed again in the backward "
            "instead of kept: less memory, one more forward, the same bits, but for a weight that several of them use "
-           "in 16 bits. `\"auto\"`: only on a rank where not even "
-           "the "
-           "least micro-batch fits otherwise, in as many segments as take the least memory. Exact BatchNorm computes "
-           "again in any case"}),
+           "in 16 bits. `\"auto\"`: only on a rank where not even the least micro-batch fits otherwise, in as many "
+           "segments as take the least memory; [native code](compiled.md#memory-for-time) also where that makes the "
+           "step shorter. Exact BatchNorm computes again in any case"}),
       choice_key(
           {"offload", Changes::result,
            "what exact BatchNorm keeps of a rank's share goes to host memory where the device has no room for it or "

@@ -2,6 +2,7 @@
 
 #include "trainer/base/fault_point.hpp"
 #include "trainer/io/named_tensors.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/single_values.hpp"
 
 #include <ATen/ops/stack.h>
@@ -203,9 +204,23 @@ MicroBatchRunner choose_runner(const Configuration& configuration, Replica& repl
 }
 
 bool recompute(MicroBatchRunner& runner) {
+  if (const MayBeCompiled* owner = compiled_of(*runner.replica().model)) {
+    if (!owner->compiled->may_recompute() || owner->compiled->recomputes()) return false;
+    owner->compiled->recompute(true);
+    return true;
+  }
   if (runner.apart() != nullptr) return false;
   runner.take_apart(std::make_unique<GraphStep>(GraphOptions{}));
   return true;
+}
+
+void keep_activations(MicroBatchRunner& runner) {
+  if (const MayBeCompiled* owner = compiled_of(*runner.replica().model)) owner->compiled->recompute(false);
+}
+
+bool recomputes(const MicroBatchRunner& runner) {
+  if (const MayBeCompiled* owner = compiled_of(*runner.replica().model)) return owner->compiled->recomputes();
+  return runner.apart() != nullptr && !runner.apart()->shares_statistics();
 }
 
 }  // namespace onebatch

@@ -74,8 +74,11 @@ std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, cons
 /// which are shared statistics or recomputation, a GraphStep.
 MicroBatchRunner choose_runner(const Configuration& configuration, Replica& replica);
 
-/// From now on activations are computed again in the backward instead of kept. False where the model is taken apart
-/// already.
+/// From now on activations are computed again in the backward instead of kept. False where they are already, where the
+/// model is taken apart otherwise, or where its native code has no such variant.
 bool recompute(MicroBatchRunner& runner);
+[[nodiscard]] bool recomputes(const MicroBatchRunner& runner);
+/// Takes it back, where native code does it. What is taken apart stays so.
+void keep_activations(MicroBatchRunner& runner);
 
 }  // namespace onebatch

@@ -1,0 +1,119 @@
+"""compile --recompute: a graph whose backward computes activations again gives what the plain one gives; the compiler does not take the copies for their originals."""
+import copy
+import hashlib
+import json
+import warnings
+import zipfile
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors.torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import onebatch as package  # noqa: E402
+from onebatch.compiling import TYPES, compile_program, joint, named, whole_loss  # noqa: E402
+from onebatch.recomputing import recompute  # noqa: E402
+from onebatch.refusals import ExportError  # noqa: E402
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return x + self.b(F.dropout(F.relu(self.norm(self.a(x))), 0.2, self.training))
+
+
+class Net(nn.Module):
+    """Residuals, dropout, and statistics that the forward changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.head = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *(Block() for _ in range(4))), nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.blocks(x)).mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    torch.manual_seed(5)
+    file = tmp_path_factory.mktemp("recomputing") / "model.pt2"
+    package.export(Net(), torch.randn(3, 3, 12, 12), file, check=False)
+    return file
+
+
+@pytest.fixture(scope="module")
+def programs(file):
+    """The plain one, and the one that computes activations again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain, _ = joint(file, TYPES["float64"], whole_loss({"kind": "cross_entropy"}), torch.device("cpu"))
+        lean = copy.deepcopy(plain)
+    recompute(lean)
+    return plain, lean
+
+
+def given(program, inputs):
+    """In the order of the graph's inputs."""
+    user, held = iter(inputs), program.state_dict | program.constants
+    return [next(user) if spec.kind.name == "USER_INPUT" else held[spec.target].detach() for spec in program.graph_signature.input_specs]
+
+
+def calls(program, target):
+    return [node for node in program.graph.nodes if node.target is target]
+
+
+def outputs(program):
+    return [(spec.kind, spec.arg.name, spec.target) for spec in program.graph_signature.output_specs]
+
+
+def test_the_same_outputs_in_the_same_order(programs):
+    plain, lean = programs
+    assert outputs(lean) == outputs(plain) and named(lean) == named(plain)
+    written = [spec.target for spec in lean.graph_signature.output_specs if spec.kind.name == "BUFFER_MUTATION"]
+    assert len(set(written)) == len(written) == 3 * 4
+    plain, lean = (len(calls(program, torch.ops.aten.convolution.default)) for program in programs)
+    assert plain == 9 and lean >= 13
+
+
+def test_the_same_numbers(programs):
+    torch.manual_seed(6)
+    inputs = torch.arange(40, 47), torch.tensor(1234567), torch.randn(7, 3, 12, 12, dtype=torch.float64), torch.randint(0, 5, (7,))
+    plain, lean = (program.graph_module(*given(program, inputs)) for program in programs)
+    for name, expected, found in zip(outputs(programs[0]), plain, lean, strict=True):
+        expected, found = expected.double(), found.double()
+        assert expected.norm() > 0 and (found - expected).norm() <= 1e-14 * expected.norm(), name
+
+
+def test_gradients_that_are_no_numbers_stay_so(programs):
+    """The token is 1 of them, too."""
+    inputs = torch.arange(40, 47), torch.tensor(1234567), torch.full((7, 3, 12, 12), float("nan"), dtype=torch.float64), torch.zeros(7, dtype=torch.int64)
+    for expected, found in zip(*(program.graph_module(*given(program, inputs)) for program in programs), strict=True):
+        assert torch.equal(expected.isnan(), found.isnan())
+
+
+def test_where_the_gradient_begins_has_to_be_found(programs):
+    broken = copy.deepcopy(programs[0])
+    root = next(node for node in calls(broken, torch.ops.aten.full.default) if node.args == ([], 1))
+    root.args = ([], 2)
+    with pytest.raises(ExportError, match="where the gradient begins is not found"):
+        recompute(broken)
+
+
+def convolutions(package):
+    """Calls in the code."""
+    with zipfile.ZipFile(package) as archive:
+        code = next(name for name in archive.namelist() if name.endswith(".wrapper.cpp"))
+        return archive.read(code).decode().count("_convolution(")
+
+
+def test_the_compiler_keeps_the_copies(file, programs):
+    folder = compile_program(file, precision="float64", loss={"kind": "cross_entropy"}, recompute=True)
+    document = json.loads((folder / "compiled.json").read_text())
+    assert document["lean"] == {"bytes": (folder / "lean.pt2").stat().st_size, "sha1": hashlib.sha1((folder / "lean.pt2").read_bytes()).hexdigest()}
+    expected = [len(calls(program, torch.ops.aten.convolution.default)) for program in programs]
+    assert [convolutions(folder / name) for name in ("training.pt2", "lean.pt2")] == expected
