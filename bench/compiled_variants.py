@@ -56,7 +56,7 @@ at_start = false
 every_minutes = 0
 """
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-LENGTH = 512
+LENGTH = 384
 COMPILED, AGAIN = 'model.compiled="model.compiled"', 'memory.recompute="auto"'
 # What: how many of the devices, settings.
 PLANS = {
@@ -87,7 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", default=str(ROOT / "build/onebatch"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--small", type=float, nargs="+", default=[28.0, 36.0])
+    parser.add_argument("--small", type=float, nargs="+", default=[21.5, 24.0])
     given = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)

@@ -10,7 +10,7 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_shorter = 0.98;  // of a step's time: what is nearer is within what times swing by
+constexpr double k_shorter = 0.95;  // of a step's time: what is nearer is within what times swing by
 
 }  // namespace
 

@@ -11,7 +11,7 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_gain = 0.98;  // of a sample's time: what is nearer is within what times swing by
+constexpr double k_gain = 0.95;  // of a sample's time: what is nearer is within what times swing by
 
 // The larger its micro-batches, the less a sample takes, up to the largest that fits.
 bool gains_by_size(const RankProfile& rank) {
