@@ -1,5 +1,6 @@
 """memory.recompute = "auto" with native code: a rank that cannot keep its activations computes them again, and the gradient is one."""
 import json
+import re
 import shutil
 
 import pytest
@@ -55,17 +56,22 @@ def made(onebatch, tmp_path_factory):
     return Made(tmp_path_factory.mktemp("made"), onebatch)
 
 
-def playing(*kibibytes):
-    devices = ", ".join(f'{{memory = "{size}KiB"}}' for size in kibibytes)
+def playing(*kibibytes, more=""):
+    devices = ", ".join(f'{{memory = "{size}KiB"{more}}}' for size in kibibytes)
     return [f"simulate.devices=[{devices}]"]
 
 
 @pytest.fixture(scope="module")
-def sizes(made):
-    """KiB of a device that has room for the activations of several samples, and for no third of them."""
+def room(made):
+    """KiB of a device that has room for so many samples' activations."""
     rank = made.of_run("profile.json")["ranks"][0]
-    of_a_sample = rank["memory"]["activation_bytes_per_sample"]
-    return [(rank["resident_bytes"] + share * of_a_sample) // 1024 for share in (3.0, 0.8)]
+    return lambda samples: int(rank["resident_bytes"] + samples * rank["memory"]["activation_bytes_per_sample"]) // 1024
+
+
+@pytest.fixture(scope="module")
+def unlike(room):
+    """One has under a third of the other's."""
+    return playing(room(3.0), room(0.8))
 
 
 def test_the_run_makes_both_variants_and_keeps_activations_where_it_can(made):
@@ -77,22 +83,34 @@ def test_it_trains_as_the_program(made, onebatch):
     assert error_of(made.weights, made.case.train(onebatch, more=WITH_BOTH)) <= 1e-12
 
 
-def test_a_rank_that_has_no_room_computes_them_again(made, sizes):
-    said, weights = made.train(more=playing(sizes[1]))
+def test_a_rank_that_has_no_room_computes_them_again(made, room):
+    said, weights = made.train(more=playing(room(0.8)))
     assert f"rank 0 {AGAIN}" in said and "frame #" not in said  # of what runs out of memory in a trial nobody need hear
     assert made.of_run("profile.json")["ranks"][0]["recomputes"] is True
     assert error_of(weights, made.weights) <= 1e-12
 
 
-def test_unlike_ranks_have_one_gradient(made, sizes):
-    """One of them has under a third of the other's memory."""
-    said, weights = made.train(2, playing(*sizes))
+def test_a_rank_whose_micro_batches_are_too_small_to_be_quick_computes_them_again(made, room):
+    """A micro-batch of 1 takes nearly as long as one of 2 or 3."""
+    slow_start = playing(room(1.2), more=", step_seconds = [[1, 0.2], [8, 0.25]]")
+    said, weights = made.train(more=slow_start)
+    assert re.search(r"rank 0 computes activations again instead of keeping them, for micro-batches of up to \d: a step is planned to take 0\.[1-6]", said)
+    assert made.of_run("plan.json")["ranks"][0]["recomputes"] is True and error_of(weights, made.weights) <= 1e-12
+
+
+def test_without_the_setting_the_variant_is_not_used(made, room):
+    said, _ = made.train(more=[*playing(room(0.8)), 'memory.recompute="off"'], code=3)
+    assert "not even a micro-batch of 1, by which it is compared, fits on CPU simulating" in said and 'write memory.recompute = "auto"' in said
+
+
+def test_unlike_ranks_have_one_gradient(made, unlike):
+    said, weights = made.train(2, unlike)
     assert f"rank 1 {AGAIN}" in said and made.of_run("plan.json")["ranks"][1]["recomputes"] is True
     assert error_of(weights, made.weights) <= 1e-12
 
 
-def test_verify_holds_the_rank_that_computes_again_to_the_large_batch(made, sizes, onebatch):
-    pairs = [f'model.compiled="{made.place}"', *WITH_BOTH, *playing(*sizes)]
+def test_verify_holds_the_rank_that_computes_again_to_the_large_batch(made, unlike, onebatch):
+    pairs = [f'model.compiled="{made.place}"', *WITH_BOTH, *unlike]
     said = onebatch.run(2, "verify", made.case.scratch.config, *settings(*pairs))
     assert f"rank 1 {AGAIN}" in said and "PASS: this is the gradient of the single large batch" in said
 

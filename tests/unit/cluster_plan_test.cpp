@@ -64,6 +64,23 @@ TEST(RecomputingRanksTest, a_rank_that_cannot_do_otherwise_is_not_asked) {
   EXPECT_FALSE(ranks_that_should_recompute(keeping, recomputing, configuration)[1]);
 }
 
+TEST(RecomputingRanksTest, like_ranks_do_it_together) {
+  Configuration configuration;
+  configuration.batch.global_batch_size = 512;
+  const ClusterProfile keeping{std::vector<RankProfile>(8, rank_of(1, 0.018, 0.002))};
+  const ClusterProfile recomputing{std::vector<RankProfile>(8, rank_of(8, 0.018, 0.003))};
+  EXPECT_EQ(ranks_that_should_recompute(keeping, recomputing, configuration), std::vector<bool>(8, true));
+}
+
+TEST(RecomputingRanksTest, a_plan_there_is_none_of_otherwise_is_taken) {
+  Configuration configuration;
+  configuration.batch.global_batch_size = 64;
+  configuration.batch.gradient_accumulation_steps = 4;
+  const ClusterProfile keeping{{rank_of(4, 0.018, 0.002), rank_of(4, 0.018, 0.002)}};
+  const ClusterProfile recomputing{{rank_of(8, 0.018, 0.003), rank_of(8, 0.018, 0.003)}};
+  EXPECT_EQ(ranks_that_should_recompute(keeping, recomputing, configuration), (std::vector<bool>{true, true}));
+}
+
 TEST(DeviceListTest, groups_are_read) {
   const auto groups = parse_devices("64xA100-80GB, 3xV100");
   ASSERT_EQ(groups.size(), 2U);

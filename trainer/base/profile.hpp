@@ -48,8 +48,8 @@ struct RankProfile {
   double times_spread = 0.0;  // of repeated times, as a part of them; above 0.15 something else has used the machine
   double jitter = 0.0;        // a quarter of repeated times is above their median by this part of it or more
   std::vector<Trial> trials;
-  bool recomputes = false;  // activations are computed again, since not even the least micro-batch fits otherwise
-  bool from_cache = false;  // an earlier probe's answer, confirmed by one trial
+  bool recomputes = false;         // activations are computed again: nothing fits otherwise, or the step is shorter
+  bool from_cache = false;         // an earlier probe's answer, confirmed by one trial
   double optimizer_seconds = 0.0;  // what a rank does of a step beside micro-batches and reduction
   double reduce_seconds = 0.0;     // one reduction of the whole gradient
   double exchange_seconds = 0.0;   // the collectives of all BatchNorms that share statistics over ranks, once each

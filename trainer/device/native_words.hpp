@@ -2,12 +2,12 @@
 // trial was to run out of.
 #pragma once
 
-#include <sstream>
-#include <streambuf>
+#include <string>
 
 namespace onebatch {
 
-/// While it lives nothing of it is seen. Afterwards what was written does, unless it was dropped. One at a time.
+/// While it lives nothing of it is seen that its own thread writes. Afterwards what was written is, unless it was
+/// dropped. One at a time on a thread.
 class NativeWords {
  public:
   NativeWords();
@@ -15,11 +15,10 @@ class NativeWords {
   NativeWords(const NativeWords&) = delete;
   NativeWords& operator=(const NativeWords&) = delete;
 
-  void drop() { words_.str(""); }
+  void drop() { words_.clear(); }
 
  private:
-  std::ostringstream words_;
-  std::streambuf* before_;
+  std::string words_;
 };
 
 }  // namespace onebatch

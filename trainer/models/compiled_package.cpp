@@ -93,9 +93,10 @@ class Checking {
     check_loss(document.field("loss"));
     const JsonReader training = document.field("training");
     const fs::path package = file_of(training, "training.pt2");
-    const fs::path lean = document.has("lean") ? file_of(document.field("lean"), "lean.pt2") : fs::path();
-    if (lean.empty() && may_recompute(request_.configuration))
+    const bool in_variants = may_recompute(request_.configuration);
+    if (in_variants && !document.has("lean"))
       refuse("keeps all activations, and memory.recompute = \"auto\" is to compute them again where they do not fit");
+    const fs::path lean = in_variants ? file_of(document.field("lean"), "lean.pt2") : fs::path();
     if (digest_for(request_) != document.field("program").field("sha1").text())
       refuse("was made of another program than model.path = \"" + request_.configuration.model.path + "\"");
     CompiledPackage found = read(training, package);

@@ -25,7 +25,7 @@ struct CompiledInput {
 /// A folder that `onebatch compile` has written.
 struct CompiledPackage {
   std::filesystem::path training;     // AOTInductor's file: forward and backward
-  std::filesystem::path lean;         // the same, which computes activations again; empty: it was not made
+  std::filesystem::path lean;         // the same, which computes activations again; empty: not in this run
   std::vector<std::string> outputs;   // "loss", "weight" where the program returns it, "gradient:fc.weight"
   std::vector<CompiledInput> inputs;  // sample numbers [N], a number of seed and step, the program's inputs
   std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most

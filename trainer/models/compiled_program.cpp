@@ -250,6 +250,10 @@ void CompiledProgram::recompute(bool wished) {
   parts_->recomputes = wished || parts_->always_recomputes;
 }
 
+void CompiledProgram::never_recompute() {
+  parts_->recomputing.reset();
+}
+
 void CompiledProgram::always_recompute() {
   parts_->always_recomputes = true;
   recompute(true);

@@ -35,8 +35,9 @@ class CompiledProgram {
   /// Whether it is what runs: at first not.
   [[nodiscard]] bool recomputes() const;
   void recompute(bool wished);
-  /// The other variant never runs again.
+  /// One of the variants never runs again.
   void always_recompute();
+  void never_recompute();
 
  private:
   struct Parts;

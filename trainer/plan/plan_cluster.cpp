@@ -67,25 +67,39 @@ double planned_step_seconds(const ClusterProfile& profile, const Configuration& 
         .predicted_step_seconds;
   } catch (const DoesNotFitError&) {
     return HUGE_VAL;
+  } catch (const UserError&) {  // a fixed number of micro-batches that memory has no room for
+    return HUGE_VAL;
   }
 }
 
 std::vector<bool> ranks_that_should_recompute(const ClusterProfile& keeping, const ClusterProfile& recomputing,
                                               const Configuration& configuration) {
-  std::vector<bool> chosen(keeping.ranks.size());
-  ClusterProfile mixed = keeping;
-  double best = planned_step_seconds(mixed, configuration);
-  for (std::size_t r = 0; r < chosen.size(); ++r) {
-    if (keeping.ranks[r].recomputes) continue;
-    mixed.ranks[r] = recomputing.ranks[r];
-    const double seconds = planned_step_seconds(mixed, configuration);
-    chosen[r] = seconds < k_shorter * best;
-    if (chosen[r])
-      best = seconds;
-    else
-      mixed.ranks[r] = keeping.ranks[r];
+  const std::size_t ranks = keeping.ranks.size();
+  const auto seconds = [&](const std::vector<bool>& chosen) {
+    ClusterProfile mixed = keeping;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (chosen[r]) mixed.ranks[r] = recomputing.ranks[r];
+    }
+    return planned_step_seconds(mixed, configuration);
+  };
+  const std::vector<bool> none(ranks);
+  std::vector<bool> all(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) all[r] = !keeping.ranks[r].recomputes;
+  const double before = seconds(none);
+  std::vector<bool> best = none;
+  double least = before;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (!all[r]) continue;
+    best[r] = true;
+    const double with = seconds(best);
+    best[r] = with < least;
+    least = std::min(least, with);
   }
-  return chosen;
+  if (const double of_all = seconds(all); of_all < least) {
+    best = all;
+    least = of_all;
+  }
+  return least < k_shorter * before ? best : none;
 }
 
 }  // namespace onebatch

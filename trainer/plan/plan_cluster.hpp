@@ -13,12 +13,12 @@ std::vector<RankCost> rank_costs(const ClusterProfile& profile, const BatchConfi
 /// What a step takes beside the micro-batches: the slowest rank's reduction and optimizer.
 PlannerOptions planner_options(const ClusterProfile& profile, const Configuration& configuration);
 
-/// Of the run's global batch, as planned; infinite where there is no memory for it.
+/// Of the run's global batch, as planned; infinite where there is no plan.
 double planned_step_seconds(const ClusterProfile& profile, const Configuration& configuration);
 
 /// Of a cluster whose ranks keep activations, and the same where all compute them again: those whose larger
-/// micro-batches make a step of the run shorter, by more than times swing. Ranks that did so in the first, since
-/// nothing fits otherwise, are none of them.
+/// micro-batches make a step of the run shorter, together by more than times swing; else none. Ranks that did so in the
+/// first, since nothing fits otherwise, are none of them.
 std::vector<bool> ranks_that_should_recompute(const ClusterProfile& keeping, const ClusterProfile& recomputing,
                                               const Configuration& configuration);
 

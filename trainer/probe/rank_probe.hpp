@@ -24,8 +24,9 @@ struct ProbeRequest {
 
 struct ProbeAnswer {
   ClusterProfile profile;
-  ProbeCache cache;      // where this rank's part is kept
-  std::string not_kept;  // why it is not
+  ProbeCache cache;                                      // where this rank's part is kept
+  std::string not_kept;                                  // why it is not
+  std::optional<ProbeCache> other_cache = std::nullopt;  // where is kept what was measured too, and is not followed
 };
 
 /// Measures this rank while all others measure theirs, and gathers what all found. Nothing is left behind: the

@@ -39,23 +39,24 @@ ProbeRequest ClusterTables::probe_request() const {
           .cache_folder = ProbeCache::default_folder()};
 }
 
-void ClusterTables::measure() {
+void ClusterTables::measure(bool under_a_plan) {
   const auto quiet = stand_still();
   parts_.free_memory();
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->keep_in(SavedPlace::device);
   const comm::Stopwatch watch;
-  keep_activations(parts_.runner);
+  if (!under_a_plan) keep_activations(parts_.runner);
   const ProbeRequest request = probe_request();
   ProbeAnswer answer = probe_cluster(request, parts_.runner, parts_.data, parts_.reducer, parts_.control);
   for (const RankProfile& rank : answer.profile.ranks) {
-    if (rank.recomputes)
+    if (rank.recomputes && !under_a_plan)
       parts_.events.info(fmt::format(
           "rank {} computes activations again instead of keeping them: not even the least micro-batch fits otherwise",
           rank.rank));
   }
-  let_ranks_recompute(parts_, request, answer);
+  if (!under_a_plan) let_ranks_recompute(parts_, request, answer);
   profile_ = answer.profile;
-  if (parts_.configuration.probe.cache) cached_.emplace(Cached{std::move(answer.cache), std::move(answer.profile)});
+  if (parts_.configuration.probe.cache)
+    cached_.emplace(Cached{std::move(answer.cache), std::move(answer.other_cache), std::move(answer.profile)});
   own_fallback(parts_.events, parts_.control, "probe.cache",
                answer.not_kept.empty() ? "" : "keep nothing: " + answer.not_kept);
   parts_.events.send(event::ProfileMeasured{*profile_});
@@ -139,6 +140,7 @@ bool ClusterTables::time_anew() {
 
 void ClusterTables::forget_cached() {
   cached_->cache.forget();
+  if (cached_->other) cached_->other->forget();
   cached_.reset();
 }
 

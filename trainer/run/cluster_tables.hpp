@@ -22,8 +22,9 @@ class ClusterTables {
   [[nodiscard]] std::shared_ptr<void> stand_still() const { return stand_still_ ? stand_still_() : nullptr; }
 
   [[nodiscard]] bool measured() const { return profile_.has_value(); }
-  /// Probes, and says what was found. Collective.
-  void measure();
+  /// Probes, and says what was found. Native code that can compute activations again does so where that serves the
+  /// run; under a plan that stays, where it does now. Collective.
+  void measure(bool under_a_plan);
   /// Instead of measuring. Throws UserError where its ranks are not the world's.
   void use(ClusterProfile profile);
   [[nodiscard]] const ClusterProfile& profile() const { return *profile_; }
@@ -62,6 +63,7 @@ class ClusterTables {
   bool moved_ = false;  // what a rank keeps, since times were measured
   struct Cached {
     ProbeCache cache;
+    std::optional<ProbeCache> other;
     ClusterProfile profile;  // as it is kept
   };
   std::optional<Cached> cached_;

@@ -145,6 +145,10 @@ class Choice {
     if (!nothing_against(time)) return false;
     std::array<double, 2> rates = {times.samples_per_second, times.samples_per_second / times.ratio};
     run_.control.all_reduce(rates.data(), rates.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
+    if (rates[0] == 0.0) {
+      because_ = "the program uncompiled has no room";
+      return true;
+    }
     because_ = fmt::format("compiled micro-batches take {:.2f} of the time of uncompiled ones", rates[0] / rates[1]);
     if (rates[1] > rates[0]) return true;
     run_.events.info("the run goes on uncompiled: " + because_);

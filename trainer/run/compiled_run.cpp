@@ -1,5 +1,6 @@
 #include "trainer/run/compiled_run.hpp"
 
+#include "comm/long_work.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/models/class_dim.hpp"
@@ -56,6 +57,7 @@ void use_compiled(const RunToCompile& run) {
   const std::string called = "model.compiled = \"" + folder + "\"";
   Replica& replica = run.runner.replica();
   agree(run.control, [&] {
+    const comm::LongWork working(run.control, "comparing the compiled program");
     if (const std::string why = why_not_here(run.configuration, run.runner); !why.empty())
       throw UserError(called + " " + why);
     const Configuration due = as_compiled(run);

@@ -7,7 +7,6 @@
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/device/memory_budget.hpp"
-#include "trainer/device/no_room.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/replica/training_forward.hpp"
 #include "trainer/verify/difference.hpp"
@@ -247,9 +246,12 @@ class Truths {
     nudge(replica);
   }
 
-  // False where there is no memory for a micro-batch of one.
+  // A BatchNorm of one value per channel is the program's to refuse.
+  [[nodiscard]] std::int64_t least() const { return replica_.has_batch_statistics ? 2 : 1; }
+
+  // False where there is no memory for the least micro-batch.
   bool check(const std::string& called) {
-    for (std::int64_t count = k_samples; count > 0; --count) {
+    for (std::int64_t count = k_samples; count >= least(); --count) {
       if (fits(replica_, [&] { of(count).check(called); })) return true;
     }
     return false;
@@ -322,26 +324,30 @@ class Timing {
 void check_truth(const std::string& called, const Configuration& configuration, const Dataset& data, Replica& replica) {
   CompiledProgram& code = *compiled_of(*replica.model)->compiled;
   Truths truths(configuration, data, replica);
-  const auto fail = [&] { throw DoesNotFitError(called + ": " + no_room_text(1, replica.device.name())); };
-  if (!truths.check(called)) {
-    if (!code.may_recompute()) fail();
-    code.always_recompute();
+  const bool keeps = truths.check(called);
+  bool recomputes = false;
+  if (code.may_recompute()) {
+    code.recompute(true);
+    recomputes = truths.check(called + " (its variant that computes activations again)");
+    code.recompute(false);
   }
-  if (!code.may_recompute()) return;
-  code.recompute(true);
-  if (!truths.check(called + " (its variant that computes activations again)")) fail();
-  code.recompute(false);
+  if (!keeps && !recomputes)
+    throw DoesNotFitError(fmt::format(
+        "{}: not even a micro-batch of {}, by which it is compared, fits on {}: {}leave it out, or train on devices "
+        "with more memory",
+        called, truths.least(), replica.device.name(),
+        code.may_recompute() ? "" : "write memory.recompute = \"auto\", or "));
+  if (!keeps) code.always_recompute();
+  if (!recomputes) code.never_recompute();
 }
 
 CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size) {
-  for (std::int64_t size = std::min(micro_batch_size, data.size());; size = size / 2) {
-    try {
-      return Timing(replica, data, size).run();
-    } catch (const std::exception& error) {
-      if (!is_out_of_memory(error) || size <= 1) throw;
-    }
+  for (std::int64_t size = std::min(micro_batch_size, data.size()); size > 0; size = size / 2) {
+    CompiledTimes times;
+    if (fits(replica, [&] { times = Timing(replica, data, size).run(); })) return times;
     replica.device.empty_cache();
   }
+  return {};
 }
 
 }  // namespace onebatch

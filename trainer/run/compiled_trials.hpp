@@ -10,11 +10,12 @@ namespace onebatch {
 
 /// Compares what the replica's native code makes of two micro-batches of the run's data with the program as it is.
 /// Throws UserError, which begins with `called`, where its gradient or a buffer is further off than twice the program's
-/// own rounding. Leaves the replica as it was. Not collective.
+/// own rounding. A variant that the device has no memory for never runs from here on; where that is all of them:
+/// DoesNotFitError. Leaves the replica as it was. Not collective.
 void check_truth(const std::string& called, const Configuration& configuration, const Dataset& data, Replica& replica);
 
 struct CompiledTimes {
-  double samples_per_second = 0.0;  // uncompiled
+  double samples_per_second = 0.0;  // uncompiled; 0: it does not fit
   double ratio = 1.0;               // of a micro-batch's time compiled to uncompiled: the median of pairs
 };
 

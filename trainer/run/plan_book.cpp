@@ -16,7 +16,7 @@ namespace onebatch {
 
 const ClusterProfile& PlanBook::profile() {
   if (tables_.measured()) return tables_.profile();
-  tables_.measure();
+  tables_.measure(plan_.has_value());
   if (plan_) memory_.keep_as_planned(plan_->full);
   return tables_.profile();
 }

@@ -10,6 +10,7 @@
 #include "trainer/events/csv_writer.hpp"
 #include "trainer/events/step_writer.hpp"
 #include "trainer/events/tensorboard_writer.hpp"
+#include "trainer/models/exported.hpp"
 #include "trainer/models/layout.hpp"
 #include "trainer/replica/output_check.hpp"
 #include "trainer/replica/replica_state.hpp"
@@ -60,7 +61,9 @@ struct Session::State {
     settle_batch_norm();
     warn_of_short_parameters(configuration.precision, events);
     world.set_activity("taking the model apart");
-    const bool may_recompute = configuration.memory.recompute == Recompute::automatic;
+    // Native code that is named does it by itself.
+    const bool may_recompute =
+        configuration.memory.recompute == Recompute::automatic && compiled_folder(configuration.model).empty();
     if (runner->apart() != nullptr || may_recompute)
       agree_on_rank_0(communication->control(), [&] { check_capture(configuration, *opened->data, examination); });
     connect();
