@@ -12,11 +12,17 @@ TRIES = 24  # to halve the range that the least peak lies in
 SLACK = 16  # by a part so small the peak may be higher where less is computed again
 
 
+def maker_of(node):
+    """The operator that returns the value with several others, else the node itself."""
+    return node.args[0] if node.target is operator.getitem else node
+
+
 def memory_of(node):
     """The value whose memory this one may be: operators in place and views give back their first argument's."""
-    schema = getattr(node.target, "_schema", None)
+    maker = maker_of(node)
+    schema = getattr(maker.target, "_schema", None)
     aliases = schema is not None and schema.arguments and schema.arguments[0].alias_info is not None
-    return memory_of(node.args[0]) if aliases and isinstance(node.args[0], torch.fx.Node) else node
+    return memory_of(maker.args[0]) if aliases and isinstance(maker.args[0], torch.fx.Node) else node
 
 
 def is_tensor(node):
@@ -35,6 +41,15 @@ def has(node, *tags):
     return any(tag in getattr(node.target, "tags", ()) for tag in tags)
 
 
+def is_random(node):
+    """Attention is by its tag, but not where its dropout is 0."""
+    if not has(node, torch.Tag.nondeterministic_seeded):
+        return False
+    arguments = node.target._schema.arguments
+    given = {one.name: one.default_value for one in arguments} | {one.name: value for one, value in zip(arguments, node.args)} | node.kwargs
+    return given.get("dropout_p") != 0.0
+
+
 def is_inlined(node):
     """Whether the compiler computes it where it is read, and what it reads too."""
     return node.target in (operator.getitem, torch.ops.aten._to_copy.default) or memory_of(node) is not node or has(node, torch.Tag.pointwise, torch.Tag.reduction)
@@ -48,12 +63,12 @@ class Joint:
         self.nodes = list(self.graph.nodes)
         self.place = {node: place for place, node in enumerate(self.nodes)}
         named = {node.name: node for node in self.nodes}
-        of_kind = {spec.kind.name: named[spec.arg.name] for spec in signature.output_specs}  # one of each
-        self.loss = of_kind["LOSS_OUTPUT"]
-        roots = (node for node in self.nodes[self.place[self.loss] :] if node.target is torch.ops.aten.full.default and node.args == ([], 1))
-        self.root = next(roots, None)
-        self.gradients = self.reached_from([self.root])
-        if of_kind["GRADIENT_TO_PARAMETER"] not in self.gradients:
+        wanted = {named[spec.arg.name] for spec in signature.output_specs if spec.kind.name == "GRADIENT_TO_PARAMETER"}
+        self.loss = next(named[spec.arg.name] for spec in signature.output_specs if spec.kind.name == "LOSS_OUTPUT")
+        ones = (node for node in self.nodes[self.place[self.loss] :] if node.target is torch.ops.aten.full.default and node.args == ([], 1))
+        begun = ((one, self.reached_from([one])) for one in ones)
+        self.root, self.gradients = next(((one, reached) for one, reached in begun if not wanted.isdisjoint(reached)), (None, None))
+        if self.root is None:
             raise ExportError("where the gradient begins is not found in this program, so that nothing can be computed again: compile it without recompute")
         self.activations = self.reached_from(named[name] for name in signature.user_inputs) - self.gradients  # and what the backward computes of them alone
         self.forward = self.nodes[: self.place[self.root]]
@@ -67,14 +82,16 @@ class Joint:
 
     def is_worth_it(self, node):
         """Whether it is an activation that can be computed again, and has memory of its own that is worth it."""
-        if node not in self.activations or node.op != "call_function" or memory_of(node) is not node or node.is_impure() or has(node, torch.Tag.nondeterministic_seeded):
+        maker = maker_of(node)
+        if node not in self.activations or node.op != "call_function" or memory_of(node) is not node or maker.is_impure(impure_random=False) or is_random(maker):
             return False
+        if not any(map(is_tensor, maker.all_input_nodes)):
+            return False  # of sizes alone: the compiler fills it in where it is read
         if not is_tensor(node):
             return isinstance(node.meta.get("val"), (tuple, list))  # not a size
         if self.place[node] >= len(self.forward):
             return True
-        sources = node.args[0].all_input_nodes if node.target is operator.getitem else node.all_input_nodes
-        return bytes_of(node) * KEPT_OF > max((bytes_of(source) for source in sources if source in self.activations), default=0)
+        return bytes_of(node) * KEPT_OF > max((bytes_of(source) for source in maker.all_input_nodes if source in self.activations), default=0)
 
 
 class Cuts:
@@ -87,7 +104,7 @@ class Cuts:
         for node in joint.forward:
             owners = [owner for owner in map(memory_of, node.all_input_nodes) if joint.is_worth_it(owner)]
             for owner in owners:  # what an operator returns several of is there when it has run
-                self.made_at[owner] = joint.place[owner.args[0] if owner.target is operator.getitem else owner]
+                self.made_at[owner] = joint.place[maker_of(owner)]
                 self.read_at[owner] = joint.place[node]  # in the end by the last reader
             if not is_inlined(node):
                 whole.update(owners, filter(joint.is_worth_it, (node, *(part for part in node.users if part.target is operator.getitem))))

@@ -1,7 +1,18 @@
 """A backward that computes activations again, instead of keeping them: less memory for more time."""
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from .activations import Cuts, Joint, bytes_of, is_inlined, is_tensor, memory_of
+from .activations import Cuts, Joint, bytes_of, is_inlined, is_tensor, maker_of, memory_of
+
+
+def has_a_first_number(node):
+    """Whether it is of floating type, and none of its sizes can be 0."""
+    return is_tensor(node) and node.meta["val"].is_floating_point() and all(statically_known_true(size >= 1) for size in node.meta["val"].shape)
+
+
+def order_to_tie(node):
+    """Small ones first; of truth values what is last."""
+    return node.meta["val"].dtype is torch.bool, bytes_of(node)
 
 
 class Copies:
@@ -14,8 +25,8 @@ class Copies:
         self.joint, self.graph, self.cuts = joint, joint.graph, cuts.least()
         kept, behind = {node for place in self.cuts for node in cuts.alive(place)}, range(max(self.cuts, default=-1) + 1, len(joint.forward))
         owners = ((node, memory_of(node)) for node in joint.activations)
-        self.again = {node for node, owner in owners if joint.is_worth_it(owner) and owner not in kept and joint.place[owner] not in behind}
-        self.copies, self.bound, self.products, self.tokens, self.piece, self.gradient = {}, set(), {}, {}, None, joint.root
+        self.again = {node for node, owner in owners if joint.is_worth_it(owner) and kept.isdisjoint((owner, maker_of(owner))) and joint.place[owner] not in behind}
+        self.copies, self.products, self.tokens, self.piece, self.gradient = {}, {}, {}, None, joint.root
 
     def make(self):
         for node in self.joint.nodes:
@@ -24,7 +35,7 @@ class Copies:
             for missing in self.missing(node):
                 self.copy(missing, node)
             node.args, node.kwargs = self.mapped(node, self.copies)
-            if is_tensor(node) and node.meta["val"].is_floating_point():
+            if has_a_first_number(node):
                 self.gradient = node
 
     def mapped(self, node, others):
@@ -51,15 +62,12 @@ class Copies:
             copy = self.graph.create_node(node.op, node.target, *self.mapped(node, given), node.name + "_again")
         copy.meta = dict(node.meta)
         self.copies[node] = copy
-        if not self.bound.isdisjoint(given.values()):
-            self.bound.add(copy)
 
     def to_be_tied(self, node, given):
-        """The smallest argument, if none is yet; where the compiler may rearrange the arguments first, all activations."""
-        able = [one for one in node.all_input_nodes if one not in given and is_tensor(one) and one.meta["val"].dtype is not torch.bool]
-        if not is_inlined(node):
-            return [one for one in able if one in self.joint.activations]
-        return [] if not self.bound.isdisjoint(given.values()) or not able else [min(able, key=bytes_of)]
+        """One argument, if none is a copy, which all have a token; where the compiler may rearrange the arguments first, all activations."""
+        able = [one for one in node.all_input_nodes if one not in given and is_tensor(one)]
+        moved = [] if is_inlined(node) else [one for one in able if one in self.joint.activations]
+        return moved if moved or given else [min(able, key=order_to_tie)]
 
     def product(self, node):
         """With the token."""
@@ -68,7 +76,6 @@ class Copies:
             one = call(torch.ops.aten.scalar_tensor.default, (1,), {"dtype": value.dtype, "device": value.device})
             token = call(torch.ops.aten.where.self, (self.is_number(), one, one))
             self.products[node, self.piece] = call(torch.ops.aten.mul.Tensor, (node, token))
-            self.bound.add(self.products[node, self.piece])
         return self.products[node, self.piece]
 
     def is_number(self):

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
+from onebatch.activations import Joint  # noqa: E402
 from onebatch.compiling import TYPES, compile_program, joint, named, whole_loss  # noqa: E402
 from onebatch.recomputing import recompute  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
@@ -89,11 +90,21 @@ def test_the_same_numbers(programs):
         assert expected.norm() > 0 and (found - expected).norm() <= 1e-14 * expected.norm(), name
 
 
-def test_gradients_that_are_no_numbers_stay_so(programs):
-    """The token is 1 of them, too."""
-    inputs = torch.arange(40, 47), torch.tensor(1234567), torch.full((7, 3, 12, 12), float("nan"), dtype=torch.float64), torch.zeros(7, dtype=torch.int64)
-    for expected, found in zip(*(program.graph_module(*given(program, inputs)) for program in programs), strict=True):
-        assert torch.equal(expected.isnan(), found.isnan())
+def products(plain, lean):
+    """Of a value and a token: those multiplications that are neither in the plain graph nor copies."""
+    own = {node.name for node in plain.graph.nodes}
+    return [node for node in calls(lean, torch.ops.aten.mul.Tensor) if node.name not in own and not node.name.endswith("_again")]
+
+
+@pytest.mark.parametrize("pixel", [1.0, float("inf"), float("nan")])
+def test_every_token_is_1(programs, pixel):
+    """Of a loss and gradients that are no numbers, too."""
+    inputs = torch.arange(40, 47), torch.tensor(1234567), torch.full((7, 3, 12, 12), pixel, dtype=torch.float64), torch.zeros(7, dtype=torch.int64)
+    runs, tied = torch.fx.Interpreter(programs[1].graph_module, garbage_collect_values=False), products(*programs)
+    made = runs.run(*given(programs[1], inputs))
+    loss = next(one for (kind, _, _), one in zip(outputs(programs[1]), made) if kind.name == "LOSS_OUTPUT")
+    assert tied and loss.isfinite() == (pixel == 1.0)
+    assert all(runs.env[node.args[1]] == 1 for node in tied)
 
 
 def test_where_the_gradient_begins_has_to_be_found(programs):
@@ -102,6 +113,43 @@ def test_where_the_gradient_begins_has_to_be_found(programs):
     root.args = ([], 2)
     with pytest.raises(ExportError, match="where the gradient begins is not found"):
         recompute(broken)
+
+
+def test_the_gradient_begins_where_it_reaches_a_parameter(programs):
+    """Not at another 1 behind the loss, nor is the last parameter asked alone."""
+    plain = copy.deepcopy(programs[0])
+    root = next(node for node in calls(plain, torch.ops.aten.full.default) if node.args == ([], 1))
+    with plain.graph.inserting_before(root):
+        plain.graph.node_copy(root)
+        zero = plain.graph.call_function(torch.ops.aten.full.default, ([5], 0))
+    spec = [spec for spec in plain.graph_signature.output_specs if spec.kind.name == "GRADIENT_TO_PARAMETER"][-1]
+    spec.arg = type(spec.arg)(name=zero.name)
+    assert Joint(plain).root is root
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mix, self.out = nn.LayerNorm(12), nn.Linear(12, 3 * 96), nn.Linear(96, 12)
+
+    def forward(self, x):
+        query, key, value = self.mix(self.norm(x)).unflatten(2, (3, 3, 32)).permute(2, 0, 3, 1, 4)
+        return x + self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+
+
+def test_every_copy_has_a_token_with_attention(tmp_path):
+    package.export(nn.Sequential(Layer(), Layer()), torch.randn(3, 6, 12), tmp_path / "model.pt2", check=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain, _ = joint(tmp_path / "model.pt2", TYPES["float32"], whole_loss({"kind": "mse"}), torch.device("cpu"))
+    lean = copy.deepcopy(plain)
+    recompute(lean)
+    tied, copies = set(products(plain, lean)), [node for node in lean.graph.nodes if node.name.endswith("_again")]
+    for node in copies:
+        assert not tied.isdisjoint(node.all_input_nodes), node.name
+        tied.add(node)
+    assert len(copies) > 9
+    assert len(calls(lean, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)) > 2
 
 
 def convolutions(package):
