@@ -135,10 +135,6 @@ Trained trained_on_host(const Configuration& configuration, const Dataset& data,
   return trained_by(other, data, &uncompiled, samples);
 }
 
-Trained trained_exactly(const Configuration& configuration, const Dataset& data, Replica& replica, std::int64_t count) {
-  return trained_on_host(in_precision(Precision::float64, configuration), data, replica, first_samples(count, data));
-}
-
 // False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
 bool fits(Replica& replica, const std::function<void()>& work) {
   try {
@@ -261,10 +257,12 @@ class Truths {
   const Truth& of(std::int64_t count) {
     if (truth_ && count_ == count) return *truth_;
     truth_.reset();
-    Trained exact = trained_exactly(configuration_, data_, replica_, count);
+    const Configuration wide = in_precision(Precision::float64, configuration_);
+    const std::vector<std::int64_t> samples = first_samples(count, data_);
+    Trained exact = trained_on_host(wide, data_, replica_, samples);
     if (!std::isfinite(norm_of(exact.gradient))) {
       kept_.restore();
-      exact = trained_exactly(configuration_, data_, replica_, count);
+      exact = trained_on_host(wide, data_, replica_, samples);
     }
     count_ = count;
     return truth_.emplace(configuration_, data_, replica_, std::move(exact), count);
@@ -345,7 +343,6 @@ CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t 
   for (std::int64_t size = std::min(micro_batch_size, data.size()); size > 0; size = size / 2) {
     CompiledTimes times;
     if (fits(replica, [&] { times = Timing(replica, data, size).run(); })) return times;
-    replica.device.empty_cache();
   }
   return {};
 }
