@@ -3,9 +3,9 @@ foreach(part datasets checkpoints exporting checking compiling compile_command c
   onebatch_add_pytest(python_${part} python/${part}_test.py LABELS python TIMEOUT 200 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch>)
 endforeach()
 set_tests_properties(python_converting PROPERTIES TIMEOUT 400)  # processes that start PyTorch
-set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code python_compiled_recomputing PROPERTIES TIMEOUT 900)  # a compiler, several times
+set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code python_compiled_recomputing python_recomputing PROPERTIES TIMEOUT 900)  # a compiler, several times
 if(LibTorch_VERSION VERSION_LESS 2.8)  # it runs no compiled programs
-  set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code python_compiled_recomputing PROPERTIES DISABLED TRUE)
+  set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_code python_compiled_recomputing python_recomputing PROPERTIES DISABLED TRUE)
 endif()
 set_tests_properties(python_example_configs PROPERTIES TIMEOUT 400)
 # In a bare environment: python/pack.sh packs this build.
