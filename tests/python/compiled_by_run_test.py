@@ -148,7 +148,7 @@ def test_nothing_is_left_of_what_is_stopped(number, made, onebatch, tmp_path):
 
 
 REFUSED = {
-    "recomputed": (['memory.recompute="auto"'], "does not go with memory.recompute"),
+    "recomputed": (["memory.recompute=2"], 'does not go with a number of segments: write memory.recompute = "auto"'),
     "bitwise": (['run.deterministic="bitwise"'], "does not go with run.deterministic"),
     "another output": (['model.output="0"'], "does not go with model.output"),
 }
