@@ -113,10 +113,6 @@ void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) 
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Of one variant, which reads the model's own tensors where they lie.
 class Code {
  public:
