@@ -73,6 +73,26 @@ TEST_F(MatrixProductsTest, what_is_added_is_a_row_a_matrix_or_scaled) {
   }
 }
 
+TEST_F(MatrixProductsTest, native_code_adds_products_where_their_sums_lie) {
+  const auto add_product = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("onebatch::add_product", "")
+                               .typed<void(const at::Tensor&, const at::Tensor&, const at::Tensor&)>();
+  for (const std::int64_t rows : {k_rows, std::int64_t{2}}) {  // a large product, and a small one
+    const at::Tensor left = whole_numbers({k_inner, rows}), right = whole_numbers({k_inner, k_columns});
+    const at::Tensor before = whole_numbers({rows, k_columns});
+    const at::Tensor expected = before + at::mm(left.t(), right);
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      const at::Tensor sum = before.to(type), turned = before.t().contiguous().to(type).t();
+      for (const at::Tensor& summed : {sum, turned}) {
+        const void* const place = summed.const_data_ptr();
+        add_product.call(summed, left.to(type).t(), right.to(type));
+        EXPECT_TRUE(at::equal(summed, expected.to(type)));
+        EXPECT_EQ(summed.const_data_ptr(), place);
+      }
+    }
+  }
+}
+
 // As the compiler's native code calls them, of a library that is loaded later.
 struct Native {
   static AtenTensorHandle handle(at::Tensor& tensor) {

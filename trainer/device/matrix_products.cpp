@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/addmm.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
@@ -14,6 +15,11 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+
+namespace at::native {
+// oneDNN's: result = beta * result + alpha * left * right. LibTorch exports it, and has no header of it.
+void mkldnn_matmul(const Tensor& left, const Tensor& right, const Tensor& result, float beta, float alpha);
+}  // namespace at::native
 
 namespace onebatch {
 namespace {
@@ -62,7 +68,7 @@ std::unique_ptr<torch::Library> register_products() {
 }
 
 bool is_quicker_into(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
-  return is_used && is_large_product(left, right) && out.scalar_type() == at::kFloat &&
+  return is_used && is_large_product(left, right) && out.scalar_type() == at::kFloat && out.is_contiguous() &&
          out.sizes() == at::IntArrayRef{left.size(0), right.size(1)};
 }
 
@@ -79,8 +85,18 @@ bool mm_of_compiled(AtenTensorHandle out, AtenTensorHandle left, AtenTensorHandl
   const at::Tensor to = resolve_tensor_dispatch_flags(out), a = resolve_tensor_dispatch_flags(left),
                    b = resolve_tensor_dispatch_flags(right);
   if (!is_quicker_into(to, a, b)) return false;
-  to.copy_(by_onednn(a, b, std::nullopt));
+  at::native::mkldnn_matmul(a, b, to, 0.0F, 1.0F);
   return true;
+}
+
+// Native code calls it, too.
+void add_product(const at::Tensor& summed, const at::Tensor& left, const at::Tensor& right) {
+  if (summed.is_cpu() && is_quicker_into(summed, left, right)) {
+    at::native::mkldnn_matmul(left, right, summed, 1.0F, 1.0F);
+  } else {
+    at::Tensor result = summed;
+    at::addmm_out(result, summed, left, right);
+  }
 }
 
 bool addmm_of_compiled(AtenTensorHandle out, AtenTensorHandle added, AtenTensorHandle left, AtenTensorHandle right) {
@@ -137,6 +153,15 @@ void use_quickest_matrix_products() {
 }
 
 }  // namespace onebatch
+
+// Of accumulating.py: a gradient goes into its sum without a pass of its own.
+TORCH_LIBRARY_FRAGMENT(onebatch, library) {
+  library.def("add_product(Tensor(a!) summed, Tensor one, Tensor other) -> ()");
+}
+
+TORCH_LIBRARY_IMPL(onebatch, CompositeExplicitAutograd, library) {
+  library.impl("add_product", &onebatch::add_product);
+}
 
 // Native code of the compiler has its products under these names, which it finds in the program before LibTorch's.
 
