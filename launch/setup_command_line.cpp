@@ -50,7 +50,7 @@ void add_compile(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"none", "given", "mixed"}))
       ->capture_default_str();
   command->add_option("--precision", arguments.compiled_precision, "as precision.compute of the run")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}))
       ->capture_default_str();
   command
       ->add_option("--device", arguments.compiled_device,

@@ -93,7 +93,7 @@ class Exported:
         tensors = dict(zip(("x", "y", "weights"), data()))
         package.save_dataset(folder / "train.safetensors", **tensors)
         config = CONFIG.replace('target = "y"', 'target = "y"\nweights = "weights"') if "weights" in tensors else CONFIG
-        in_precision = config.replace("float64", precision).replace('parameters = "bfloat16"', 'parameters = "float32"')
+        in_precision = config.replace("float64", precision).replace(f'parameters = "{precision}"', 'parameters = "float32"') if precision.endswith("16") else config.replace("float64", precision)
         self.scratch = Scratch(folder, in_precision.replace("{folder}", str(folder)) + rest)
 
     def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):

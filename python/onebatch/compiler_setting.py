@@ -6,8 +6,63 @@ import pathlib
 import warnings
 
 import torch
+from torch._inductor import cpu_vec_isa
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
 from .refusals import ExportError
+
+
+@contextlib.contextmanager
+def quick_trials():
+    """To find out which vectors this processor has, the compiler lets Pythons of its own load a trial each, six of them where it knows AVX-512, which import all of PyTorch before: 11 s.
+    The library that a trial is linked with is enough; where it is not, PyTorch is imported as before."""
+    before, library = getattr(cpu_vec_isa.VecISA, "_avx_py_load", None), str(pathlib.Path(torch.__file__).parent / "lib/libtorch_cpu.so")
+    if before is None:  # it goes about it in another way
+        yield
+        return
+    cpu_vec_isa.VecISA._avx_py_load = f"""
+from ctypes import CDLL
+try:
+    CDLL({library!r})
+    CDLL("__lib_path__")
+except OSError:
+    import torch
+    CDLL("__lib_path__")
+"""
+    try:
+        yield
+    finally:
+        cpu_vec_isa.VecISA._avx_py_load = before
+
+
+@contextlib.contextmanager
+def sizes_declared():
+    """The C++ that the compiler writes declares sizes once for each of its two passes, and tells those by the address of an object that is gone by then: where another has come to
+    lie there, it uses what is declared further below, and fails. No object goes as long as it writes."""
+    kept, before = [], CppWrapperCpu.codegen_int_array_var
+
+    def declared(self, sizes, writeline, *more, **named):
+        kept.append(writeline)
+        return before(self, sizes, writeline, *more, **named)
+
+    CppWrapperCpu.codegen_int_array_var = declared
+    try:
+        yield
+    finally:
+        CppWrapperCpu.codegen_int_array_var = before
+
+
+@contextlib.contextmanager
+def results_in(scratch):
+    """Two processes that compile the same, as the same text comes to the same name, would write into each other's files."""
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(pathlib.Path(scratch) / "compiler")
+    try:
+        yield
+    finally:
+        os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
+        if before is not None:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
 
 
 @contextlib.contextmanager

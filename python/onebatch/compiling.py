@@ -21,18 +21,18 @@ from torch.export.exported_program import _decompose_exported_program
 from torch.utils import _pytree as pytree
 
 from . import keyed
+from .accumulating import accumulate
 from .activations import memory_of
-from .compiler_setting import quietly, tools_of, without_atomics
+from .compiler_setting import quick_trials, quietly, results_in, sizes_declared, tools_of, without_atomics
 from .recomputing import recompute
 from .refusals import ExportError, first_line
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
-FORMAT = 4
+FORMAT = 5
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0, "class_dim": "last", "class_weights": [], "label_weights": "none"}
-TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16)}  # of the parameters; of autocast
-ABSENT = {"float16": "a loss scale does not reach a compiled backward"}
+TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16), "float16": (torch.float32, torch.float16)}  # of the parameters; of autocast
 OPTIONS = {
     "aot_inductor.link_libtorch": False,  # the code finds the one that the trainer has loaded, wherever that lies
     "aot_inductor.package_constants_in_so": False,  # the run has its own: neither disk nor memory holds them twice
@@ -217,7 +217,8 @@ def forward_and_backward(exported):
 
 
 def joint(file, types, loss, device):
-    """Forward and backward as one graph of (samples, the step's key, the inputs and, with a loss, the targets); which outputs are what.
+    """Forward and backward as one graph of (samples, the step's key, a factor of the loss, a sum for the gradient of each parameter, the inputs and, with a loss, the targets);
+    {parameter: the input that is its sum}; {constant: place}.
 
     types: of the parameters; of autocast, or None."""
     after, autocast = types
@@ -247,8 +248,19 @@ def joint(file, types, loss, device):
     whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, chosen, after), own, class_weights_of(loss, after, device))
     rows = examples[0].shape[0]
     batch = shapes[0][0]
-    exported = torch.export.export(whole, (torch.arange(rows, device=device), torch.tensor(1, device=device), *examples), strict=False, dynamic_shapes={"samples": {0: batch}, "of_step": None, "inputs": tuple(shapes)})
-    return forward_and_backward(exported), constants
+    factor, sums = torch.ones((), dtype=keyed.wide(after), device=device), [torch.empty_like(one) for one in whole.parameters()]
+    given = (torch.arange(rows, device=device), torch.tensor(1, device=device), factor, sums, *examples)
+    varying = {"samples": {0: batch}, "of_step": None, "factor": None, "sums": [None] * len(sums), "inputs": tuple(shapes)}
+    exported = torch.export.export(whole, given, strict=False, dynamic_shapes=varying)
+    graph = forward_and_backward(exported)
+    return graph, sums_of(graph), constants
+
+
+def sums_of(graph):
+    """As the inputs of KeyedProgram are called."""
+    specs = graph.graph_signature.input_specs
+    parameters = [spec.target for spec in specs if spec.kind.name == "PARAMETER"]
+    return dict(zip(parameters, (spec.arg.name for spec in specs if spec.arg.name.startswith("sums_")), strict=True))
 
 
 def of_classes(loss):
@@ -314,26 +326,22 @@ def refuse_own_constants(graph, places):
             raise ExportError(f"the program changes its constant {name.removeprefix(PROGRAM)}, which is not compiled yet: train it with model.compiled = \"never\"")
 
 
-def named(graph):
-    """What each output is, in order; buffers that the forward changes are written in place."""
-    names = []
-    for spec in graph.graph_signature.output_specs:
-        kind = spec.kind.name
-        if kind == "LOSS_OUTPUT":
-            names.append("loss")
-        elif kind == "USER_OUTPUT":
-            names.append("weight")
-        elif kind == "GRADIENT_TO_PARAMETER":
-            names.append("gradient:" + spec.target.removeprefix(PROGRAM))
-        elif kind != "BUFFER_MUTATION":
+def refuse_other_outputs(graph, sums):
+    """Every parameter gets a gradient; buffers that the forward changes are written in place."""
+    specs = graph.graph_signature.output_specs
+    for kind in (spec.kind.name for spec in specs):
+        if kind not in ("LOSS_OUTPUT", "USER_OUTPUT", "GRADIENT_TO_PARAMETER", "BUFFER_MUTATION"):
             raise ExportError(f"the program's {kind.lower()} is not compiled yet: train it with model.compiled = \"never\"")
-    return names
+    for name in sums.keys() - {spec.target for spec in specs}:
+        raise ExportError(f"the program's parameter {name.removeprefix(PROGRAM)} gets no gradient, which is not compiled yet: train it with model.compiled = \"never\"")
 
 
 def find_vectors():
     """The compiler links a trial with libtorch to find out which vectors this processor has, and keeps the answer in its cache. It is asked before OPTIONS
     leave libtorch out, with which the trial fails and all code is scalar."""
-    if not cpu_vec_isa.pick_vec_isa() and set(instructions()) & VECTORS:
+    with quick_trials():
+        found = cpu_vec_isa.pick_vec_isa()
+    if not found and set(instructions()) & VECTORS:
         warnings.warn(f"the compiler takes this processor's vectors for unusable, so that the code is slow: remove its cache, {cache_dir()}, and compile again", stacklevel=3)
 
 
@@ -357,12 +365,6 @@ def machine(device):
     return {"device": device.type, "architecture": platform.machine(), "instructions": instructions(), **of_gpu}
 
 
-def chosen_types(precision):
-    if precision in ABSENT:
-        raise ExportError(f"--precision {precision} is not compiled yet ({ABSENT[precision]}): write bfloat16, float32 or float64, or train with model.compiled = \"never\"")
-    return TYPES[precision]
-
-
 def whole_loss(loss):
     if loss is None or not of_classes(loss):
         return loss
@@ -383,7 +385,7 @@ def computing_again(graph):
     """A copy of the graph, of the same inputs and outputs, whose backward computes activations again."""
     lean = copy.deepcopy(graph, {id(tensor): tensor for tensor in (*graph.state_dict.values(), *graph.constants.values())})  # which both have
     recompute(lean)
-    assert (named(lean), described(lean)) == (named(graph), described(graph))
+    assert (lean.graph_signature.output_specs, described(lean)) == (graph.graph_signature.output_specs, described(graph))
     return lean
 
 
@@ -396,7 +398,7 @@ def packaged(graph, package):
 def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False, recompute=False):
     """Compiles the exported program `file` for this machine's CPU or GPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
-    precision: float32, float64, or bfloat16 with parameters in float32, as autocast computes: the run's precision.compute.
+    precision: float32, float64, or bfloat16 or float16 with parameters in float32, as autocast computes: the run's precision.compute.
     loss: None where the program returns its loss's sum and its weight (loss.kind = "model"); else as the run's [loss] has it {"kind": "cross_entropy",
         "ignore_index": ..., "label_smoothing": ..., "class_dim": "last" or "second", "class_weights": [...], "label_weights": ...}, or {"kind": "mse"}; what is
         left out is as in CROSS_ENTROPY. label_weights: "none"; "given", as by data.weights; "mixed", of mixed images, which have two labels.
@@ -407,7 +409,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
-    file, types, loss, device = pathlib.Path(file), chosen_types(precision), whole_loss(loss), of_device(device)
+    file, types, loss, device = pathlib.Path(file), TYPES[precision], whole_loss(loss), of_device(device)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
     refuse_other_folder(out)
     find_vectors()
@@ -415,13 +417,15 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
         folder = pathlib.Path(scratch) / "whole"
         folder.mkdir()
         try:
-            graph, places = joint(file, types, loss, device)
+            graph, sums, places = joint(file, types, loss, device)
             description = described(graph)
             refuse_own_constants(graph, places)
-            names, lean = named(graph), computing_again(graph) if recompute else None
-            with without_atomics(deterministic):
-                training = packaged(graph, folder / "training.pt2")
-                again = {} if lean is None else {"lean": packaged(lean, folder / "lean.pt2")}
+            refuse_other_outputs(graph, sums)
+            buffers = [name.removeprefix(PROGRAM) for name in graph.graph_signature.buffers_to_mutate.values()]
+            lean = computing_again(graph) if recompute else None
+            with without_atomics(deterministic), sizes_declared(), results_in(scratch):
+                training = packaged(accumulate(graph, sums), folder / "training.pt2")
+                again = {} if lean is None else {"lean": packaged(accumulate(lean, sums), folder / "lean.pt2")}
         except ExportError:
             raise
         except Exception as error:  # torch has many kinds
@@ -436,7 +440,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             "precision": precision,
             "loss": loss or {"kind": "model"},
             "program": {"file": file.name, "sha1": sha1(file)},
-            "training": {**training, "outputs": names, **description, "constants": places},
+            "training": {**training, "gradients": [name.removeprefix(PROGRAM) for name in sums], "changes": buffers, **description, "constants": places},
             **again,
         }
         (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")

@@ -210,7 +210,7 @@ def refuse_own_randomness(name, args):
 
 
 class KeyedProgram(nn.Module):
-    """(samples, the step's key, the program's inputs) to the loss's sum and its weight. `loss`: of what the program returns and the inputs that follow its own; None: the program returns the two.
+    """(samples, the step's key, a factor, the gradients' sums, the program's inputs) to the loss's sum with the factor, the sum and its weight; what is done with the sums is no matter of the forward. `loss`: of what the program returns and the inputs that follow its own; None: the program returns the two.
 
     `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
     """
@@ -228,17 +228,23 @@ class KeyedProgram(nn.Module):
             for place, name in varying.items():
                 torch._check(found.setdefault(name, tensor.shape[place]) == tensor.shape[place])
 
-    def forward(self, samples, of_step, *inputs):
+    def forward(self, samples, of_step, factor, sums, *inputs):
         self.check_sizes(samples, inputs)
         program = Keyed(self.program, Draws(samples, of_step), self.before, self.after)
         own = inputs[: self.own_inputs] if self.loss else inputs
         with torch.autocast(samples.device.type, dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
             returned = program.run(*own)
-        wide = torch.float64 if self.after is torch.float64 else torch.float32
         if self.loss:
-            return (self.loss(returned, self.class_weights, *inputs[self.own_inputs :]).to(wide),)
+            summed = self.loss(returned, self.class_weights, *inputs[self.own_inputs :]).to(factor.dtype)
+            return summed * factor, summed.detach()
         summed, weight = (one for one in pytree.tree_leaves(returned) if isinstance(one, torch.Tensor))
-        return summed.to(wide), weight.detach().to(wide)
+        summed = summed.to(factor.dtype)
+        return summed * factor, summed.detach(), weight.detach().to(factor.dtype)
+
+
+def wide(dtype):
+    """The type of a loss's sum."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def cross_entropy(loss, class_weights, outputs, targets, weights=None):

@@ -72,21 +72,27 @@ class Copies:
     def product(self, node):
         """With the token."""
         if (node, self.piece) not in self.products:
-            value, call = node.meta["val"], self.graph.call_function
-            one = call(torch.ops.aten.scalar_tensor.default, (1,), {"dtype": value.dtype, "device": value.device})
-            token = call(torch.ops.aten.where.self, (self.is_number(), one, one))
-            self.products[node, self.piece] = call(torch.ops.aten.mul.Tensor, (node, token))
+            value = node.meta["val"]
+            one = self.call(torch.ops.aten.scalar_tensor.default, (1,), {"dtype": value.dtype, "device": value.device})
+            token = self.call(torch.ops.aten.where.self, (self.is_number(), one, one))
+            self.products[node, self.piece] = self.call(torch.ops.aten.mul.Tensor, (node, token))
         return self.products[node, self.piece]
 
     def is_number(self):
         """What the piece's tokens are computed of."""
         if self.piece not in self.tokens:
-            first, call = self.gradient, self.graph.call_function
+            first = self.gradient
             for _ in first.meta["val"].shape:
-                first = call(torch.ops.aten.select.int, (first, 0, 0))
-            number = call(torch.ops.aten.add.Tensor, (first, self.joint.loss))
-            self.tokens[self.piece] = call(torch.ops.aten.eq.Tensor, (number, number))
+                first = self.call(torch.ops.aten.select.int, (first, 0, 0))
+            number = self.call(torch.ops.aten.add.Tensor, (first, self.joint.loss))
+            self.tokens[self.piece] = self.call(torch.ops.aten.eq.Tensor, (number, number))
         return self.tokens[self.piece]
+
+    def call(self, target, args, kwargs=None):
+        node = self.graph.call_function(target, args, kwargs)
+        with self.joint.loss.meta["val"].fake_mode:
+            node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda one: one.meta["val"]), **node.kwargs)
+        return node
 
 
 def recompute(program):

@@ -216,9 +216,9 @@ def test_a_cache_that_others_may_write_to_is_refused(which, made, tmp_path):
 
 def test_one_that_is_not_true_is_not_used(made, tmp_path):
     def swap(document):
-        outputs = document["training"]["outputs"]
-        one, other = outputs.index("gradient:b.bias"), outputs.index("gradient:c.bias")
-        outputs[one], outputs[other] = outputs[other], outputs[one]
+        names = document["training"]["gradients"]
+        one, other = names.index("b.bias"), names.index("c.bias")
+        names[one], names[other] = names[other], names[one]
 
     environment, place = made.copy(tmp_path)
     changed(place, swap)

@@ -13,9 +13,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from compiled_cases import AS_SMOOTHED, CONFIG, MLP, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
+from compiled_cases import AS_SMOOTHED, CONFIG, MLP, SEGMENTS, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
 from onebatch.compiling import CROSS_ENTROPY, VECTORS, compile_program, instructions  # noqa: E402
-from program import Scratch, settings  # noqa: E402
+from program import Scratch, read_json, read_json_lines, settings  # noqa: E402
 
 
 class Attention(nn.Module):
@@ -131,18 +131,31 @@ def test_attention_of_any_length(precision, most, whole, onebatch, tmp_path):
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
 
 
-@pytest.mark.parametrize("model, by_itself", [(MLP, True), ((Added, *OF_TOKENS), False), (CONVOLUTIONS, False)], ids=["mlp", "attention", "convolutions"])
-def test_bfloat16_is_as_near_as_autocast(model, by_itself, onebatch, tmp_path):
-    """To the same training in float64, with the same masks; compiled by the run, or by the command."""
-    case, python = Exported(tmp_path, model, "bfloat16"), {"ONEBATCH_PYTHON": sys.executable}
+@pytest.mark.parametrize(
+    "model, precision, by_itself",
+    [(MLP, "bfloat16", True), (MLP, "float16", False), ((Added, *OF_TOKENS), "bfloat16", False), (CONVOLUTIONS, "bfloat16", False), (CONVOLUTIONS, "float16", True)],
+    ids=["mlp", "mlp in float16", "attention", "convolutions", "convolutions in float16"],
+)
+def test_16_bits_are_as_near_as_autocast(model, precision, by_itself, onebatch, tmp_path):
+    """To the same training in float64, with the same masks; compiled by the run, or by the command. In float16 with the loss scale."""
+    case, python = Exported(tmp_path, model, precision), {"ONEBATCH_PYTHON": sys.executable}
     folder = "auto" if by_itself else tmp_path / "model.compiled"
     if not by_itself:
-        onebatch.run(1, "compile", tmp_path / "model.pt2", "--precision", "bfloat16", "--deterministic", *model[-1], environment=python, seconds=400)
+        onebatch.run(1, "compile", tmp_path / "model.pt2", "--precision", precision, "--deterministic", *model[-1], environment=python, seconds=400)
     exact = case.train(onebatch, more=['precision.compute="float64"', 'precision.parameters="float64"'])
     own = error_of(case.train(onebatch), exact)
     said, weights = case.train_and_say(onebatch, compiled=folder, more=["run.deterministic=true"], environment=python)
     assert "is a compiled program" in said
     assert 1e-6 < error_of(weights, exact) <= 2.0 * own < 1e-2
+
+
+def test_sums_that_float16_cannot_hold_are_no_difference(onebatch, tmp_path):
+    """Of many positions, where the loss is multiplied as it is for few."""
+    labels = torch.zeros(23, 3000, dtype=torch.int64)
+    labels[:, 0] = 3
+    case = Exported(tmp_path, (*SEGMENTS[:3], lambda: (torch.randn(23, 2, 3000), labels), *SEGMENTS[4:]), "float16")
+    folder = compile_program(tmp_path / "model.pt2", precision="float16", loss=CROSS_ENTROPY | {"ignore_index": 1, "class_dim": "second", "class_weights": [1.0, 7.0, 0.25, 0.0]})
+    assert "is a compiled program" in case.train_and_say(onebatch, compiled=folder)[0]
 
 
 class Centred(nn.Module):
@@ -189,3 +202,44 @@ def test_code_takes_the_processor_s_vectors(tmp_path):
     environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=paths)
     subprocess.run([sys.executable, "-m", "onebatch", "compile", tmp_path / "model.pt2", "--loss", "cross_entropy"], check=True, env=environment)
     assert "at::vec::Vectorized<float>" in code_of(tmp_path / "model.compiled")
+
+
+HALF_OF_MEMORY = """
+[run]
+max_steps = 6
+output_dir = "{{runs}}"
+[batch]
+global_batch_size = 1500
+[data]
+kind = "synthetic"
+size = 3000
+shape = [64]
+[model]
+kind = "exported"
+path = "{folder}/model.pt2"
+compiled = "{folder}/model.compiled"
+[precision]
+parameters = "float64"
+compute = "float64"
+[probe]
+cache = false
+steps_per_trial = 1
+[simulate]
+devices = [{{{{memory = "4MiB"}}}}, {{{{memory = "4MiB"}}}}]
+"""
+
+
+def test_where_memory_ends_in_a_step_it_is_done_again(faulty_onebatch, tmp_path):
+    """Native code has added some gradients by then: nothing of that is in the sum, and the losses stay what they were."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Dropout(0.2), nn.Tanh(), nn.Linear(96, 10))
+    package.export(model, torch.randn(3, 64), tmp_path / "model.pt2", check=False)
+    compile_program(tmp_path / "model.pt2", precision="float64", loss=CROSS_ENTROPY)
+    losses = []
+    for fault in ("-1 - 0 - -", "1 step 3 memory -"):
+        scratch = Scratch(tmp_path, HALF_OF_MEMORY.format(folder=tmp_path))
+        faulty_onebatch.run(2, "train", scratch.config, "--json", tmp_path / "r.json", environment={"ONEBATCH_FAULT": fault, "OMP_NUM_THREADS": "1"}, seconds=300)
+        result = read_json(tmp_path / "r.json")
+        losses.append([line["loss"] for line in read_json_lines(pathlib.Path(result["run_dir"]) / "metrics.jsonl")])
+    assert result["out_of_memory_events"] >= 1 and result["replans"] >= 1
+    assert len(losses[0]) == 6 and losses[1] == pytest.approx(losses[0], rel=1e-12)

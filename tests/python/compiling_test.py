@@ -271,6 +271,8 @@ REFUSED = {
     "another smoothing": (lambda case, target: changed(case, target, loss__label_smoothing=0.2), "loss.label_smoothing = 0.2"),
     "other weights of labels": (lambda case, target: changed(case, target, loss__label_weights="given"), "labels whose weights are given, and this run's are none"),
     "another program": (lambda case, target: changed(case, target, program__sha1="0" * 40), "another program than model.path"),
+    "no parameters": (lambda case, target: changed(case, target, training__gradients=[]), "names no parameter"),
+    "too many parameters": (lambda case, target: changed(case, target, training__gradients=["a.weight"] * 99), "leaves no input for the program"),
     "flipped": (flipped, "is damaged"),
     "cut": (cut, "is damaged"),
     "no folder": (lambda case, target: target, "no folder of a compiled program"),
@@ -294,7 +296,7 @@ def test_devices_that_are_not_here_are_refused(device, words, made, tmp_path):
 def test_what_does_not_fit_is_refused_by_name(make, words, made, onebatch, tmp_path):
     case = made("mlp")
     said = case.train(onebatch, compiled=make(case, tmp_path / "other"), code=2)
-    assert words in said and "make it anew by onebatch compile" in said
+    assert words in said and ("make it anew by onebatch compile" in said or "gradients" in said)
 
 
 WRONG_MODES = {
@@ -320,10 +322,10 @@ def test_classes_elsewhere_are_refused(made, onebatch, tmp_path):
 def test_a_gradient_that_is_another_is_not_used(made, onebatch, tmp_path):
     """Two gradients that have changed places: of the same shapes, so that nothing else can tell."""
     case = made("mlp")
-    outputs = json.loads((case.folder / "compiled.json").read_text())["training"]["outputs"]
-    one, other = outputs.index("gradient:b.bias"), outputs.index("gradient:c.bias")
-    outputs[one], outputs[other] = outputs[other], outputs[one]
-    assert "it is not used" in case.train(onebatch, compiled=changed(case, tmp_path / "other", training__outputs=outputs), code=2)
+    names = json.loads((case.folder / "compiled.json").read_text())["training"]["gradients"]
+    one, other = names.index("b.bias"), names.index("c.bias")
+    names[one], names[other] = names[other], names[one]
+    assert "it is not used" in case.train(onebatch, compiled=changed(case, tmp_path / "other", training__gradients=names), code=2)
 
 
 class Scaled(nn.Module):
@@ -347,8 +349,8 @@ def test_code_that_holds_a_parameter_is_not_used(onebatch, tmp_path):
 
 KEYS = {
     "another output": (['model.output="0"'], "model.output"),
-    "float16": (['precision.compute="float16"', 'precision.parameters="float32"'], 'precision.compute = "float32"'),
-    "bfloat16 alone": (['precision.compute="bfloat16"', 'precision.parameters="bfloat16"'], 'precision.compute = "float32"'),
+    "float16": (['precision.compute="float16"', 'precision.parameters="float32"'], 'made for precision.compute = "float64"'),
+    "bfloat16 alone": (['precision.compute="bfloat16"', 'precision.parameters="bfloat16"'], 'precision.parameters = "float32"'),
     "bfloat16": (['precision.compute="bfloat16"', 'precision.parameters="float32"'], 'made for precision.compute = "float64"'),
     "class weights": (["loss.class_weights=[1,2,1,1]"], "loss.class_weights = [], and this run's are [1, 2, 1, 1]: make it anew by onebatch compile {folder}/model.pt2 --precision float64 --loss cross_entropy --label-smoothing 0.1 --class-weights 1,2,1,1"),
     "another loss": (['loss.kind="mse"', "loss.label_smoothing=0.0"], "onebatch compile {folder}/model.pt2 --precision float64 --loss mse"),
@@ -402,9 +404,3 @@ def test_a_program_whose_batch_is_fixed_is_refused():
     """As the compiler makes of transformers' Swin."""
     with pytest.raises(ExportError, match="takes the number of samples for 3"):
         described(torch.export.export(Mlp(), (torch.randn(3, 6),)))
-
-
-def test_what_cannot_be_compiled_yet_is_named(tmp_path):
-    package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
-    with pytest.raises(ExportError, match="--precision float16 is not compiled yet"):
-        compile_program(tmp_path / "model.pt2", precision="float16")

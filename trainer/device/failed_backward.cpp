@@ -1,5 +1,7 @@
 #include "trainer/device/failed_backward.hpp"
 
+#include "trainer/device/out_of_memory.hpp"
+
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/engine.h>
@@ -32,6 +34,17 @@ void release_failed_backward(c10::Device device) {
 void recover_from_out_of_memory(ComputeDevice& device) {
   release_failed_backward(device.device());
   device.empty_cache();
+}
+
+bool fits(ComputeDevice& device, const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+  }
+  recover_from_out_of_memory(device);
+  return false;
 }
 
 }  // namespace onebatch

@@ -64,7 +64,9 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, std::by
 FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const GradientOptions& options)
     : watched_(std::make_shared<Watched>()) {
   for (const auto& parameter : parameters) {
-    if (parameter.tensor.requires_grad()) parameters_.push_back(parameter);
+    if (!parameter.tensor.requires_grad()) continue;
+    places_.emplace(parameter.tensor.unsafeGetTensorImpl(), parameters_.size());
+    parameters_.push_back(parameter);
   }
   if (parameters_.empty()) throw std::invalid_argument("the model has no parameter that requires a gradient");
   watched_->touched.assign(parameters_.size(), 0.0);
@@ -93,10 +95,7 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const G
     if (is_view(i)) tensor.mutable_grad() = views_[i];
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>([this, i] {
                                                      if (!is_view(i)) take(i);
-                                                     watched_->touched[i] = 1.0;
-                                                     watched_->reached[i] = true;
-                                                     if (watched_->listener && watched_->pauses == 0)
-                                                       watched_->listener(i);
+                                                     note_added(i);
                                                    }));
   }
 }
@@ -128,10 +127,9 @@ FlatGradients::~FlatGradients() {
 }
 
 void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient) {
-  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                  [&](const NamedTensor& own) { return own.tensor.is_same(parameter); });
-  if (found == parameters_.end()) return;
-  const auto index = static_cast<std::size_t>(found - parameters_.begin());
+  const auto found = index_of(parameter);
+  if (!found) return;
+  const std::size_t index = *found;
   const at::Tensor view = views_[index].detach();
   const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   const at::Tensor summand = dense.to(view.device(), view.scalar_type()).reshape(view.sizes());
@@ -141,6 +139,17 @@ void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient)
     view.add_(summand);
   watched_->touched[index] = 1.0;
   watched_->reached[index] = true;
+}
+
+std::optional<std::size_t> FlatGradients::index_of(const at::Tensor& parameter) const {
+  const auto found = places_.find(parameter.unsafeGetTensorImpl());
+  return found != places_.end() ? std::optional(found->second) : std::nullopt;
+}
+
+void FlatGradients::note_added(std::size_t index) {
+  watched_->touched[index] = 1.0;
+  watched_->reached[index] = true;
+  if (watched_->listener && watched_->pauses == 0) watched_->listener(index);
 }
 
 void FlatGradients::begin_backward() {

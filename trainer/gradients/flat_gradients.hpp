@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 namespace onebatch {
 
@@ -60,6 +61,12 @@ class FlatGradients {
   /// Adds to a parameter's gradient what no backward will: a tensor of as many elements. A tensor that is none of the
   /// parameters is left alone.
   void add(const at::Tensor& parameter, const at::Tensor& gradient);
+  /// The place of a parameter; none where it has no gradient here.
+  [[nodiscard]] std::optional<std::size_t> index_of(const at::Tensor& parameter) const;
+  /// Whether what is added to a parameter's view is in its gradient.
+  [[nodiscard]] bool is_view(std::size_t index) const;
+  /// As a backward would have noted, and told, that added to a parameter's view.
+  void note_added(std::size_t index);
   /// Begins to note which parameters a backward reaches.
   void begin_backward();
   /// As a backward that reached these parameters would have noted, of one that was not run here but repeated. The
@@ -96,9 +103,9 @@ class FlatGradients {
  private:
   void check_views() const;
   void take(std::size_t index);
-  [[nodiscard]] bool is_view(std::size_t index) const;
 
   std::vector<NamedTensor> parameters_;
+  std::unordered_map<const at::TensorImpl*, std::size_t> places_;
   at::Tensor flat_;
   std::vector<at::Tensor> views_;
   std::vector<Bucket> extents_;

@@ -208,14 +208,23 @@ class Checking {
     found.training = package;
     found.class_weights = request_.configuration.loss.class_weights;
     read_inputs(training, found);
-    const JsonReader outputs = training.field("outputs");
-    for (std::size_t i = 0; i < outputs.array_size("a list of outputs"); ++i)
-      found.outputs.push_back(outputs.item(i).text());
-    if (found.outputs.size() < 2 || found.outputs.front() != "loss") outputs.fail("must begin with \"loss\"");
+    found.has_weight = request_.configuration.loss.kind == "model";
+    const JsonReader gradients = training.field("gradients");
+    found.trained = names_in(gradients);
+    found.changes = names_in(training.field("changes"));
+    if (found.trained.empty()) gradients.fail("names no parameter");
+    if (found.inputs.size() <= CompiledPackage::k_before_sums + found.trained.size())
+      gradients.fail("leaves no input for the program");
     const JsonReader constants = training.field("constants");
     for (const auto& [name, place] : constants.json().items())
       found.constants[name] = static_cast<std::size_t>(constants.field(name.c_str()).integer(0, k_most_outputs));
     return found;
+  }
+
+  static std::vector<std::string> names_in(const JsonReader& list) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < list.array_size("a list of names"); ++i) names.push_back(list.item(i).text());
+    return names;
   }
 
   static void read_inputs(const JsonReader& training, CompiledPackage& found) {
@@ -249,12 +258,13 @@ class Checking {
 std::string why_not_compiled(const Configuration& configuration) {
   const PrecisionConfiguration& precision = configuration.precision;
   const LossConfiguration& loss = configuration.loss;
-  const bool in_bfloat16 = precision.compute == Precision::bfloat16 && precision.parameters == Precision::float32;
+  const bool by_autocast = (precision.compute == Precision::bfloat16 || precision.compute == Precision::float16) &&
+                           precision.parameters == Precision::float32;
   const bool plain = precision.compute == precision.parameters &&
                      (precision.compute == Precision::float32 || precision.compute == Precision::float64);
-  if (!plain && !in_bfloat16)
-    return "computes in float32, float64, and bfloat16 with float32 parameters alone so far: write "
-           "precision.compute = \"float32\" and precision.parameters = \"float32\"";
+  if (!plain && !by_autocast)
+    return "computes in float32, float64, and in 16 bits with float32 parameters alone so far: write "
+           "precision.parameters = \"float32\"";
   if (loss.kind != "cross_entropy" && loss.kind != "mse" && loss.kind != "model")
     return "has no loss.kind = \"" + loss.kind +
            "\" so far: export the program with its loss, and write loss.kind = \"model\"";
@@ -275,6 +285,7 @@ std::string compiled_precision(const Configuration& configuration) {
   switch (configuration.precision.compute) {
     case Precision::float64: return "float64";
     case Precision::bfloat16: return "bfloat16";
+    case Precision::float16: return "float16";
     default: return "float32";
   }
 }

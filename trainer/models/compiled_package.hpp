@@ -24,10 +24,15 @@ struct CompiledInput {
 
 /// A folder that `onebatch compile` has written.
 struct CompiledPackage {
-  std::filesystem::path training;     // AOTInductor's file: forward and backward
-  std::filesystem::path lean;         // the same, which computes activations again; empty: not in this run
-  std::vector<std::string> outputs;   // "loss", "weight" where the program returns it, "gradient:fc.weight"
-  std::vector<CompiledInput> inputs;  // sample numbers [N], a number of seed and step, the program's inputs
+  static constexpr std::size_t k_before_sums = 3;  // of the inputs, as they are listed below
+
+  std::filesystem::path training;    // AOTInductor's file: forward and backward
+  std::filesystem::path lean;        // the same, which computes activations again; empty: not in this run
+  bool has_weight = false;           // which the program returns beside its loss
+  std::vector<std::string> trained;  // parameters, each of which has a sum that its gradient is added to
+  std::vector<std::string> changes;  // buffers that the code writes to
+  std::vector<CompiledInput>
+      inputs;  // sample numbers [N]; a number of seed and step; a factor; the sums; the program's
   std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most
   std::vector<double> class_weights;                        // that the code reads, or none
   std::map<std::string, std::size_t> constants;  // tensors of the program's code, by their places in its order

@@ -8,13 +8,12 @@
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/whole_numbers.hpp"
 
-#include <ATen/ops/_foreach_mul.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/version.h>
 
@@ -30,7 +29,6 @@ namespace {
 using torch::inductor::AOTIModelPackageLoader;
 
 constexpr std::string_view k_of_the_program = "program.";  // what names in the package begin with
-constexpr std::string_view k_gradient = "gradient:";
 constexpr std::string_view k_class_weights = "class_weights";
 
 std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledPackage& package) {
@@ -44,32 +42,6 @@ std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledP
   }
   return named;
 }
-
-// By a number that is no news of its device to the host.
-void multiply(std::vector<at::Tensor>& gradients, const at::Tensor& factor) {
-  if (factor.is_cuda()) return at::_foreach_mul_(gradients, factor);
-  if (const double number = factor.item<double>(); number != 1.0) at::_foreach_mul_(gradients, number);
-}
-
-// Loss and gradients are made together; the backward hands out what is there.
-struct Compiled : torch::autograd::Function<Compiled> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList parameters,
-                                                const std::vector<at::Tensor>& made, std::size_t scalars) {
-    const auto first = made.begin() + static_cast<std::ptrdiff_t>(scalars);
-    context->saved_data["gradients"] = std::vector<at::Tensor>(first, made.end());
-    TORCH_INTERNAL_ASSERT(parameters.size() == made.size() - scalars);
-    return {made.front()};
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& of_loss) {
-    std::vector<at::Tensor> gradients = context->saved_data["gradients"].toTensorVector();
-    context->saved_data.clear();
-    multiply(gradients, of_loss.front().reshape({}));
-    gradients.resize(gradients.size() + 2);  // nothing of what is no parameter
-    return gradients;
-  }
-};
 
 // A GPU's code reads 16 bytes at once.
 bool is_aligned(const at::Tensor& tensor) {
@@ -204,11 +176,8 @@ struct CompiledProgram::Parts {
     };
     let_read(keeping);
     if (!package.lean.empty()) let_read(recomputing.emplace(package.lean, on));
-    for (const std::string& output : package.outputs) {
-      if (output.starts_with(k_gradient)) parameters.push_back(find(output.substr(k_gradient.size())));
-    }
-    scalars = package.outputs.size() - parameters.size();
-    has_weight = package.outputs[1] == "weight";
+    for (const std::string& name : package.trained) trained.push_back(find(name));
+    for (const std::string& name : package.changes) changes.push_back({name, find(name)});
   }
 
   [[nodiscard]] at::Tensor class_weights(const Model& model) const {
@@ -223,9 +192,8 @@ struct CompiledProgram::Parts {
   std::optional<Code> recomputing;
   bool recomputes = false;
   bool always_recomputes = false;
-  std::vector<at::Tensor> parameters;  // in the order of the gradients
-  std::size_t scalars = 1;
-  bool has_weight = false;
+  std::vector<at::Tensor> trained;
+  std::vector<NamedTensor> changes;
 };
 
 CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& model, c10::Device device)
@@ -255,9 +223,18 @@ void CompiledProgram::always_recompute() {
   recompute(true);
 }
 
+const std::vector<at::Tensor>& CompiledProgram::trained() const {
+  return parts_->trained;
+}
+
+const std::vector<NamedTensor>& CompiledProgram::changes() const {
+  return parts_->changes;
+}
+
 CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   const at::Tensor& key = key_on(parts_->device, given.context);
-  std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone()};
+  std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone(), given.factor};
+  inputs.insert(inputs.end(), given.sums.begin(), given.sums.end());
   for (const at::Tensor& input : given.inputs) {
     const at::Tensor whole = input.contiguous();
     inputs.push_back(is_aligned(whole) ? whole : whole.clone());
@@ -265,9 +242,8 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   fit_inputs(parts_->described, inputs);
   Code& code = parts_->recomputes ? *parts_->recomputing : parts_->keeping;
   code.follow_tensors();
-  const std::vector<at::Tensor> made = code.run(inputs);
-  const at::Tensor weight = parts_->has_weight ? made[1] : at::Tensor();
-  return {Compiled::apply(at::TensorList(parts_->parameters), made, parts_->scalars).front(), weight};
+  const std::vector<at::Tensor> made = code.run(inputs);  // the loss with the factor; without it; its weight
+  return {made[1], parts_->described.has_weight ? made[2] : at::Tensor()};
 }
 
 MayBeCompiled* compiled_of(Model& model) {

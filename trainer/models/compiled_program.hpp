@@ -14,9 +14,11 @@ class CompiledProgram {
   struct Given {
     std::vector<at::Tensor> inputs;  // the program's, and the targets
     const ForwardContext& context;
+    at::Tensor factor;             // of the gradient, a scalar
+    std::vector<at::Tensor> sums;  // as trained() are, that the gradients are added to where they lie
   };
   struct Made {
-    at::Tensor loss;    // the sum, a scalar: its backward hands the gradients to the parameters
+    at::Tensor loss;    // the sum, a scalar, without the factor
     at::Tensor weight;  // a scalar, where the program tells it; else undefined
   };
 
@@ -27,7 +29,13 @@ class CompiledProgram {
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
 
-  /// One forward and backward in training: random layers draw as they do in the program that was compiled.
+  /// The model's parameters that get a gradient.
+  [[nodiscard]] const std::vector<at::Tensor>& trained() const;
+  /// Its buffers that run() writes to.
+  [[nodiscard]] const std::vector<NamedTensor>& changes() const;
+
+  /// One forward and backward in training: random layers draw as they do in the program that was compiled. Where it
+  /// throws, the sums are those of no batch.
   [[nodiscard]] Made run(const Given& given) const;
 
   /// Whether there is a variant that computes activations again in the backward instead of keeping them.

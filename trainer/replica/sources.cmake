@@ -1,1 +1,1 @@
-target_sources(onebatch_trainer PRIVATE replica/called_from.cpp replica/examine.cpp replica/output_check.cpp replica/replica.cpp replica/replica_check.cpp replica/replica_state.cpp replica/training_forward.cpp replica/unfit_samples.cpp)
+target_sources(onebatch_trainer PRIVATE replica/called_from.cpp replica/examine.cpp replica/output_check.cpp replica/replica.cpp replica/replica_check.cpp replica/replica_state.cpp replica/train_micro_batch.cpp replica/unfit_samples.cpp)

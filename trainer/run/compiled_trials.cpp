@@ -8,7 +8,7 @@
 #include "trainer/device/host.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/models/compiled_program.hpp"
-#include "trainer/replica/training_forward.hpp"
+#include "trainer/replica/train_micro_batch.hpp"
 #include "trainer/verify/difference.hpp"
 #include "trainer/verify/reference.hpp"
 
@@ -19,7 +19,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -33,6 +32,8 @@ constexpr double k_times_the_own = 2.0;   // what a compiled gradient may be off
 constexpr double k_times_an_order = 8.0;  // likewise, of what another order of the samples makes
 constexpr double k_roundings = 16.0;      // that are no difference, whatever the own error
 constexpr double k_in_float64 = 1e-12;    // likewise
+constexpr double k_in_float16 = 256.0;    // by which the loss is multiplied, or where that is too much divided
+constexpr double k_least_in_float16 = 1.0 / 256.0;
 constexpr std::size_t k_least_pairs = 3;  // of micro-batches that are timed
 constexpr std::size_t k_pairs = 9;
 constexpr std::size_t k_most_pairs = 201;
@@ -47,11 +48,11 @@ Gradient numbers_of(const std::vector<NamedTensor>& tensors) {
   return numbers;
 }
 
-Gradient gradient_of(Replica& replica) {
+Gradient gradient_of(Replica& replica, double factor) {
   const UncountedMemory on_the_host;
   Gradient gradient;
   for (std::size_t i = 0; i < replica.gradients.views().size(); ++i)
-    gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i]).clone()});
+    gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i]).div(factor)});
   return gradient;
 }
 
@@ -97,11 +98,7 @@ struct Trained {
   Gradient buffers;
 };
 
-using Forward = Replica::Forward (*)(Replica&, const Batch&, const ForwardContext&);
-
-Replica::Forward uncompiled(Replica& replica, const Batch& batch, const ForwardContext& context) {
-  return replica.forward(batch, context);
-}
+using Training = decltype(&train_uncompiled);
 
 std::vector<std::int64_t> first_samples(std::int64_t count, const Dataset& data) {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(count, data.size())));
@@ -115,47 +112,37 @@ Batch batch_of(const Replica& replica, const Dataset& data, const std::vector<st
 }
 
 // What two micro-batches leave.
-Trained trained_by(Replica& replica, const Dataset& data, Forward forward, const std::vector<std::int64_t>& samples) {
+Trained trained_by(Replica& replica, const Dataset& data, Training training, const std::vector<std::int64_t>& samples,
+                   double factor = 1.0) {
   const Kept kept(replica);
   replica.gradients.begin_step();
   const Batch batch = batch_of(replica, data, samples);
-  for (const std::int64_t step : {1, 2}) forward(replica, batch, {replica.seed, step, samples}).loss.backward();
-  return {gradient_of(replica), numbers_of(replica.model->buffers())};
+  for (const std::int64_t step : {1, 2})
+    training(replica, batch, {replica.seed, step, samples}, all_times(factor, replica));
+  return {gradient_of(replica, factor), numbers_of(replica.model->buffers())};
 }
 
 // Of the same program with the same numbers, on the host.
 Trained trained_on_host(const Configuration& configuration, const Dataset& data, Replica& replica,
-                        const std::vector<std::int64_t>& samples) {
+                        const std::vector<std::int64_t>& samples, double factor = 1.0) {
   Configuration plain = configuration;
   plain.run.deterministic = Determinism::off;
   const UnlimitedMemory on_the_host(MemoryBudget::install());
   Host host;
   Replica other(plain, data, host);
   set_weights(state_of(*other.model), state_of(*replica.model), weights_of(*replica.model));
-  return trained_by(other, data, &uncompiled, samples);
-}
-
-// False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
-bool fits(Replica& replica, const std::function<void()>& work) {
-  try {
-    work();
-    return true;
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-  }
-  recover_from_out_of_memory(replica.device);
-  return false;
+  return trained_by(other, data, &train_uncompiled, samples, factor);
 }
 
 // By the program as it is, on the host where the device has no memory for it. In float64 that is what is compared with,
 // and what rounding makes of it shows where its samples come in another order.
 Trained trained_uncompiled(const Configuration& configuration, const Dataset& data, Replica& replica,
-                           std::int64_t count) {
+                           std::int64_t count, double factor) {
   std::vector<std::int64_t> samples = first_samples(count, data);
   if (replica.type == at::kDouble) std::ranges::reverse(samples);
   Trained trained;
-  if (!fits(replica, [&] { trained = trained_by(replica, data, &uncompiled, samples); }))
-    trained = trained_on_host(configuration, data, replica, samples);
+  if (!fits(replica.device, [&] { trained = trained_by(replica, data, &train_uncompiled, samples, factor); }))
+    trained = trained_on_host(configuration, data, replica, samples, factor);
   return trained;
 }
 
@@ -164,6 +151,11 @@ struct Errors {
   double gradient = 0.0;
   std::vector<double> buffers;
   std::vector<bool> stayed;
+};
+
+struct Pair {
+  double compiled;
+  double own;
 };
 
 // Of one side after the other is told how far off it is: a gradient takes as much memory as the parameters.
@@ -178,11 +170,15 @@ class Truth {
         of_a_buffer_(std::max(no_difference_, replica.autocast ? unit_roundoff(*replica.autocast) : 0.0)),
         before_(numbers_of(replica.model->buffers())),
         exact_(std::move(exact)),
-        own_(errors_of(trained_uncompiled(configuration, data, replica, count))) {}
+        factor_(replica.autocast == at::kHalf ? k_in_float16 : 1.0) {
+    const auto look = [&] { own_ = errors_of(trained_uncompiled(configuration, data, replica, count, factor_)); };
+    for (look(); !std::isfinite(own_.gradient) && factor_ > k_least_in_float16; look()) factor_ /= k_in_float16;
+  }
 
   // Of the native code that is in use. Throws what it throws where there is no memory for it.
   void check(const std::string& called) const {
-    const Errors compiled = errors_of(trained_by(replica_, data_, &training_forward, first_samples(count_, data_)));
+    const Errors compiled =
+        errors_of(trained_by(replica_, data_, &train_micro_batch, first_samples(count_, data_), factor_));
     check_within(called, "its gradient", {compiled.gradient, own_.gradient}, no_difference_);
     for (std::size_t i = 0; i < before_.size(); ++i) check_buffer(called, compiled, i);
   }
@@ -198,11 +194,6 @@ class Truth {
     }
     return errors;
   }
-
-  struct Pair {
-    double compiled;
-    double own;
-  };
 
   void check_buffer(const std::string& called, const Errors& compiled, std::size_t i) const {
     const std::string which = "the buffer \"" + before_[i].name + "\"";
@@ -231,6 +222,7 @@ class Truth {
   double of_a_buffer_;  // one of few numbers may by chance be nearer than the type that it is made in
   Gradient before_;
   Trained exact_;
+  double factor_;  // of the loss: in float16 small gradients are lost, and large sums are infinite
   Errors own_;
 };
 
@@ -248,7 +240,7 @@ class Truths {
   // False where there is no memory for the least micro-batch.
   bool check(const std::string& called) {
     for (std::int64_t count = k_samples; count >= least(); --count) {
-      if (fits(replica_, [&] { of(count).check(called); })) return true;
+      if (fits(replica_.device, [&] { of(count).check(called); })) return true;
     }
     return false;
   }
@@ -289,25 +281,25 @@ class Timing {
   CompiledTimes run() const {
     const Kept kept(replica_);
     replica_.gradients.begin_step();
-    seconds(&uncompiled);
-    seconds(&training_forward);
+    seconds(&train_uncompiled);
+    seconds(&train_micro_batch);
     std::vector<double> plain;
     std::vector<double> ratios;
     const comm::Stopwatch watch;
     while (!is_enough(plain.size(), watch.seconds())) {
       const bool compiled_first = plain.size() % 2 == 1;
-      const double before = compiled_first ? seconds(&training_forward) : 0.0;
-      plain.push_back(seconds(&uncompiled));
-      ratios.push_back((compiled_first ? before : seconds(&training_forward)) / plain.back());
+      const double before = compiled_first ? seconds(&train_micro_batch) : 0.0;
+      plain.push_back(seconds(&train_uncompiled));
+      ratios.push_back((compiled_first ? before : seconds(&train_micro_batch)) / plain.back());
     }
     return {static_cast<double>(samples_.size()) / comm::median(plain), comm::median(ratios)};
   }
 
  private:
-  double seconds(Forward forward) const {
+  double seconds(Training training) const {
     replica_.device.synchronize();
     const comm::Stopwatch watch;
-    forward(replica_, batch_, {replica_.seed, 1, samples_}).loss.backward();
+    training(replica_, batch_, {replica_.seed, 1, samples_}, all_times(1.0, replica_));
     replica_.device.synchronize();
     return watch.seconds();
   }
@@ -342,7 +334,7 @@ void check_truth(const std::string& called, const Configuration& configuration, 
 CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size) {
   for (std::int64_t size = std::min(micro_batch_size, data.size()); size > 0; size = size / 2) {
     CompiledTimes times;
-    if (fits(replica, [&] { times = Timing(replica, data, size).run(); })) return times;
+    if (fits(replica.device, [&] { times = Timing(replica, data, size).run(); })) return times;
   }
   return {};
 }

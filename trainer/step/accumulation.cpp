@@ -7,16 +7,15 @@
 #include "trainer/data/padding.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/no_room.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/sample_dropout.hpp"
-#include "trainer/replica/training_forward.hpp"
+#include "trainer/replica/train_micro_batch.hpp"
 #include "trainer/step/graph_step.hpp"
 #include "trainer/step/micro_step_graphs.hpp"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <fmt/format.h>
 
@@ -82,11 +81,10 @@ class Accumulator {
     recover_from_out_of_memory(replica_.device);
     const auto size = static_cast<std::int64_t>(samples.size());
     if (give_up_graphs()) {
-      if (!replica_.has_batch_statistics) return run(samples, replica_.gradients.not_reached(wanted));
-      throw MicroBatchDoesNotFit(MicroBatchDoesNotFit::k_beside_graphs);  // statistics have moved on
+      if (can_go_on()) return run(samples, replica_.gradients.not_reached(wanted));
+      throw MicroBatchDoesNotFit(MicroBatchDoesNotFit::k_beside_graphs);
     }
-    // Halves would have other statistics, or other bits.
-    if (replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr) throw MicroBatchDoesNotFit(size);
+    if (halves_would_differ() || (size > 1 && !can_go_on())) throw MicroBatchDoesNotFit(size);
     if (size == 1) throw DoesNotFitError(no_room_text(1, replica_.device.name()));
     ++sums_.out_of_memory_events;
     sums_.failed_size = sums_.failed_size == 0 ? size : std::min(sums_.failed_size, size);
@@ -97,6 +95,17 @@ class Accumulator {
       run(samples.first(half), missing);
     }
     run(samples.subspan(half), missing);
+  }
+
+  // With what a micro-batch that ran out of memory has left: not where statistics have moved on, or where native code
+  // has added some of its gradient.
+  [[nodiscard]] bool can_go_on() const {
+    return !replica_.has_batch_statistics && compiled_of(*replica_.model) == nullptr;
+  }
+
+  // By other statistics, or other bits.
+  [[nodiscard]] bool halves_would_differ() const {
+    return replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr;
   }
 
   // False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
@@ -126,18 +135,9 @@ class Accumulator {
   // All of it is the device's: it may be recorded.
   void micro_step(const Batch& batch, Indices samples, at::Tensor& key, const Wanted& wanted) {
     const ForwardContext context = context_of(samples, key);
-    const Replica::Forward made = training_forward(replica_, batch, context);
+    const Replica::Forward made = train_micro_batch(replica_, batch, context, {numbers_.factor, wanted});
     key = context.key;
-    const at::Tensor& loss = made.loss;
-    const at::Tensor gradient = numbers_.factor.to(loss.scalar_type()).expand_as(loss);
-    if (!wanted) {
-      loss.backward(gradient);
-    } else if (!wanted->empty()) {
-      std::vector<at::Tensor> inputs;
-      for (const std::size_t index : *wanted) inputs.push_back(replica_.gradients.parameters()[index].tensor);
-      torch::autograd::backward({loss}, {gradient}, std::nullopt, false, inputs);
-    }
-    numbers_.loss_sum.add_(loss.detach());
+    numbers_.loss_sum.add_(made.loss);
     if (made.weight.defined())
       add_weight(numbers_.weight_sum, made.weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
   }

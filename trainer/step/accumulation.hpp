@@ -10,8 +10,9 @@
 
 namespace onebatch {
 
-/// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others: the step has to
-/// be done again. Of k_beside_graphs it ran out beside CUDA graphs, which are given up by then: it may fit now.
+/// A micro-batch ran out of memory and cannot be split, since its BatchNorm statistics would be others, or since native
+/// code has added some of its gradient: the step has to be done again. Of k_beside_graphs it ran out beside CUDA
+/// graphs, which are given up by then: it may fit now.
 class MicroBatchDoesNotFit : public std::runtime_error {
  public:
   static constexpr std::int64_t k_beside_graphs = 0;
@@ -58,7 +59,8 @@ std::vector<std::span<const std::int64_t>> micro_batches_of(std::span<const std:
 /// alone. So the step's gradient is that of all its samples, each once. In the last micro-batch a parameter counts as
 /// final when the last half has reached it.
 ///
-/// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change; and
+/// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change, or
+/// trains by native code, which does not tell of what it had added; and
 /// DoesNotFitError where a single sample does not fit.
 LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& data,
                               std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& micro_batches,

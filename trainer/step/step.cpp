@@ -7,6 +7,7 @@
 #include "trainer/base/transfer.hpp"
 #include "trainer/data/augment.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/step/micro_step_graphs.hpp"
 #include "trainer/step/step_exchange.hpp"
@@ -74,7 +75,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   begin(request);
   // What forwards change besides the gradient: a pass that is made again, or is of no use, changes nothing.
   KeptTensors& buffers_before = buffers_before_of(request.step);
-  buffers_before.keep(replica_.has_batch_statistics ? replica_.model->buffers() : std::vector<NamedTensor>());
+  buffers_before.keep(changed_by_what_may_be_discarded());
   StepTotals totals;
   Part mine;
   for (bool again = true; again;) {
@@ -98,7 +99,7 @@ StepTotals TrainingStep::run(const StepRequest& request) {
   if (request.before_update) request.before_update();
   totals.can_go_on = replica_.loss_scale.update(totals.overflowed ? GradientRange::overflowed : GradientRange::finite);
   if (totals.overflowed) {
-    buffers_before.restore();
+    if (replica_.has_batch_statistics) buffers_before.restore();
     return totals;
   }
   clip_gradient(replica_.gradients.flat(), totals.grad_norm, clipping_);
@@ -196,6 +197,12 @@ void TrainingStep::throw_failure(const std::exception_ptr& mine, const StepReque
   onebatch::agree(control_, [&] {
     if (mine) std::rethrow_exception(mine);
   });
+}
+
+std::vector<NamedTensor> TrainingStep::changed_by_what_may_be_discarded() const {
+  if (replica_.has_batch_statistics) return replica_.model->buffers();
+  const MayBeCompiled* const owner = compiled_of(*replica_.model);
+  return owner != nullptr ? owner->compiled->changes() : std::vector<NamedTensor>();
 }
 
 bool TrainingStep::is_reproducible() {

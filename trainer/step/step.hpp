@@ -89,6 +89,8 @@ class TrainingStep {
   void reduce(Part& mine);
   // On sums, and on failures: every rank throws what the first that failed has said. Collective.
   StepTotals agree(const Part& mine, const StepRequest& request);
+  // Buffers that are to be as before where a micro-batch ends in the middle, and the step with it.
+  [[nodiscard]] std::vector<NamedTensor> changed_by_what_may_be_discarded() const;
   // Where the sum is to be reproducible: whether it is. Collective.
   bool is_reproducible();
   // By the weight of all samples, and the loss scale with it.
