@@ -21,9 +21,9 @@ def _(summed, one, other):
 
 
 def without_moves(node):
-    """What the node is of which its permutations, one after the other, leave all dimensions where they were; else the node."""
+    """What the node is of which its permutations, that nobody else reads, leave all dimensions where they were, one after the other; else the node."""
     order, source = list(range(node.meta["val"].dim())), node
-    while source.target is aten.permute.default:
+    while source.target is aten.permute.default and len(source.users) == 1:
         order = [source.args[1][place] % len(order) for place in order]
         source = source.args[0]
         if order == sorted(order):
@@ -45,7 +45,8 @@ class Adding:
         """The sum with the gradient, part by part where it is of several, as that of tied weights."""
         parts = [gradient]
         while parts:
-            source = without_moves(parts.pop())
+            part = parts.pop()
+            source = without_moves(part) if self.counts[part] < 2 else part
             if self.is_of_parts(summed, source):
                 parts.extend(reversed(source.args))
             else:
@@ -75,7 +76,7 @@ class Adding:
 
 
 def accumulate(program, sums):
-    """Of a graph as joint() gives it. `sums`: {parameter: the name of the input that its gradient is added to}. Returns the graph that does that."""
+    """Of a graph as joint() gives it. `sums`: {parameter: the name of the input that its gradient is added to}. Changes it; returns the program that does that."""
     graph, specs = program.graph_module.graph, program.graph_signature.output_specs
     last, named = graph.output_node(), {node.name: node for node in graph.nodes}
     adding = Adding(graph, last.args[0])

@@ -3,6 +3,7 @@ import contextlib
 import logging
 import os
 import pathlib
+import tempfile
 import warnings
 
 import torch
@@ -53,16 +54,18 @@ def sizes_declared():
 
 
 @contextlib.contextmanager
-def results_in(scratch):
-    """Two processes that compile the same, as the same text comes to the same name, would write into each other's files."""
-    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(pathlib.Path(scratch) / "compiler")
-    try:
-        yield
-    finally:
-        os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
-        if before is not None:
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
+def own_results():
+    """In one cache two processes that compile the same would write into each other's files, since the same text comes to the same name."""
+    before = {name: os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}  # the compiler sets the second by the first
+    with tempfile.TemporaryDirectory(prefix="onebatch-compile.", ignore_cleanup_errors=True) as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
 
 @contextlib.contextmanager

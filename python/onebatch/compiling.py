@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from . import keyed
 from .accumulating import accumulate
 from .activations import memory_of
-from .compiler_setting import quick_trials, quietly, results_in, sizes_declared, tools_of, without_atomics
+from .compiler_setting import own_results, quick_trials, quietly, sizes_declared, tools_of, without_atomics
 from .recomputing import recompute
 from .refusals import ExportError, first_line
 
@@ -332,7 +332,7 @@ def refuse_other_outputs(graph, sums):
     for kind in (spec.kind.name for spec in specs):
         if kind not in ("LOSS_OUTPUT", "USER_OUTPUT", "GRADIENT_TO_PARAMETER", "BUFFER_MUTATION"):
             raise ExportError(f"the program's {kind.lower()} is not compiled yet: train it with model.compiled = \"never\"")
-    for name in sums.keys() - {spec.target for spec in specs}:
+    for name in (name for name in sums if name not in {spec.target for spec in specs}):
         raise ExportError(f"the program's parameter {name.removeprefix(PROGRAM)} gets no gradient, which is not compiled yet: train it with model.compiled = \"never\"")
 
 
@@ -423,7 +423,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             refuse_other_outputs(graph, sums)
             buffers = [name.removeprefix(PROGRAM) for name in graph.graph_signature.buffers_to_mutate.values()]
             lean = computing_again(graph) if recompute else None
-            with without_atomics(deterministic), sizes_declared(), results_in(scratch):
+            with without_atomics(deterministic), sizes_declared(), own_results():
                 training = packaged(accumulate(graph, sums), folder / "training.pt2")
                 again = {} if lean is None else {"lean": packaged(accumulate(lean, sums), folder / "lean.pt2")}
         except ExportError:

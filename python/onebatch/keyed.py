@@ -210,7 +210,7 @@ def refuse_own_randomness(name, args):
 
 
 class KeyedProgram(nn.Module):
-    """(samples, the step's key, a factor, the gradients' sums, the program's inputs) to the loss's sum with the factor, the sum and its weight; what is done with the sums is no matter of the forward. `loss`: of what the program returns and the inputs that follow its own; None: the program returns the two.
+    """(samples, the step's key, a factor, the gradients' sums, the program's inputs) to the loss's sum with the factor and without it, and where the program tells it its weight; what is done with the gradients' sums is no matter of the forward. `loss`: of what the program returns and the inputs that follow its own; None: the program returns the two.
 
     `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
     """

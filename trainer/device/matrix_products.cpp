@@ -89,7 +89,7 @@ bool mm_of_compiled(AtenTensorHandle out, AtenTensorHandle left, AtenTensorHandl
   return true;
 }
 
-// Native code calls it, too.
+// The operator of accumulating.py.
 void add_product(const at::Tensor& summed, const at::Tensor& left, const at::Tensor& right) {
   if (summed.is_cpu() && is_quicker_into(summed, left, right)) {
     at::native::mkldnn_matmul(left, right, summed, 1.0F, 1.0F);

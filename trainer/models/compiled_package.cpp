@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t k_most_outputs = std::int64_t{1} << 20;
+constexpr std::int64_t k_most_constants = std::int64_t{1} << 20;
 constexpr std::int64_t k_most_size = std::int64_t{1} << 31;
 constexpr const char* k_leave_it = ", or leave model.compiled out";
 
@@ -209,15 +209,14 @@ class Checking {
     found.class_weights = request_.configuration.loss.class_weights;
     read_inputs(training, found);
     found.has_weight = request_.configuration.loss.kind == "model";
-    const JsonReader gradients = training.field("gradients");
-    found.trained = names_in(gradients);
+    found.trained = names_in(training.field("gradients"));
     found.changes = names_in(training.field("changes"));
-    if (found.trained.empty()) gradients.fail("names no parameter");
+    if (found.trained.empty()) refuse("names no parameter that is trained");
     if (found.inputs.size() <= CompiledPackage::k_before_sums + found.trained.size())
-      gradients.fail("leaves no input for the program");
+      refuse("names more parameters than it has inputs");
     const JsonReader constants = training.field("constants");
     for (const auto& [name, place] : constants.json().items())
-      found.constants[name] = static_cast<std::size_t>(constants.field(name.c_str()).integer(0, k_most_outputs));
+      found.constants[name] = static_cast<std::size_t>(constants.field(name.c_str()).integer(0, k_most_constants));
     return found;
   }
 

@@ -49,6 +49,11 @@ bool is_aligned(const at::Tensor& tensor) {
   return !tensor.is_cuda() || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % k_alignment == 0;
 }
 
+// The sums lie as their parameters do, and are checked with them, once.
+bool is_a_sum(const CompiledPackage& package, std::size_t input) {
+  return input >= CompiledPackage::k_before_sums && input < CompiledPackage::k_before_sums + package.trained.size();
+}
+
 // Native code reads as far as it was told to: what it is given has to be what it was compiled for. Whole numbers and
 // booleans get its types.
 void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) {
@@ -59,6 +64,7 @@ void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) 
     refuse(fmt::format("it takes {} tensors, and the run gives it {}", package.inputs.size(), given.size()));
   std::map<std::string, std::int64_t> bound;
   for (std::size_t i = 0; i < given.size(); ++i) {
+    if (is_a_sum(package, i)) continue;
     const CompiledInput& due = package.inputs[i];
     at::Tensor& tensor = given[i];
     if (const auto whole = whole_type_named(due.type)) {
@@ -83,6 +89,12 @@ void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) 
     }
     if (!fits) refuse(fmt::format("its input {} does not take the shape {}", i, shape_text(tensor.sizes())));
   }
+}
+
+bool is_as_large(const CompiledInput& due, const at::Tensor& tensor) {
+  std::vector<std::int64_t> sizes;
+  for (const CompiledInput::Size& size : due.sizes) sizes.push_back(size.symbol.empty() ? size.fixed : -1);
+  return tensor.sizes() == at::IntArrayRef(sizes) && c10::getDtypeNames(tensor.scalar_type()).first == due.type;
 }
 
 // Of one variant, which reads the model's own tensors where they lie.
@@ -176,7 +188,13 @@ struct CompiledProgram::Parts {
     };
     let_read(keeping);
     if (!package.lean.empty()) let_read(recomputing.emplace(package.lean, on));
-    for (const std::string& name : package.trained) trained.push_back(find(name));
+    for (const std::string& name : package.trained) {
+      const CompiledInput& sum = package.inputs[CompiledPackage::k_before_sums + trained.size()];
+      trained.push_back(find(name));
+      if (!is_as_large(sum, trained.back()))
+        throw UserError(package.training.string() + " has a sum of another size than the parameter \"" + name +
+                        "\": compile the program anew");
+    }
     for (const std::string& name : package.changes) changes.push_back({name, find(name)});
   }
 

@@ -172,8 +172,12 @@ class Truth {
         exact_(std::move(exact)),
         factor_(replica.autocast == at::kHalf ? k_in_float16 : 1.0) {
     const auto look = [&] { own_ = errors_of(trained_uncompiled(configuration, data, replica, count, factor_)); };
-    for (look(); !std::isfinite(own_.gradient) && factor_ > k_least_in_float16; look()) factor_ /= k_in_float16;
+    const bool can_be_less = replica.autocast == at::kHalf;
+    for (look(); !is_finite() && can_be_less && factor_ > k_least_in_float16; look()) factor_ /= k_in_float16;
   }
+
+  // Of the program's own gradient, and of what is compared with.
+  [[nodiscard]] bool is_finite() const { return std::isfinite(own_.gradient); }
 
   // Of the native code that is in use. Throws what it throws where there is no memory for it.
   void check(const std::string& called) const {
@@ -251,13 +255,16 @@ class Truths {
     truth_.reset();
     const Configuration wide = in_precision(Precision::float64, configuration_);
     const std::vector<std::int64_t> samples = first_samples(count, data_);
-    Trained exact = trained_on_host(wide, data_, replica_, samples);
-    if (!std::isfinite(norm_of(exact.gradient))) {
+    const auto look = [&] {
+      truth_.emplace(configuration_, data_, replica_, trained_on_host(wide, data_, replica_, samples), count);
+    };
+    look();
+    if (!truth_->is_finite()) {
       kept_.restore();
-      exact = trained_on_host(wide, data_, replica_, samples);
+      look();
     }
     count_ = count;
-    return truth_.emplace(configuration_, data_, replica_, std::move(exact), count);
+    return *truth_;
   }
 
   const Configuration& configuration_;

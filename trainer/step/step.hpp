@@ -89,7 +89,7 @@ class TrainingStep {
   void reduce(Part& mine);
   // On sums, and on failures: every rank throws what the first that failed has said. Collective.
   StepTotals agree(const Part& mine, const StepRequest& request);
-  // Buffers that are to be as before where a micro-batch ends in the middle, and the step with it.
+  // Buffers that are to be as before where memory ends in the middle of a micro-batch, and the step is discarded.
   [[nodiscard]] std::vector<NamedTensor> changed_by_what_may_be_discarded() const;
   // Where the sum is to be reproducible: whether it is. Collective.
   bool is_reproducible();
