@@ -93,7 +93,8 @@ class Exported:
         tensors = dict(zip(("x", "y", "weights"), data()))
         package.save_dataset(folder / "train.safetensors", **tensors)
         config = CONFIG.replace('target = "y"', 'target = "y"\nweights = "weights"') if "weights" in tensors else CONFIG
-        in_precision = config.replace("float64", precision).replace(f'parameters = "{precision}"', 'parameters = "float32"') if precision.endswith("16") else config.replace("float64", precision)
+        of_parameters = "float32" if precision.endswith("16") else precision
+        in_precision = config.replace('parameters = "float64"', f'parameters = "{of_parameters}"').replace("float64", precision)
         self.scratch = Scratch(folder, in_precision.replace("{folder}", str(folder)) + rest)
 
     def train(self, onebatch, ranks=1, compiled=None, code=0, more=(), environment=None):

@@ -54,18 +54,25 @@ def sizes_declared():
 
 
 @contextlib.contextmanager
+def put_back(*names):
+    """Variables of the environment, which are afterwards what they were."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
 def own_results():
     """In one cache two processes that compile the same would write into each other's files, since the same text comes to the same name."""
-    before = {name: os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}  # the compiler sets the second by the first
-    with tempfile.TemporaryDirectory(prefix="onebatch-compile.", ignore_cleanup_errors=True) as folder:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+    folder = tempfile.TemporaryDirectory(prefix="onebatch-compile.", ignore_cleanup_errors=True)
+    with folder, put_back("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):  # the compiler sets the second by the first
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder.name
+        yield
 
 
 @contextlib.contextmanager
@@ -103,21 +110,18 @@ def tools_of(device, scratch):
     from torch.utils import cpp_extension
     from triton.backends.nvidia import driver
 
-    before = cpp_extension.CUDA_HOME, os.environ.get("LIBRARY_PATH")
-    cpp_extension.CUDA_HOME = home_of_cuda(before[0])
+    before = cpp_extension.CUDA_HOME
+    cpp_extension.CUDA_HOME = home_of_cuda(before)
     links = pathlib.Path(scratch) / "libraries"
     links.mkdir()
     libraries = (pathlib.Path(folder) / "libcuda.so.1" for folder in driver.libcuda_dirs())
     (links / "libcuda.so").symlink_to(next(file for file in libraries if file.exists()))
-    os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (before[1], str(links))))
     try:
-        with torch.cuda.device(device):
+        with torch.cuda.device(device), put_back("LIBRARY_PATH"):
+            os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (os.environ.get("LIBRARY_PATH"), str(links))))
             yield
     finally:
-        cpp_extension.CUDA_HOME = before[0]
-        os.environ.pop("LIBRARY_PATH")
-        if before[1] is not None:
-            os.environ["LIBRARY_PATH"] = before[1]
+        cpp_extension.CUDA_HOME = before
 
 
 @contextlib.contextmanager

@@ -137,8 +137,7 @@ void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient)
     reproducible_->add(index, in_memory_order(with_strides_of(view, summand)));
   else
     view.add_(summand);
-  watched_->touched[index] = 1.0;
-  watched_->reached[index] = true;
+  note_reached({index});
 }
 
 std::optional<std::size_t> FlatGradients::index_of(const at::Tensor& parameter) const {
@@ -147,8 +146,7 @@ std::optional<std::size_t> FlatGradients::index_of(const at::Tensor& parameter) 
 }
 
 void FlatGradients::note_added(std::size_t index) {
-  watched_->touched[index] = 1.0;
-  watched_->reached[index] = true;
+  note_reached({index});
   if (watched_->listener && watched_->pauses == 0) watched_->listener(index);
 }
 

@@ -208,7 +208,6 @@ class Checking {
     found.training = package;
     found.class_weights = request_.configuration.loss.class_weights;
     read_inputs(training, found);
-    found.has_weight = request_.configuration.loss.kind == "model";
     found.trained = names_in(training.field("gradients"));
     found.changes = names_in(training.field("changes"));
     if (found.trained.empty()) refuse("names no parameter that is trained");

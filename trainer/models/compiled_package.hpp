@@ -28,7 +28,6 @@ struct CompiledPackage {
 
   std::filesystem::path training;    // AOTInductor's file: forward and backward
   std::filesystem::path lean;        // the same, which computes activations again; empty: not in this run
-  bool has_weight = false;           // which the program returns beside its loss
   std::vector<std::string> trained;  // parameters, each of which has a sum that its gradient is added to
   std::vector<std::string> changes;  // buffers that the code writes to
   std::vector<CompiledInput>

@@ -260,8 +260,9 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   fit_inputs(parts_->described, inputs);
   Code& code = parts_->recomputes ? *parts_->recomputing : parts_->keeping;
   code.follow_tensors();
-  const std::vector<at::Tensor> made = code.run(inputs);  // the loss with the factor; without it; its weight
-  return {made[1], parts_->described.has_weight ? made[2] : at::Tensor()};
+  const std::vector<at::Tensor> made =
+      code.run(inputs);  // the loss with the factor; without it; its weight, where told
+  return {made[1], made.size() > 2 ? made[2] : at::Tensor()};
 }
 
 MayBeCompiled* compiled_of(Model& model) {

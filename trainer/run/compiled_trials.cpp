@@ -172,8 +172,8 @@ class Truth {
         exact_(std::move(exact)),
         factor_(replica.autocast == at::kHalf ? k_in_float16 : 1.0) {
     const auto look = [&] { own_ = errors_of(trained_uncompiled(configuration, data, replica, count, factor_)); };
-    const bool can_be_less = replica.autocast == at::kHalf;
-    for (look(); !is_finite() && can_be_less && factor_ > k_least_in_float16; look()) factor_ /= k_in_float16;
+    const double least = replica.autocast == at::kHalf ? k_least_in_float16 : factor_;
+    for (look(); !is_finite() && factor_ > least; look()) factor_ /= k_in_float16;
   }
 
   // Of the program's own gradient, and of what is compared with.

@@ -14,7 +14,6 @@
 #include "trainer/step/micro_step_graphs.hpp"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
@@ -64,8 +63,7 @@ class Accumulator {
   static MicroStepGraphs::Numbers own_numbers(const Replica& replica) {
     const auto on_device = at::TensorOptions().device(replica.device.device());
     const at::Tensor zero = at::zeros({}, on_device.dtype(at::kDouble));
-    return {zero, at::zeros({2}, zero.options()),
-            at::full({}, replica.loss_scale.factor(), on_device.dtype(replica.loss_type))};
+    return {zero, at::zeros({2}, zero.options()), all_times(replica.loss_scale.factor(), replica).factor};
   }
 
   // Whether there is more memory without them.
@@ -78,7 +76,6 @@ class Accumulator {
   void run(Indices samples, const Wanted& wanted) {
     replica_.gradients.begin_backward();
     if (fits(samples, wanted)) return;
-    recover_from_out_of_memory(replica_.device);
     const auto size = static_cast<std::int64_t>(samples.size());
     if (give_up_graphs()) {
       if (can_go_on()) return run(samples, replica_.gradients.not_reached(wanted));
@@ -108,14 +105,11 @@ class Accumulator {
     return replica_.has_batch_statistics || replica_.gradients.reproducible() != nullptr;
   }
 
-  // False where it ran out of memory. The exception is gone when this returns: it would keep tensors alive.
+  // False where it ran out of memory, from which the device has recovered by then.
   bool fits(Indices samples, const Wanted& wanted) {
-    try {
-      attempt(samples, wanted);
-    } catch (const std::exception& error) {
-      if (!options_.split_on_out_of_memory || !is_out_of_memory(error)) throw;
-      return false;
-    }
+    const auto work = [&] { attempt(samples, wanted); };
+    if (options_.split_on_out_of_memory) return onebatch::fits(replica_.device, work);
+    work();
     return true;
   }
 

@@ -3,10 +3,10 @@
 #include "trainer/base/transfer.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
+#include "trainer/replica/train_micro_batch.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -108,7 +108,7 @@ MicroStepGraphs::MicroStepGraphs(Replica& replica, std::unique_ptr<DeviceGraphs>
   const auto on_device = at::TensorOptions().device(replica.device.device());
   numbers_.loss_sum = at::zeros({}, on_device.dtype(at::kDouble));
   numbers_.weight_sum = at::zeros({2}, numbers_.loss_sum.options());
-  numbers_.factor = at::full({}, factor_, on_device.dtype(replica.loss_type));
+  numbers_.factor = all_times(factor_, replica).factor;
 }
 
 const MicroStepGraphs::Numbers& MicroStepGraphs::begin_step() {
