@@ -71,6 +71,7 @@ struct Arguments {
   std::string compiled_device = "cpu";
   bool compiled_deterministic = false;
   bool compiled_recompute = false;
+  bool compiled_shared_batch_norm = false;
   std::string shell;     // completion: "bash", "zsh", "fish"
   std::string as_typed;  // all words, quoted for a shell
 };

@@ -21,6 +21,7 @@ CompileWish wish_of(const Arguments& arguments) {
   wish.device = arguments.compiled_device;
   wish.deterministic = arguments.compiled_deterministic;
   wish.recompute = arguments.compiled_recompute;
+  wish.shared_batch_norm = arguments.compiled_shared_batch_norm;
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;
@@ -53,6 +54,7 @@ std::string compile_program(const Arguments& arguments) {
                                            {"device", arguments.compiled_device},
                                            {"deterministic", arguments.compiled_deterministic},
                                            {"recompute", arguments.compiled_recompute},
+                                           {"shared_batch_norm", arguments.compiled_shared_batch_norm},
                                            {"python", search.found->program}};
   return document.dump(2);
 }

@@ -6,6 +6,7 @@ import operator
 import torch
 
 from .refusals import ExportError
+from .shared_norms import shares_sums
 
 KEPT_OF = 32  # a value so many times smaller than what it is computed of is kept, as a norm's statistics are
 TRIES = 24  # to halve the range that the least peak lies in
@@ -83,7 +84,7 @@ class Joint:
     def is_worth_it(self, node):
         """Whether it is an activation that can be computed again, and has memory of its own that is worth it."""
         maker = maker_of(node)
-        if node not in self.activations or node.op != "call_function" or memory_of(node) is not node or maker.is_impure(impure_random=False) or is_random(maker):
+        if node not in self.activations or node.op != "call_function" or memory_of(node) is not node or maker.is_impure(impure_random=False) or is_random(maker) or shares_sums(maker):
             return False
         if not any(map(is_tensor, maker.all_input_nodes)):
             return False  # of sizes alone: the compiler fills it in where it is read

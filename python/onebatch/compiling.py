@@ -26,10 +26,11 @@ from .activations import memory_of
 from .compiler_setting import own_results, quick_trials, quietly, sizes_declared, tools_of, without_atomics
 from .recomputing import recompute
 from .refusals import ExportError, first_line
+from .shared_norms import DECOMPOSITIONS, in_order, without_counters
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
-FORMAT = 5
+FORMAT = 6
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0, "class_dim": "last", "class_weights": [], "label_weights": "none"}
 TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16), "float16": (torch.float32, torch.float16)}  # of the parameters; of autocast
@@ -41,6 +42,7 @@ OPTIONS = {
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
 }
+OPTIONS_ON_A_CPU = {"layout_optimization": False}  # images stay as they lie, which LibTorch's convolutions reorder as they like
 BITS_ON_A_GPU = 40  # of the product of all sizes that vary
 ROWS_ON_A_GPU = 64  # that the compiler chooses blocks of threads for, where the program takes as many
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
@@ -210,13 +212,13 @@ def inputs_of(program):
 
 def forward_and_backward(exported):
     """One graph of both, of the operators that the compiler wants: LibTorch's attention stays whole."""
-    program = _decompose_exported_program(exported, cia_to_decomp={}, python_decomp_table=dict(select_decomp_table()), joint_loss_index=0, decompose_custom_triton_ops=False)
+    program = _decompose_exported_program(exported, cia_to_decomp={}, python_decomp_table=dict(select_decomp_table()) | DECOMPOSITIONS, joint_loss_index=0, decompose_custom_triton_ops=False)
     graph, signature = _copy_graph_module_and_signature(program)
     _remove_detach_pass(graph, signature)
     return program._update(graph, signature)
 
 
-def joint(file, types, loss, device):
+def joint(file, types, loss, device, shares_statistics=False):
     """Forward and backward as one graph of (samples, the step's key, a factor of the loss, a sum for the gradient of each parameter, the inputs and, with a loss, the targets);
     {parameter: the input that is its sum}; {constant: place}.
 
@@ -245,7 +247,7 @@ def joint(file, types, loss, device):
     chosen = place_of_output(program)
     hold_still(module, chosen)
     varying = [{place: dim.__name__ for place, dim in one.items()} for one in shapes]
-    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, chosen, after), own, class_weights_of(loss, after, device))
+    whole = keyed.KeyedProgram(module, before, after, varying, autocast, loss and function_of(loss, chosen, after), own, class_weights_of(loss, after, device), shares_statistics)
     rows = examples[0].shape[0]
     batch = shapes[0][0]
     factor, sums = torch.ones((), dtype=keyed.wide(after), device=device), [torch.empty_like(one) for one in whole.parameters()]
@@ -253,6 +255,8 @@ def joint(file, types, loss, device):
     varying = {"samples": {0: batch}, "of_step": None, "factor": None, "sums": [None] * len(sums), "inputs": tuple(shapes)}
     exported = torch.export.export(whole, given, strict=False, dynamic_shapes=varying)
     graph = forward_and_backward(exported)
+    if shares_statistics:
+        graph = without_counters(in_order(graph, whole.norms.number))
     return graph, sums_of(graph), constants
 
 
@@ -389,13 +393,13 @@ def computing_again(graph):
     return lean
 
 
-def packaged(graph, package):
+def packaged(graph, package, device):
     """Compiles the graph. Returns what tells whether the file is whole."""
-    torch._inductor.aoti_compile_and_package(graph, package_path=str(package), inductor_configs=OPTIONS)
+    torch._inductor.aoti_compile_and_package(graph, package_path=str(package), inductor_configs=OPTIONS if device.type == "cuda" else OPTIONS | OPTIONS_ON_A_CPU)
     return {"bytes": package.stat().st_size, "sha1": sha1(package)}
 
 
-def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False, recompute=False):
+def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False, recompute=False, shared_batch_norm=False):
     """Compiles the exported program `file` for this machine's CPU or GPU: a folder, `out` or the file's name with .compiled, for model.compiled. Returns it.
 
     precision: float32, float64, or bfloat16 or float16 with parameters in float32, as autocast computes: the run's precision.compute.
@@ -406,26 +410,29 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
     device: "cpu", "cuda" or "cuda:1": the code is for that GPU's compute capability.
     deterministic: the same bits each time, for run.deterministic = true.
     recompute: also code that computes activations again in its backward, for memory.recompute = "auto".
+    shared_batch_norm: the statistics are of other micro-batches too, for batch_norm.mode = "sync" or "exact": the trainer exchanges them while the code runs.
 
     What is written is native code. Raises ExportError with what cannot be compiled.
     """
     file, types, loss, device = pathlib.Path(file), TYPES[precision], whole_loss(loss), of_device(device)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
+    if recompute and shared_batch_norm:
+        raise ExportError("with BatchNorms whose statistics are shared no run has code that computes activations again: leave out --recompute")
     refuse_other_folder(out)
     find_vectors()
     with quietly(), tempfile.TemporaryDirectory(prefix=out.name + ".", dir=out.parent) as scratch, tools_of(device, scratch):
         folder = pathlib.Path(scratch) / "whole"
         folder.mkdir()
         try:
-            graph, sums, places = joint(file, types, loss, device)
+            graph, sums, places = joint(file, types, loss, device, shared_batch_norm)
             description = described(graph)
             refuse_own_constants(graph, places)
             refuse_other_outputs(graph, sums)
             buffers = [name.removeprefix(PROGRAM) for name in graph.graph_signature.buffers_to_mutate.values()]
             lean = computing_again(graph) if recompute else None
             with without_atomics(deterministic), sizes_declared(), own_results():
-                training = packaged(accumulate(graph, sums), folder / "training.pt2")
-                again = {} if lean is None else {"lean": packaged(accumulate(lean, sums), folder / "lean.pt2")}
+                training = packaged(accumulate(graph, sums), folder / "training.pt2", device)
+                again = {} if lean is None else {"lean": packaged(accumulate(lean, sums), folder / "lean.pt2", device)}
         except ExportError:
             raise
         except Exception as error:  # torch has many kinds
@@ -437,6 +444,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             "torch": torch.__version__.partition("+")[0],
             "machine": machine(device),
             "deterministic": deterministic,
+            "shared_batch_norm": shared_batch_norm,
             "precision": precision,
             "loss": loss or {"kind": "model"},
             "program": {"file": file.name, "sha1": sha1(file)},

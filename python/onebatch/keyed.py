@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from .refusals import ExportError
+from .shared_norms import shared_batch_norm
 
 OWN_RANDOMNESS = ("rand", "randn", "bernoulli", "multinomial", "normal", "uniform", "native_dropout", "rrelu", "exponential", "randint", "randperm", "poisson", "random", "geometric", "cauchy",
                   "log_normal")  # fmt: skip
@@ -119,22 +120,37 @@ def bilinear(first, second, weight, bias=None):
     return made if bias is None else made + bias
 
 
-def batch_norm(inputs, weight, bias, running_mean, running_var, momentum, eps):
-    """Whose running mean is of sums in float64, as LibTorch's on a CPU is: in float32 what is lost may be much beside a small mean."""
-    made = F.batch_norm(inputs, torch.zeros_like(running_mean), running_var, weight, bias, True, momentum, eps)
-    rows = inputs.detach()
-    rows = (rows.sum(-1) if rows.dim() > 2 else rows).to(torch.float64)
-    mean = rows.sum([0, *range(2, rows.dim())]) * (rows.shape[1] / inputs.numel())
-    running_mean.copy_(running_mean * (1.0 - momentum) + mean.to(running_mean.dtype) * momentum)
+def batch_norm(layer, inputs, weight, bias, running_mean, running_var, momentum, eps):
+    """Whose statistics are of sums in float64, as LibTorch's on a CPU are: in float32 what is lost may be much beside a small mean."""
+    made, by = shared_batch_norm(inputs, weight, bias, layer, eps)
+    mean, _, _, variance = by.detach().unbind()
+    count = inputs.numel() / inputs.shape[1]
+    running_mean.copy_(running_mean * (1.0 - momentum) + mean * momentum)
+    running_var.copy_(running_var * (1.0 - momentum) + variance * (count / (count - 1) * momentum))
     return made
 
 
-class Keyed(torch.fx.Interpreter):
-    """Runs a program's graph with these draws, with its own element type's literals in `after`, and what it makes on whatever device on the samples' own."""
+class Norms:
+    """The BatchNorms of one forward, numbered as they run."""
 
-    def __init__(self, program, draws, before, after):
+    def __init__(self):
+        self.number = 0
+
+    def begin(self):
+        self.number = 0
+        return self
+
+    def next(self):
+        self.number += 1
+        return self.number - 1
+
+
+class Keyed(torch.fx.Interpreter):
+    """Runs a program's graph with these draws, with its own element type's literals in `after`, and what it makes on whatever device on the samples' own. `shares_statistics`: its BatchNorms have those of other micro-batches too."""
+
+    def __init__(self, program, draws, before, after, norms, shares_statistics=False):
         super().__init__(program)
-        self.draws, self.before, self.after = draws, before, after
+        self.draws, self.before, self.after, self.norms, self.shares_statistics = draws, before, after, norms, shares_statistics
         self.device = draws.samples.device
 
     def in_type(self, value):
@@ -153,7 +169,7 @@ class Keyed(torch.fx.Interpreter):
             raise ExportError(f"the program calls {name}, which is not compiled yet: train it with model.compiled = \"never\"")
         mode = torch.set_grad_enabled(args[0]) if inner == 1 else torch.autocast(self.device.type, dtype=args[1], enabled=args[2], cache_enabled=args[3])
         with mode:
-            return Keyed(args[inner], self.draws, self.before, self.after).run(*args[inner + 1 :])
+            return Keyed(args[inner], self.draws, self.before, self.after, self.norms, self.shares_statistics).run(*args[inner + 1 :])
 
     def of_whole_numbers(self, target, name, args, kwargs):
         """What the program makes of whole numbers, or of none, is in its own type, which is the run's."""
@@ -186,12 +202,18 @@ class Keyed(torch.fx.Interpreter):
             return self.attend(target, args, kwargs)
         if name == "bilinear":
             return bilinear(*args)
+        if name == "batch_norm" and args[5] and self.shares_statistics and self.is_of_samples(args[0]):
+            return shared_batch_norm(*args[:3], self.norms.next(), args[7])[0]
         if name == "batch_norm" and args[5] and args[3] is not None and args[0].dtype is torch.float32 and args[0].device.type == "cpu":
-            return batch_norm(*args[:5], *args[6:8])
+            return batch_norm(self.norms.next(), *args[:5], *args[6:8])
         if target is torch.ops.aten.view.default:  # attention's results have other strides here than where the program was exported: a view may be none
             return args[0].reshape(args[1])
         refuse_own_randomness(name, args)
         return super().call_function(target, args, kwargs)
+
+    def is_of_samples(self, inputs):
+        """Weights that are standardised by a BatchNorm are not."""
+        return place_of_samples(inputs.shape, self.draws.samples.shape[0]) is not None
 
     def attend(self, target, args, kwargs):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -215,11 +237,11 @@ class KeyedProgram(nn.Module):
     `varying`: {place: name} of the sizes of every input that vary; what has one name is one size, and of the samples' name there are as many as samples.
     """
 
-    def __init__(self, program, before, after, varying, autocast=None, loss=None, own_inputs=0, class_weights=None):
+    def __init__(self, program, before, after, varying, autocast=None, loss=None, own_inputs=0, class_weights=None, shares_statistics=False):
         super().__init__()
         self.register_buffer(CLASS_WEIGHTS, class_weights)
         self.program, self.before, self.after, self.autocast, self.loss, self.own_inputs = program, before, after, autocast, loss, own_inputs
-        self.varying = varying
+        self.varying, self.shares_statistics, self.norms = varying, shares_statistics, Norms()
 
     def check_sizes(self, samples, inputs):
         """An export takes sizes of one name for several until it is told."""
@@ -230,7 +252,7 @@ class KeyedProgram(nn.Module):
 
     def forward(self, samples, of_step, factor, sums, *inputs):
         self.check_sizes(samples, inputs)
-        program = Keyed(self.program, Draws(samples, of_step), self.before, self.after)
+        program = Keyed(self.program, Draws(samples, of_step), self.before, self.after, self.norms.begin(), self.shares_statistics)
         own = inputs[: self.own_inputs] if self.loss else inputs
         with torch.autocast(samples.device.type, dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):
             returned = program.run(*own)

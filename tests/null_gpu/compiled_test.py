@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
 pytest.importorskip("triton", reason="it makes a GPU's code, and stand-ins for CUDA's libraries come without")
 import onebatch as package  # noqa: E402
@@ -17,29 +18,38 @@ from program import read_json  # noqa: E402
 MORE = "[verify]\nat_start = false\n" + SMOOTHED
 
 
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b, self.other, self.last = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.other(self.b(torch.relu(self.norm(self.a(x)))))).mean((2, 3)))
+
+
 class Compiled:
     """A program, and the native code that a run has made of it for its own GPU, of compute capability 9.0."""
 
-    def __init__(self, build, folder):
-        self.null_gpu, self.folder = NullGpu(build, folder), folder
+    def __init__(self, build, folder, model, shape, mode="local"):
+        self.null_gpu, self.folder, self.mode = NullGpu(build, folder), folder, mode
         torch.manual_seed(5)
-        package.export(Mlp(), torch.randn(3, 6), folder / "model.pt2", check=False)
-        package.save_dataset(folder / "data.safetensors", x=torch.randn(24, 6), y=torch.randint(0, 4, (24,)))
+        package.export(model, torch.randn(3, *shape), folder / "model.pt2", check=False)
+        package.save_dataset(folder / "data.safetensors", x=torch.randn(24, *shape), y=torch.randint(0, 4, (24,)))
         os.environ["ONEBATCH_PYTHON"] = sys.executable
         self.done = self.null_gpu.run(1, "train", self.config(folder, compiled="auto"), "--set", "run.deterministic=true", seconds=600, watched=False)
         found = re.search(r"(\S+) is a compiled program", self.done.words)
         self.package = found and found[1]
 
-    def config(self, folder, steps=3, compiled=None):
+    def config(self, folder, steps=3, compiled=None, mode=None, micro=6):
         path = folder / f"run-{steps}.toml"
-        text = EXPORTED.format(steps=steps, folder=self.folder, runs=folder / "runs", inputs='["x"]', micro=6, model=f'compiled = "{compiled or self.package}"', compute="float32", mode="local", recompute='"off"')
+        text = EXPORTED.format(steps=steps, folder=self.folder, runs=folder / "runs", inputs='["x"]', micro=micro, model=f'compiled = "{compiled or self.package}"', compute="float32", mode=mode or self.mode, recompute='"off"')
         path.write_text(text + MORE)
         return path
 
 
 @pytest.fixture(scope="module")
 def compiled(request, tmp_path_factory):
-    made = Compiled(request.config.getoption("--build"), tmp_path_factory.mktemp("compiled"))
+    made = Compiled(request.config.getoption("--build"), tmp_path_factory.mktemp("compiled"), Mlp(), (6,))
     assert made.done.code == 0 and made.package, made.done.words
     return made
 
@@ -54,6 +64,18 @@ def test_it_trains(compiled, tmp_path, ranks):
     done = compiled.null_gpu.run(ranks, "train", compiled.config(tmp_path))
     expect_trained(done, 3, tmp_path)
     assert "is a compiled program" in done.words
+
+
+def test_batch_norms_wait_for_each_other(request, tmp_path):
+    """In one package for both modes: several micro-batches in turn, and one after the other. Whether the code of the one before is done the package asks the device, which no error may be left of."""
+    made = Compiled(request.config.getoption("--build"), tmp_path, Convolutions(), (2, 9, 9), "exact")
+    assert made.done.code == 0 and made.package, made.done.words
+    for ranks, mode in ((1, "sync"), (2, "exact")):
+        runs = tmp_path / mode
+        runs.mkdir()
+        done = made.null_gpu.run(ranks, "train", made.config(runs, mode=mode, micro=3))
+        expect_trained(done, 3, runs)
+        assert "is a compiled program" in done.words
 
 
 @pytest.mark.parametrize("graphs, replays", (("true", 2), ("false", 0)))

@@ -8,6 +8,7 @@ namespace onebatch {
 namespace {
 
 thread_local std::string* held = nullptr;  // where its thread's words go; null: on
+thread_local NativeWords* current = nullptr;
 
 class Diverting : public std::streambuf {
  public:
@@ -45,11 +46,17 @@ void install() {
 NativeWords::NativeWords() {
   install();
   held = &words_;
+  current = this;
 }
 
 NativeWords::~NativeWords() {
   held = nullptr;
-  std::cerr << words_;
+  current = nullptr;
+  if (!is_dropped_) std::cerr << words_;
+}
+
+void NativeWords::drop_current() {
+  if (current != nullptr) current->drop();
 }
 
 }  // namespace onebatch

@@ -7,7 +7,7 @@
 namespace onebatch {
 
 /// While it lives nothing of it is seen that its own thread writes. Afterwards what was written is, unless it was
-/// dropped. One at a time on a thread.
+/// dropped, before or afterwards. One at a time on a thread.
 class NativeWords {
  public:
   NativeWords();
@@ -15,9 +15,12 @@ class NativeWords {
   NativeWords(const NativeWords&) = delete;
   NativeWords& operator=(const NativeWords&) = delete;
 
-  void drop() { words_.clear(); }
+  void drop() { is_dropped_ = true; }
+  /// Likewise of the one that lives on this thread, if any does.
+  static void drop_current();
 
  private:
+  bool is_dropped_ = false;
   std::string words_;
 };
 

@@ -40,8 +40,12 @@ bool is_deterministic(const Configuration& configuration) {
   return configuration.run.deterministic != Determinism::off;
 }
 
-bool may_recompute(const Configuration& configuration) {
-  return configuration.memory.recompute == Recompute::automatic;
+bool shares_statistics(const Configuration& configuration) {
+  return configuration.batch_norm.mode != BatchNormMode::local;
+}
+
+bool has_variants(const Configuration& configuration) {
+  return configuration.memory.recompute == Recompute::automatic && !shares_statistics(configuration);
 }
 
 // What makes a package for the run.
@@ -51,7 +55,8 @@ std::string command_for(const Configuration& configuration, const CompiledFor& d
   if (device.is_gpu()) command += " --device " + device.name();
   if (precision != "float32") command += " --precision " + precision;
   if (is_deterministic(configuration)) command += " --deterministic";
-  if (may_recompute(configuration)) command += " --recompute";
+  if (has_variants(configuration)) command += " --recompute";
+  if (shares_statistics(configuration)) command += " --shared-batch-norm";
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
     command += " " + option;
   return command;
@@ -90,10 +95,14 @@ class Checking {
     check_precision(document.field("precision").text());
     if (is_deterministic(request_.configuration) && !document.field("deterministic").boolean())
       refuse("may add in another order each time, and run.deterministic wants the same bits");
+    const bool shares = document.field("shared_batch_norm").boolean();
+    if (shares != shares_statistics(request_.configuration))
+      refuse(fmt::format("was made for batch_norm.mode = {}, and this run's is another",
+                         shares ? "\"sync\" or \"exact\"" : "\"local\""));
     check_loss(document.field("loss"));
     const JsonReader training = document.field("training");
     const fs::path package = file_of(training, "training.pt2");
-    const bool in_variants = may_recompute(request_.configuration);
+    const bool in_variants = has_variants(request_.configuration);
     if (in_variants && !document.has("lean"))
       refuse("keeps all activations, and memory.recompute = \"auto\" is to compute them again where they do not fit");
     const fs::path lean = in_variants ? file_of(document.field("lean"), "lean.pt2") : fs::path();
@@ -101,6 +110,8 @@ class Checking {
       refuse("was made of another program than model.path = \"" + request_.configuration.model.path + "\"");
     CompiledPackage found = read(training, package);
     found.lean = lean;
+    found.shares_statistics = shares;
+    found.program_recomputes = request_.configuration.batch_norm.mode == BatchNormMode::exact;
     return found;
   }
 
@@ -299,10 +310,11 @@ std::string compiled_key(const CompiledRequest& request) {
   const std::vector<std::string> loss = loss_options(configuration.loss, label_weights_of(configuration));
   const std::string gpu = request.device.is_gpu() ? ", gpu " + request.device.capability : "";
   const std::string text = fmt::format(
-      "format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}{}", k_compiled_format, k_version,
+      "format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}{}{}", k_compiled_format, k_version,
       ONEBATCH_COMPILERS, request.torch_version, digest_for(request), compiled_precision(configuration),
       fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "), gpu,
-      is_deterministic(configuration) ? ", deterministic" : "", may_recompute(configuration) ? ", recompute" : "");
+      is_deterministic(configuration) ? ", deterministic" : "", has_variants(configuration) ? ", recompute" : "",
+      shares_statistics(configuration) ? ", shared batch norm" : "");
   return c10::sha1(text).str();
 }
 

@@ -28,8 +28,10 @@ struct CompiledPackage {
 
   std::filesystem::path training;    // AOTInductor's file: forward and backward
   std::filesystem::path lean;        // the same, which computes activations again; empty: not in this run
+  bool program_recomputes = false;   // instead of such a variant: with exact BatchNorm it does in any case
   std::vector<std::string> trained;  // parameters, each of which has a sum that its gradient is added to
   std::vector<std::string> changes;  // buffers that the code writes to
+  bool shares_statistics = false;    // of BatchNorms, with whoever computes at the same time
   std::vector<CompiledInput>
       inputs;  // sample numbers [N]; a number of seed and step; a factor; the sums; the program's
   std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most

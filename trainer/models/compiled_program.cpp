@@ -12,12 +12,15 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/version.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -100,11 +103,20 @@ bool is_as_large(const CompiledInput& due, const at::Tensor& tensor) {
 // Of one variant, which reads the model's own tensors where they lie.
 class Code {
  public:
-  // As one thread on one stream, as here, a GPU's code waits for nothing and may be recorded in a CUDA graph.
-  Code(std::filesystem::path file, c10::Device device)
-      : file_(std::move(file)), loader_(file_.string(), "model", device.is_cuda(), 1, device.index()) {}
+  Code(std::filesystem::path file, c10::Device device) : file_(std::move(file)), device_(device), loader_(loaded(1)) {}
 
-  [[nodiscard]] std::vector<std::string> names() { return loader_.get_constant_fqns(); }
+  [[nodiscard]] std::vector<std::string> names() { return loader_->get_constant_fqns(); }
+
+  // Which of several is free the package asks the device, and where one is not done leaves an error behind for whoever
+  // looks for the last one: none is under way.
+  void let_run_at_once(std::size_t number) {
+    if (number > at_once_) {
+      loader_ = loaded(std::bit_ceil(number));
+      at_once_ = std::bit_ceil(number);
+      point_at_tensors();
+    }
+    if (device_.is_cuda() && at_once_ > 1) c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
+  }
 
   void read(std::map<std::string, at::Tensor> tensors) {
     read_ = std::move(tensors);
@@ -126,7 +138,7 @@ class Code {
     const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
     NativeWords words;
     try {
-      return loader_.run(inputs);
+      return loader_->run(inputs);
     } catch (const std::exception&) {
       if ((on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) == refusals) throw;
     }
@@ -136,6 +148,12 @@ class Code {
   }
 
  private:
+  // As one thread on one stream a GPU's code waits for nothing and may be recorded in a CUDA graph.
+  [[nodiscard]] std::unique_ptr<AOTIModelPackageLoader> loaded(std::size_t at_once) const {
+    return std::make_unique<AOTIModelPackageLoader>(file_.string(), "model", device_.is_cuda() && at_once == 1, at_once,
+                                                    device_.index());
+  }
+
   // By their order when it was compiled.
   void point_at_tensors() {
     std::unordered_map<std::string, at::Tensor> live;
@@ -149,7 +167,7 @@ class Code {
       places_.push_back(tensor.const_data_ptr());
     }
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
-    loader_.load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
+    loader_->load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
 #else
     throw std::logic_error(
         "a compiled program was loaded with LibTorch " TORCH_VERSION);  // why_not_here() has refused it
@@ -157,7 +175,9 @@ class Code {
   }
 
   std::filesystem::path file_;
-  AOTIModelPackageLoader loader_;
+  c10::Device device_;
+  std::size_t at_once_ = 1;
+  std::unique_ptr<AOTIModelPackageLoader> loader_;
   std::map<std::string, at::Tensor> read_;  // by the code's names, the model's own
   std::vector<const void*> places_;
 };
@@ -219,8 +239,22 @@ CompiledProgram::CompiledProgram(const CompiledPackage& package, const Model& mo
 
 CompiledProgram::~CompiledProgram() = default;
 
+bool CompiledProgram::shares_statistics() const {
+  return parts_->described.shares_statistics;
+}
+
+void CompiledProgram::let_run_at_once(std::size_t number) {
+  for (Code* code : {&parts_->keeping, parts_->recomputing ? &*parts_->recomputing : nullptr}) {
+    if (code != nullptr) code->let_run_at_once(number);
+  }
+}
+
 bool CompiledProgram::may_recompute() const {
-  return parts_->recomputing.has_value();
+  return parts_->recomputing || parts_->described.program_recomputes;
+}
+
+bool CompiledProgram::stands_back() const {
+  return recomputes() && !parts_->recomputing;
 }
 
 bool CompiledProgram::recomputes() const {
@@ -234,6 +268,7 @@ void CompiledProgram::recompute(bool wished) {
 
 void CompiledProgram::never_recompute() {
   parts_->recomputing.reset();
+  parts_->described.program_recomputes = false;
 }
 
 void CompiledProgram::always_recompute() {
@@ -258,6 +293,7 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
     inputs.push_back(is_aligned(whole) ? whole : whole.clone());
   }
   fit_inputs(parts_->described, inputs);
+  TORCH_INTERNAL_ASSERT(!stands_back());
   Code& code = parts_->recomputes ? *parts_->recomputing : parts_->keeping;
   code.follow_tensors();
   const std::vector<at::Tensor> made =
@@ -268,6 +304,11 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
 MayBeCompiled* compiled_of(Model& model) {
   auto* const owner = dynamic_cast<MayBeCompiled*>(&model);
   return owner != nullptr && owner->compiled != nullptr ? owner : nullptr;
+}
+
+bool runs_native_code(Model& model) {
+  const MayBeCompiled* const owner = compiled_of(model);
+  return owner != nullptr && !owner->compiled->stands_back();
 }
 
 void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled) {

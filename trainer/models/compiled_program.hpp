@@ -38,10 +38,19 @@ class CompiledProgram {
   /// throws, the sums are those of no batch.
   [[nodiscard]] Made run(const Given& given) const;
 
-  /// Whether there is a variant that computes activations again in the backward instead of keeping them.
+  /// True: its BatchNorms give their sums to the thread's SharingScope (trainer/batch_norm/shared_norms.hpp), and leave
+  /// running statistics as they are. False: statistics are of the micro-batch alone.
+  [[nodiscard]] bool shares_statistics() const;
+  /// So many run() at once from here on, on threads of their own, that wait for each other in it; before they begin.
+  void let_run_at_once(std::size_t number);
+
+  /// Whether there is a variant that computes activations again in the backward instead of keeping them: of the code,
+  /// or with exact BatchNorm the program itself.
   [[nodiscard]] bool may_recompute() const;
   /// Whether it is what runs: at first not.
   [[nodiscard]] bool recomputes() const;
+  /// Whether that is the program, which runs instead of the code.
+  [[nodiscard]] bool stands_back() const;
   void recompute(bool wished);
   /// One of the variants never runs again.
   void always_recompute();
@@ -69,6 +78,8 @@ class MayBeCompiled {
 /// The model that trains by native code; null where it has none. Of a model that has no place for it: throws UserError
 /// when it is to be set.
 MayBeCompiled* compiled_of(Model& model);
+/// Whether its micro-batches are native code's now.
+[[nodiscard]] bool runs_native_code(Model& model);
 void train_compiled(Model& model, std::unique_ptr<CompiledProgram> compiled);
 
 }  // namespace onebatch

@@ -155,7 +155,9 @@ class RankProbe {
     options.init_size = request_.probe.init_val;
     options.max_trials = request_.probe.max_trials;
     SearchResult found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
-    if (found.largest_micro_batch == 0 && request_.recompute == Recompute::automatic && recompute(runner_))
+    const bool is_too_little =
+        found.largest_micro_batch == 0 || (request_.fixed_micro_batch && found.largest_micro_batch < options.max_size);
+    if (is_too_little && request_.recompute == Recompute::automatic && recompute(runner_))
       found = search_largest_micro_batch(options, [this](std::int64_t size) { return run_trial(size); });
     profile.recomputes = recomputes_by_itself();
     profile.trials = found.trials;

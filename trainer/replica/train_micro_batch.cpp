@@ -68,7 +68,8 @@ Replica::Forward train_micro_batch(Replica& replica, const Batch& given, const F
                                    const MicroGradient& gradient) {
   const MayBeCompiled* const owner = compiled_of(*replica.model);
   // A BatchNorm of one value per channel is refused, which the program does and its native code does not.
-  if (owner == nullptr || (replica.has_batch_statistics && context.samples.size() == 1))
+  if (owner == nullptr ||
+      (replica.has_batch_statistics && !owner->compiled->shares_statistics() && context.samples.size() == 1))
     return train_uncompiled(replica, given, context, gradient);
   TORCH_INTERNAL_ASSERT(!gradient.of, "native code makes all gradients or none");
   const bool is_unmixed = is_mixing(replica.augment) && given.targets.dim() == 1;

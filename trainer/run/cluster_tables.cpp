@@ -87,6 +87,16 @@ void ClusterTables::keep_in(std::size_t rank, SavedPlace place) {
     parts_.runner.apart()->keep_in(place);
 }
 
+// What the program keeps of a share is less, and not known until it has run.
+void ClusterTables::compute_again(std::size_t rank) {
+  moved_ = true;
+  knows_kept_ = false;
+  RankProfile& profile = profile_->ranks[rank];
+  profile.recomputes = true;
+  profile.memory.activation_bytes_per_sample += std::exchange(profile.memory.kept_bytes_per_sample, 0.0);
+  if (static_cast<int>(rank) == parts_.control.rank()) recompute(parts_.runner);
+}
+
 void ClusterTables::go_back_to(ClusterProfile before) {
   profile_ = std::move(before);
   moved_ = false;
@@ -113,6 +123,19 @@ void ClusterTables::time_what_has_moved() {
   if (!moved_) return;
   moved_ = false;
   time_anew();
+  if (!std::exchange(knows_kept_, true)) learn_kept();
+}
+
+void ClusterTables::learn_kept() {
+  const double mine = parts_.runner.apart()->kept_bytes_per_sample();
+  std::vector<double> kept(profile_->ranks.size());
+  parts_.control.all_gather(&mine, kept.data(), sizeof(mine));
+  for (std::size_t r = 0; r < kept.size(); ++r) {
+    MemoryUse& memory = profile_->ranks[r].memory;
+    if (!profile_->ranks[r].recomputes || memory.kept_bytes_per_sample > 0.0) continue;
+    memory.kept_bytes_per_sample = std::min(kept[r], memory.activation_bytes_per_sample);
+    memory.activation_bytes_per_sample -= memory.kept_bytes_per_sample;
+  }
 }
 
 bool ClusterTables::time_anew() {

@@ -33,6 +33,8 @@ class ClusterTables {
 
   /// Where exact BatchNorm keeps what it keeps of a rank's share.
   void keep_in(std::size_t rank, SavedPlace place);
+  /// With exact BatchNorm: a rank's native code, which keeps its activations, gives way to the program.
+  void compute_again(std::size_t rank);
   /// Takes back what was tried in other places: the tables are `before` again.
   void go_back_to(ClusterProfile before);
   /// The largest micro-batch becomes `factor` of what did not fit, which is said.
@@ -54,13 +56,15 @@ class ClusterTables {
   void renew_cached();
 
  private:
+  void learn_kept();
   [[nodiscard]] ProbeRequest probe_request() const;
   void say_lowered(std::size_t rank, std::int64_t failed_size, const std::string& why);
 
   PlanningParts parts_;
   StandStill stand_still_;
   std::optional<ClusterProfile> profile_;
-  bool moved_ = false;  // what a rank keeps, since times were measured
+  bool moved_ = false;  // what a rank keeps, or by what it computes, since times were measured
+  bool knows_kept_ = true;
   struct Cached {
     ProbeCache cache;
     std::optional<ProbeCache> other;

@@ -139,7 +139,7 @@ class Choice {
     CompiledTimes times;
     const auto time = [&] {
       const comm::LongWork working(run_.control, "timing the compiled program");
-      times = time_compiled(replica_, run_.data, trial_size(run_.configuration.batch, run_.control));
+      times = time_compiled(run_.runner, run_.data, trial_size(run_.configuration.batch, run_.control));
       return "";
     };
     if (!nothing_against(time)) return false;

@@ -27,15 +27,15 @@ std::string why_not_here(const Configuration& configuration, const MicroBatchRun
   if (configuration.batch_norm.frozen)
     return "does not go with batch_norm.frozen = true: leave one of them out, or export the model in the mode that it "
            "is to train in";
-  if (runner.apart() != nullptr)
-    return "does not go with statistics over micro-batches: write batch_norm.mode = \"local\", or leave it out";
   if (replica.channels_last) return "does not go with precision.channels_last = true: leave one of them out";
   return "";
 }
 
 Configuration as_compiled(const RunToCompile& run) {
   Configuration due = run.configuration;
-  const Loss& loss = run.runner.replica().loss;
+  const Replica& replica = run.runner.replica();
+  const Loss& loss = replica.loss;
+  if (!replica.shares_statistics) due.batch_norm.mode = BatchNormMode::local;  // there is none to share any
   if (loss.is_classification()) k_class_dim(due.loss) = loss.class_dim();
   return due;
 }
@@ -50,7 +50,9 @@ void train_by(const CompiledPackage& package, const RunToCompile& run, const std
   check_truth(called, run.configuration, run.data, replica);
 }
 
-void use_compiled(const RunToCompile& run) {
+namespace {
+
+void use_what_is_wished(const RunToCompile& run) {
   if (compiles_by_itself(run.configuration.model)) return use_what_the_run_compiles(run);
   const std::string folder = compiled_folder(run.configuration.model);
   if (folder.empty()) return;
@@ -65,6 +67,15 @@ void use_compiled(const RunToCompile& run) {
     train_by(package, run, called);
   });
   run.events.info(folder + " is a compiled program: it is code, and runs with your rights");
+}
+
+}  // namespace
+
+void use_compiled(const RunToCompile& run) {
+  use_what_is_wished(run);
+  // The program does with exact BatchNorm in any case.
+  if (compiled_of(*run.runner.replica().model) != nullptr && run.configuration.batch_norm.mode == BatchNormMode::exact)
+    run.configuration.memory.recompute = Recompute::automatic;
 }
 
 }  // namespace onebatch

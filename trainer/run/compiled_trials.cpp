@@ -1,14 +1,13 @@
 #include "trainer/run/compiled_trials.hpp"
 
-#include "comm/statistics.hpp"
-#include "comm/stopwatch.hpp"
 #include "trainer/base/error.hpp"
-#include "trainer/data/augment.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/device/host.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/device/out_of_memory.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/replica/train_micro_batch.hpp"
+#include "trainer/run/compiled_trial_parts.hpp"
 #include "trainer/verify/difference.hpp"
 #include "trainer/verify/reference.hpp"
 
@@ -19,7 +18,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -34,11 +32,6 @@ constexpr double k_roundings = 16.0;      // that are no difference, whatever th
 constexpr double k_in_float64 = 1e-12;    // likewise
 constexpr double k_in_float16 = 256.0;    // by which the loss is multiplied, or where that is too much divided
 constexpr double k_least_in_float16 = 1.0 / 256.0;
-constexpr std::size_t k_least_pairs = 3;  // of micro-batches that are timed
-constexpr std::size_t k_pairs = 9;
-constexpr std::size_t k_most_pairs = 201;
-constexpr double k_short_seconds = 0.5;  // of which quick ones fill at least so many
-constexpr double k_long_seconds = 15.0;  // then fewer pairs are enough
 
 // What is compared lies on the host, and takes none of what the device has.
 Gradient numbers_of(const std::vector<NamedTensor>& tensors) {
@@ -55,32 +48,6 @@ Gradient gradient_of(Replica& replica, double factor) {
     gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i]).div(factor)});
   return gradient;
 }
-
-// Weights and buffers, which are afterwards as they were.
-class Kept {
- public:
-  explicit Kept(Replica& replica) : replica_(replica), tensors_(state_of(*replica.model)) {
-    const UncountedMemory on_the_host;
-    for (const NamedTensor& one : tensors_)
-      before_.push_back(one.tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
-  }
-  ~Kept() {
-    restore();
-    replica_.gradients.begin_step();
-  }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
-
-  void restore() const {
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) at::Tensor(tensors_[i].tensor).copy_(before_[i]);
-  }
-
- private:
-  Replica& replica_;
-  std::vector<NamedTensor> tensors_;
-  std::vector<at::Tensor> before_;
-};
 
 // To other numbers than those that the program was compiled with, of which code may hold a copy.
 void nudge(Replica& replica) {
@@ -100,26 +67,25 @@ struct Trained {
 
 using Training = decltype(&train_uncompiled);
 
-std::vector<std::int64_t> first_samples(std::int64_t count, const Dataset& data) {
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(count, data.size())));
-  std::iota(samples.begin(), samples.end(), std::int64_t{0});
-  return samples;
-}
-
-// As the first epoch changes them.
-Batch batch_of(const Replica& replica, const Dataset& data, const std::vector<std::int64_t>& samples) {
-  return replica.load(TrainingData(data, replica.augment, {replica.seed, 0}), samples).batch;
-}
-
 // What two micro-batches leave.
 Trained trained_by(Replica& replica, const Dataset& data, Training training, const std::vector<std::int64_t>& samples,
                    double factor = 1.0) {
-  const Kept kept(replica);
+  const KeptWeights kept(replica);
   replica.gradients.begin_step();
   const Batch batch = batch_of(replica, data, samples);
   for (const std::int64_t step : {1, 2})
     training(replica, batch, {replica.seed, step, samples}, all_times(factor, replica));
   return {gradient_of(replica, factor), numbers_of(replica.model->buffers())};
+}
+
+// With images as the compiler lays them: convolutions round otherwise.
+Replica::Forward train_channels_last(Replica& replica, const Batch& given, const ForwardContext& context,
+                                     const MicroGradient& gradient) {
+  Batch batch = given;
+  for (at::Tensor& input : batch.inputs) {
+    if (input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
+  }
+  return train_uncompiled(replica, batch, context, gradient);
 }
 
 // Of the same program with the same numbers, on the host.
@@ -183,8 +149,17 @@ class Truth {
   void check(const std::string& called) const {
     const Errors compiled =
         errors_of(trained_by(replica_, data_, &train_micro_batch, first_samples(count_, data_), factor_));
-    check_within(called, "its gradient", {compiled.gradient, own_.gradient}, no_difference_);
-    for (std::size_t i = 0; i < before_.size(); ++i) check_buffer(called, compiled, i);
+    double own = own_.gradient;
+    if (!is_within(compiled.gradient, std::max(times_ * own, no_difference_)))
+      own = std::max(own, own_in_other_layout());
+    check_within(called, "its gradient", {compiled.gradient, own}, no_difference_);
+    const bool shares = compiled_of(*replica_.model)->compiled->shares_statistics();
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      if (!shares)
+        check_buffer(called, compiled, i);
+      else if (!compiled.stayed[i])
+        refuse(called, "the buffer \"" + before_[i].name + "\", which is not the code's to change,", {1.0, 0.0});
+    }
   }
 
  private:
@@ -197,6 +172,20 @@ class Truth {
       errors.stayed.push_back(at::equal(buffer, before_[i].tensor));
     }
     return errors;
+  }
+
+  // What the program's rounding may be, where it can be run so; else 0.
+  [[nodiscard]] double own_in_other_layout() const {
+    double own = 0.0;
+    const auto look = [&] {
+      try {
+        own = errors_of(trained_by(replica_, data_, &train_channels_last, first_samples(count_, data_), factor_))
+                  .gradient;
+      } catch (const c10::Error& error) {  // a view that such images have none of
+        if (is_out_of_memory(error)) throw;
+      }
+    };
+    return fits(replica_.device, look) && std::isfinite(own) ? own : 0.0;
   }
 
   void check_buffer(const std::string& called, const Errors& compiled, std::size_t i) const {
@@ -270,50 +259,9 @@ class Truths {
   const Configuration& configuration_;
   const Dataset& data_;
   Replica& replica_;
-  Kept kept_;
+  KeptWeights kept_;
   std::optional<Truth> truth_;
   std::int64_t count_ = 0;
-};
-
-bool is_enough(std::size_t pairs, double seconds) {
-  if (pairs < k_pairs) return pairs >= k_least_pairs && seconds >= k_long_seconds;
-  return pairs >= k_most_pairs || seconds >= k_short_seconds;
-}
-
-class Timing {
- public:
-  Timing(Replica& replica, const Dataset& data, std::int64_t size)
-      : replica_(replica), samples_(first_samples(size, data)), batch_(batch_of(replica, data, samples_)) {}
-
-  CompiledTimes run() const {
-    const Kept kept(replica_);
-    replica_.gradients.begin_step();
-    seconds(&train_uncompiled);
-    seconds(&train_micro_batch);
-    std::vector<double> plain;
-    std::vector<double> ratios;
-    const comm::Stopwatch watch;
-    while (!is_enough(plain.size(), watch.seconds())) {
-      const bool compiled_first = plain.size() % 2 == 1;
-      const double before = compiled_first ? seconds(&train_micro_batch) : 0.0;
-      plain.push_back(seconds(&train_uncompiled));
-      ratios.push_back((compiled_first ? before : seconds(&train_micro_batch)) / plain.back());
-    }
-    return {static_cast<double>(samples_.size()) / comm::median(plain), comm::median(ratios)};
-  }
-
- private:
-  double seconds(Training training) const {
-    replica_.device.synchronize();
-    const comm::Stopwatch watch;
-    training(replica_, batch_, {replica_.seed, 1, samples_}, all_times(1.0, replica_));
-    replica_.device.synchronize();
-    return watch.seconds();
-  }
-
-  Replica& replica_;
-  std::vector<std::int64_t> samples_;
-  Batch batch_;
 };
 
 }  // namespace
@@ -322,28 +270,19 @@ void check_truth(const std::string& called, const Configuration& configuration, 
   CompiledProgram& code = *compiled_of(*replica.model)->compiled;
   Truths truths(configuration, data, replica);
   const bool keeps = truths.check(called);
-  bool recomputes = false;
-  if (code.may_recompute()) {
-    code.recompute(true);
+  bool recomputes = code.may_recompute();
+  code.recompute(recomputes);
+  if (recomputes && !code.stands_back())
     recomputes = truths.check(called + " (its variant that computes activations again)");
-    code.recompute(false);
-  }
+  code.recompute(false);
   if (!keeps && !recomputes)
     throw DoesNotFitError(fmt::format(
         "{}: not even a micro-batch of {}, by which it is compared, fits on {}: {}leave it out, or train on devices "
         "with more memory",
         called, truths.least(), replica.device.name(),
-        code.may_recompute() ? "" : "write memory.recompute = \"auto\", or "));
+        code.may_recompute() || code.shares_statistics() ? "" : "write memory.recompute = \"auto\", or "));
   if (!keeps) code.always_recompute();
   if (!recomputes) code.never_recompute();
-}
-
-CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size) {
-  for (std::int64_t size = std::min(micro_batch_size, data.size()); size > 0; size = size / 2) {
-    CompiledTimes times;
-    if (fits(replica.device, [&] { times = Timing(replica, data, size).run(); })) return times;
-  }
-  return {};
 }
 
 }  // namespace onebatch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/replica/replica.hpp"
+#include "trainer/step/step_runner.hpp"
 
 #include <cstdint>
 #include <string>
@@ -19,8 +20,8 @@ struct CompiledTimes {
   double ratio = 1.0;               // of a micro-batch's time compiled to uncompiled: the median of pairs
 };
 
-/// Micro-batches of so many samples (fewer where memory is short), compiled and uncompiled in turn. Leaves the replica
-/// as it was. Not collective.
-CompiledTimes time_compiled(Replica& replica, const Dataset& data, std::int64_t micro_batch_size);
+/// Micro-batches of so many samples (fewer where memory is short), compiled and uncompiled in turn; two that share
+/// BatchNorm's statistics where the run's do. Leaves the replica as it was. Not collective.
+CompiledTimes time_compiled(const MicroBatchRunner& runner, const Dataset& data, std::int64_t micro_batch_size);
 
 }  // namespace onebatch

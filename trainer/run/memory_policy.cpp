@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/memory_use.hpp"
 #include "trainer/replica/replica_state.hpp"
@@ -42,6 +43,13 @@ std::optional<Plan> plan_if_any(std::int64_t batch, const std::vector<RankCost>&
 
 // Every rank knows who failed, so all say and do the same.
 void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
+  const bool is_exact = parts_.configuration.batch_norm.mode == BatchNormMode::exact;
+  if (is_exact && !may_be_moved(rank)) {
+    tables_.compute_again(rank);
+    parts_.events.fallback(fmt::format("native code on rank {}, which keeps all activations", rank),
+                           "the program, which computes them again, since " + why);
+    return;
+  }
   if (!may_keep_in_host() || tables_.profile().ranks[rank].kept_in_host)
     return tables_.lower_limit(rank, failed_size, factor, why);
   tables_.keep_in(rank, SavedPlace::host);
@@ -53,6 +61,11 @@ void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes) {
     if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
   }
   tables_.time_what_has_moved();
+}
+
+// What native code keeps stays where it is.
+bool MemoryPolicy::may_be_moved(std::size_t rank) const {
+  return compiled_of(*parts_.replica.model) == nullptr || tables_.profile().ranks[rank].recomputes;
 }
 
 bool MemoryPolicy::may_keep_in_host() const {
@@ -87,6 +100,7 @@ void MemoryPolicy::choose_where_to_keep() {
     on_devices = plan_if_any(batch, costs, options);
     if (!on_devices || on_devices->predicted_step_seconds > k_worth_the_trial * wanted->predicted_step_seconds)
       moves = ranks_without_room(*wanted, costs);
+    for (std::size_t r = 0; r < moves.size(); ++r) moves[r] = moves[r] != 0 && may_be_moved(r) ? 1 : 0;
   });
   parts_.control.broadcast(moves.data(), moves.size(), 0);
   if (std::ranges::find(moves, 1) == moves.end()) return;

@@ -31,6 +31,7 @@ class MemoryPolicy {
 
  private:
   [[nodiscard]] bool may_keep_in_host() const;
+  [[nodiscard]] bool may_be_moved(std::size_t rank) const;
   void say_kept_in_host(std::size_t rank, const std::string& why);
   // Whether no rank ran out of memory in it. Those that did make room.
   bool rehearsal_fits(TrainingStep& step, const EpochPlan& plan, double factor);

@@ -128,8 +128,10 @@ void PlanBook::repeat_plan(EpochPlan plan, const std::string& origin) {
 void PlanBook::adopt() {
   plan_ = given_->plan;
   const RankPlan& mine = plan_->full.ranks.at(static_cast<std::size_t>(parts_.control.rank()));
-  // Nothing is probed for it: the plan fits in memory as it was made.
-  if (mine.recomputes && parts_.configuration.memory.recompute == Recompute::automatic) recompute(parts_.runner);
+  // Nothing is probed for it: the plan fits in memory as it was made. What lies in host memory is the program's, not
+  // native code's.
+  if ((mine.recomputes || mine.kept_in_host) && parts_.configuration.memory.recompute == Recompute::automatic)
+    recompute(parts_.runner);
   if (parts_.runner.apart() != nullptr)
     parts_.runner.apart()->keep_in(mine.kept_in_host ? SavedPlace::host : SavedPlace::device);
   if (!given_->origin.empty()) {

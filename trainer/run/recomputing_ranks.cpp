@@ -30,6 +30,18 @@ bool gains_by_size(const RankProfile& rank) {
   return times.seconds(most) / static_cast<double>(most) < k_gain * times.seconds(half) / static_cast<double>(half);
 }
 
+// Where it lies in host memory.
+ClusterProfile without_kept(ClusterProfile profile) {
+  for (RankProfile& rank : profile.ranks) rank.memory.kept_bytes_per_sample = 0.0;
+  return profile;
+}
+
+// Memory holds too little of what a rank keeps of its whole share, as native code does with exact BatchNorm.
+bool shares_are_limited(const ClusterProfile& profile, const Configuration& configuration) {
+  return planned_step_seconds(without_kept(profile), configuration) <
+         k_gain * planned_step_seconds(profile, configuration);
+}
+
 class Choice {
  public:
   Choice(const PlanningParts& parts, CompiledProgram& code, const ProbeRequest& request)
@@ -68,6 +80,8 @@ class Choice {
   }
 
   bool may_gain(const ClusterProfile& profile) const {
+    if (shares_are_limited(profile, parts_.configuration)) return true;
+    if (!parts_.configuration.batch.micro_batch_size.empty()) return false;
     const std::int64_t most = std::min(request_.max_size, request_.probe.max_val);
     const auto is_limited = [&](const RankProfile& rank) {
       return !rank.recomputes && rank.largest_micro_batch < most;
@@ -94,9 +108,13 @@ class Choice {
   }
 
   std::string chosen_of(const ClusterProfile& keeping, const ClusterProfile& recomputing) const {
+    std::vector<bool> again = ranks_that_should_recompute(keeping, recomputing, parts_.configuration);
+    const bool may_move = code_.stands_back() && parts_.configuration.memory.offload == Offload::automatic;
+    if (may_move && std::ranges::find(again, true) == again.end() &&
+        std::isinf(planned_step_seconds(keeping, parts_.configuration)))
+      again = ranks_that_should_recompute(keeping, without_kept(recomputing), parts_.configuration);
     std::string chosen;
-    for (const bool one : ranks_that_should_recompute(keeping, recomputing, parts_.configuration))
-      chosen += one ? '1' : '0';
+    for (const bool one : again) chosen += one ? '1' : '0';
     return chosen;
   }
 
@@ -121,7 +139,6 @@ class Choice {
 void let_ranks_recompute(const PlanningParts& parts, const ProbeRequest& request, ProbeAnswer& answer) {
   const MayBeCompiled* const owner = compiled_of(*parts.replica.model);
   if (owner == nullptr || request.recompute != Recompute::automatic) return;
-  if (!parts.configuration.batch.micro_batch_size.empty()) return;
   Choice(parts, *owner->compiled, request).run(answer);
 }
 

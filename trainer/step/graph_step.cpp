@@ -5,6 +5,7 @@
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/models/single_values.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -22,17 +23,31 @@ constexpr std::size_t k_most_graphs = 64;  // of other sizes and lengths
 
 constexpr std::size_t k_told_at_start = 3;  // numbers, by each rank
 
+// Each of native code's micro-batches that are under way has threads of its own, and on a GPU workspaces.
+constexpr std::size_t k_most_threads = 1024;
+constexpr std::size_t k_most_on_a_gpu = 32;
+
+bool may_be_native(const Replica& replica, std::size_t together) {
+  if (!runs_native_code(*replica.model)) return false;
+  if (replica.device.device().is_cuda()) return together <= k_most_on_a_gpu;
+  return together * static_cast<std::size_t>(at::get_num_threads()) <= k_most_threads;
+}
+
 struct OfAllRanks {
   std::size_t most_micro_batches = 0;
   bool all_end_with_samples = true;  // each has some in the last round
 };
 
-// Collective.
-OfAllRanks look_at_all(const Rounds& rounds, const std::vector<Indices>& parts, bool together, StepExchange& start) {
+// Collective. `may_tell`: whether this rank could, as no native code does, which sends its gradients behind all
+// exchanges.
+OfAllRanks look_at_all(const Rounds& rounds, const std::vector<Indices>& parts, bool together, bool may_tell,
+                       StepExchange& start) {
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
   const auto total = static_cast<double>(std::accumulate(schedule.begin(), schedule.end(), std::size_t{0}));
   const auto has_samples = [](const Indices part) { return !part.empty(); };
-  const bool ends = together ? std::ranges::any_of(parts, has_samples) : !parts.empty() && has_samples(parts.back());
+  const bool ends = !may_tell  ? false
+                    : together ? std::ranges::any_of(parts, has_samples)
+                               : !parts.empty() && has_samples(parts.back());
   const std::vector<double> numbers = start.gather({static_cast<double>(parts.size()), total, ends ? 1.0 : 0.0});
   OfAllRanks all;
   for (std::size_t i = 0; i < numbers.size(); i += k_told_at_start) {
@@ -92,14 +107,19 @@ void GraphStep::watch(Replica& replica, const Dataset& data, Indices samples, st
   graph_of(replica, replica.load(data, samples).batch, samples, step);
 }
 
-MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, LocalSums& sums) {
+MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, bool is_native,
+                           LocalSums& sums) {
   fault_point("loader", step);
   const Span span(replica.timeline, "load", "data");
   const auto [batch, weight] = replica.load(data, samples);
   sums.weight.add(weight, AnyOrder(replica.gradients.reproducible() != nullptr));
   const c10::Device device = replica.device.device();
-  MicroBatch micro_batch{
-      {replica.seed, step, samples}, &graph_of(replica, batch, samples, step), {place_, device}, {place_, device}, {}};
+  const Graph& graph = is_native ? graphs_.begin()->second : graph_of(replica, batch, samples, step);
+  MicroBatch micro_batch{{replica.seed, step, samples}, &graph, {place_, device}, {place_, device}, {}, {}};
+  if (is_native) {
+    micro_batch.batch = batch;
+    return micro_batch;
+  }
   const std::vector<at::Tensor> tensors = batch.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) micro_batch.kept.put(micro_batch.graph->tape.data[i], tensors[i]);
   micro_batch.kept.let_go();
@@ -115,6 +135,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
     std::erase_if(parts, [](const Indices part) { return part.empty(); });  // nobody else has samples in those rounds
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
+  const bool is_native = may_be_native(replica, together ? parts.size() : 1);
   // A rank without samples takes part as well, and has to know in what.
   const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
   StepExchange start(
@@ -125,15 +146,17 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
     if (graphs_.size() > k_most_graphs) graphs_.clear();
     if (graphs_.empty()) {
       const auto found = std::ranges::find_if(parts, [](const Indices part) { return !part.empty(); });
-      const Indices first = found == parts.end() ? Indices(some) : *found;
+      Indices first = found == parts.end() ? Indices(some) : *found;
+      // Of native code only its BatchNorms are asked for: of any size.
+      if (is_native) first = first.first(std::min(first.size(), some.size()));
       watch(replica, data, first, step);
     }
-    rounds.emplace(replica, graphs_.begin()->second, computes, ranks);
+    rounds.emplace(replica, graphs_.begin()->second, computes, is_native, ranks);
   } catch (...) {
     start.report_failure();
     throw;
   }
-  const auto [most, all_end_with_samples] = look_at_all(*rounds, parts, together, start);
+  const auto [most, all_end_with_samples] = look_at_all(*rounds, parts, together, !is_native, start);
   const std::size_t num_rounds = together ? 1 : most;
   // A rank without samples has nothing to tell: it would send its buckets behind exchanges for which others, who have
   // sent theirs, may wait with their whole device.
@@ -149,7 +172,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
       std::vector<MicroBatch> group;
       for (std::size_t k = begin; k < end; ++k) {
         if (parts[k].empty()) continue;  // in lock-step: others have some in this round
-        group.push_back(load(replica, data, parts[k], step, sums));
+        group.push_back(load(replica, data, parts[k], step, is_native, sums));
         rounds->leave_out(data.waits().back());
       }
       fault_point("model", step);

@@ -58,7 +58,7 @@ class GraphStep : public StepRunner {
  private:
   const Graph& graph_of(Replica& replica, const Batch& batch, std::span<const std::int64_t> samples, std::int64_t step);
   MicroBatch load(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step,
-                  LocalSums& sums);
+                  bool is_native, LocalSums& sums);
 
   GraphOptions options_;
   SavedPlace place_ = SavedPlace::device;

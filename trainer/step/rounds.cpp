@@ -70,10 +70,11 @@ Norm::Norm(const Tape& tape, const Segment& segment)
       channels(tape.values[static_cast<std::size_t>(segment.input)].channels),
       has_gradient(tape.values[static_cast<std::size_t>(segment.output)].requires_grad) {}
 
-Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks)
+Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, bool is_native, comm::Communicator& ranks)
     : replica_(replica),
       shape_(shape),
       twice_(computes == Computes::twice),
+      is_native_(is_native),
       exchange_(
           ranks, [this] { time_.stop(); }, [this] { time_.start(); }),
       time_(replica.device),
@@ -86,9 +87,19 @@ Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Co
 }
 
 void Rounds::run(std::vector<MicroBatch>& micro_batches) {
-  settle_segments(micro_batches);
   // A backward of one micro-batch or segment does not know of the others.
   const FlatGradients::ListenerPause pause(replica_.gradients);
+  if (is_native_ && !micro_batches.empty())
+    run_native(micro_batches);
+  else
+    run_segments(micro_batches);
+  for (const MicroBatch& micro_batch : micro_batches)
+    time_.count({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
+  commit();
+}
+
+void Rounds::run_segments(std::vector<MicroBatch>& micro_batches) {
+  settle_segments(micro_batches);
   if (told_.is_final) settle_final(micro_batches);
   forward(micro_batches);
   if (told_.begin) told_.begin();
@@ -96,11 +107,7 @@ void Rounds::run(std::vector<MicroBatch>& micro_batches) {
     backward(micro_batches, i);
     tell_of(i);
   }
-  for (MicroBatch& micro_batch : micro_batches) {
-    add_shared_gradients(micro_batch);
-    time_.count({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
-  }
-  commit();
+  for (MicroBatch& micro_batch : micro_batches) add_shared_gradients(micro_batch);
 }
 
 // Those cut at their BatchNorms are cut alike; one cut for its memory's sake is alone in its round, and has cuts of its
@@ -134,23 +141,6 @@ void Rounds::settle_final(const std::vector<MicroBatch>& micro_batches) {
 void Rounds::tell_of(std::size_t index) const {
   for (std::size_t parameter = 0; parameter < only_readers_.size(); ++parameter) {
     if (only_readers_[parameter] == index) told_.is_final(parameter);
-  }
-}
-
-void Rounds::count_kept(const std::vector<MicroBatch>& micro_batches) {
-  if (micro_batches.empty()) return;
-  const MicroBatch& one = micro_batches.front();
-  const auto samples = static_cast<double>(one.context.samples.size());
-  kept_bytes_per_sample_ =
-      std::max(kept_bytes_per_sample_, static_cast<double>(one.kept.bytes() + one.gradients.bytes()) / samples);
-}
-
-void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
-  for (const Segment& segment : micro_batch.graph->segments) {
-    for (const Value value : segment.shared) {
-      if (micro_batch.gradients.has(value))
-        replica_.gradients.add(micro_batch.graph->tape.live.at(value), micro_batch.gradients.take(value));
-    }
   }
 }
 
@@ -191,14 +181,24 @@ std::vector<OutputSums> Rounds::of_all_ranks(const std::vector<OutputSums>& mine
   return unpacked_output_sums(exchange_.gather(packed(mine, norm.channels)), norm.channels, replica_.device.device());
 }
 
+OutputSums Rounds::total_of(const std::vector<OutputSums>& mine, const Norm& norm) {
+  OutputSums total;
+  for (const OutputSums& sums : of_all_ranks(mine, norm)) total.add(sums);
+  return total;
+}
+
 void Rounds::share_moments(std::vector<MicroBatch>& micro_batches, std::size_t index) {
-  Norm& norm = *norms_[index];
   std::vector<Moments> mine(slots_);
   const auto next_input = [&](MicroBatch& next) { fetch(next, next.segment(index).input); };
   one_by_one(micro_batches, next_input, [&](MicroBatch& micro_batch, std::size_t k) {
     mine[std::min(k, slots_ - 1)].add(moments_of(norm_input(micro_batch, index)));
   });
   if (!micro_batches.empty()) fetch_for_forward(micro_batches.front(), index);
+  settle_moments(mine, index);
+}
+
+void Rounds::settle_moments(const std::vector<Moments>& mine, std::size_t index) {
+  Norm& norm = *norms_[index];
   norm.moments = Moments();
   for (const Moments& moments : of_all_ranks(mine, norm)) norm.moments.add(moments);
   if (norm.moments.count == 0.0) throw std::logic_error("a BatchNorm of no samples on any rank");
@@ -311,8 +311,7 @@ void Rounds::backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_
     if (norm.bias.defined()) replica_.gradients.add(norm.bias, own.gradient);
   }
   if (!micro_batches.empty()) fetch_for_norm(micro_batches.front(), index);
-  OutputSums total;
-  for (const OutputSums& sums : of_all_ranks(mine, norm)) total.add(sums);
+  const OutputSums total = total_of(mine, norm);
   const auto fetch = [&](MicroBatch& next) { fetch_for_norm(next, index); };
   one_by_one(micro_batches, fetch, [&](MicroBatch& micro_batch, std::size_t) {
     const Segment& segment = micro_batch.segment(index);

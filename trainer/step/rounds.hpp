@@ -33,6 +33,7 @@ struct MicroBatch {
   const Graph* graph = nullptr;
   SavedValues kept;       // what later segments and the backward take
   SavedValues gradients;  // the loss's, by value, until the segment that made the value has used it
+  Batch batch;            // all that native code takes
   std::vector<Run> runs;  // by segment, where nothing is computed twice
 
   [[nodiscard]] const Segment& segment(std::size_t index) const { return graph->segments[index]; }
@@ -59,7 +60,8 @@ class Rounds {
  public:
   /// `shape`: the graph of any size. With `twice` forwards keep nothing but what goes from segment to segment, and each
   /// segment is computed again for its backward.
-  Rounds(Replica& replica, const Graph& shape, Computes computes, comm::Communicator& ranks);
+  /// `is_native`: each micro-batch is one call of the model's native code, which keeps all of its activations.
+  Rounds(Replica& replica, const Graph& shape, Computes computes, bool is_native, comm::Communicator& ranks);
 
   /// In the next run(), which is the step's last, of the parameters of each segment whose backward is done, where they
   /// are no other segment's.
@@ -82,13 +84,19 @@ class Rounds {
   void leave_out(const DataWait& wait) { time_.leave_out(wait); }
   /// The loss and this rank's own time, of which the last part is unread.
   void finish(LocalSums& sums) { time_.finish(sums, loss_sum_); }
-  /// The most that has been kept of the first micro-batch at any time, of each sample.
+  /// The most that has been kept of the first micro-batch at any time, of each sample; infinity: all of its
+  /// activations.
   [[nodiscard]] double kept_bytes_per_sample() const { return kept_bytes_per_sample_; }
 
  private:
+  void run_segments(std::vector<MicroBatch>& micro_batches);
+  // Each by one call of native code, which waits in its BatchNorms for the others.
+  void run_native(std::vector<MicroBatch>& micro_batches);
+  void train_native(const MicroBatch& micro_batch);
   void settle_segments(const std::vector<MicroBatch>& micro_batches);
   void forward(std::vector<MicroBatch>& micro_batches);
   void share_moments(std::vector<MicroBatch>& micro_batches, std::size_t index);
+  void settle_moments(const std::vector<Moments>& mine, std::size_t index);
   // The segment whose BatchNorm makes it, where one does.
   [[nodiscard]] std::optional<std::size_t> norm_that_makes(const MicroBatch& micro_batch, Value value) const;
   // A value from another segment.
@@ -110,6 +118,7 @@ class Rounds {
   void backward_of_norm(std::vector<MicroBatch>& micro_batches, std::size_t index, const std::vector<OutputSums>& mine);
   std::vector<Moments> of_all_ranks(const std::vector<Moments>& mine, const Norm& norm);
   std::vector<OutputSums> of_all_ranks(const std::vector<OutputSums>& mine, const Norm& norm);
+  OutputSums total_of(const std::vector<OutputSums>& mine, const Norm& norm);
   void settle_final(const std::vector<MicroBatch>& micro_batches);
   void tell_of(std::size_t index) const;
   void count_kept(const std::vector<MicroBatch>& micro_batches);
@@ -120,6 +129,7 @@ class Rounds {
   Replica& replica_;
   const Graph& shape_;  // any size's: their BatchNorms are the same
   bool twice_;
+  bool is_native_;
   std::size_t slots_ = 1;
   bool refuses_single_values_ = false;
   StepExchange exchange_;

@@ -64,4 +64,21 @@ void Rounds::fetch_for_norm(MicroBatch& micro_batch, std::size_t index) const {
   micro_batch.gradients.fetch(segment.input);
 }
 
+void Rounds::count_kept(const std::vector<MicroBatch>& micro_batches) {
+  if (micro_batches.empty()) return;
+  const MicroBatch& one = micro_batches.front();
+  const auto samples = static_cast<double>(one.context.samples.size());
+  kept_bytes_per_sample_ =
+      std::max(kept_bytes_per_sample_, static_cast<double>(one.kept.bytes() + one.gradients.bytes()) / samples);
+}
+
+void Rounds::add_shared_gradients(MicroBatch& micro_batch) {
+  for (const Segment& segment : micro_batch.graph->segments) {
+    for (const Value value : segment.shared) {
+      if (micro_batch.gradients.has(value))
+        replica_.gradients.add(micro_batch.graph->tape.live.at(value), micro_batch.gradients.take(value));
+    }
+  }
+}
+
 }  // namespace onebatch

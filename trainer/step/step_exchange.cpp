@@ -1,5 +1,7 @@
 #include "trainer/step/step_exchange.hpp"
 
+#include "trainer/base/fault_point.hpp"
+
 namespace onebatch {
 
 StepExchange::StepExchange(comm::Communicator& ranks, std::function<void()> before, std::function<void()> after)
@@ -20,6 +22,7 @@ std::vector<double> StepExchange::all(std::vector<double> mine, double failed) {
 std::vector<double> StepExchange::gather(const std::vector<double>& mine) {
   if (is_alone()) return mine;
   if (mine.size() != expected_.at(next_)) throw std::logic_error("an exchange of other numbers than the ranks expect");
+  fault_point("exchange", static_cast<std::int64_t>(next_));
   before_();
   const std::vector<double> received = all(mine, 0.0);
   after_();

@@ -1,0 +1,126 @@
+// Rounds of micro-batches that train by native code: it waits in its BatchNorms for the others.
+#include "trainer/batch_norm/shared_norms.hpp"
+#include "trainer/device/native_words.hpp"
+#include "trainer/models/compiled_program.hpp"
+#include "trainer/replica/train_micro_batch.hpp"
+#include "trainer/step/rounds.hpp"
+#include "trainer/step/turns.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+
+namespace onebatch {
+namespace {
+
+template <typename Sums>
+std::vector<Sums> in_slots(const std::vector<Sums>& of_micro_batches, std::size_t slots) {
+  std::vector<Sums> merged(slots);
+  for (std::size_t k = 0; k < of_micro_batches.size(); ++k) merged[std::min(k, slots - 1)].add(of_micro_batches[k]);
+  return merged;
+}
+
+// Where all micro-batches of a rank are.
+struct Meeting {
+  Turns& turns;
+  std::vector<Norm*> norms;  // by layer
+  std::vector<Moments> moments;
+  std::vector<OutputSums> sums;
+  OutputSums total;
+  std::size_t layer = 0;
+  bool in_backward = false;
+
+  void come(std::size_t mine, std::size_t to, bool of_backward) {
+    if (to >= norms.size() || (mine != 0 && (to != layer || of_backward != in_backward)))
+      throw std::logic_error("native code meets other BatchNorms than the program");
+    layer = to;
+    in_backward = of_backward;
+    try {
+      turns.pause(mine);
+    } catch (...) {
+      NativeWords::drop_current();  // nobody asks what it makes of that
+      throw;
+    }
+  }
+};
+
+// Of one of them.
+class Attendant : public NormSharer {
+ public:
+  Attendant(Meeting& meeting, std::size_t mine) : meeting_(meeting), mine_(mine) {}
+
+  const Normaliser& share(std::size_t layer, const Moments& mine, double /*eps*/,
+                          const at::TensorOptions& /*options*/) override {
+    meeting_.moments[mine_] = mine;
+    meeting_.come(mine_, layer, false);
+    return normaliser(layer);
+  }
+  [[nodiscard]] const Normaliser& normaliser(std::size_t layer) const override { return meeting_.norms.at(layer)->by; }
+  // Code computes gradients of frozen parameters too, which nobody adds up.
+  OutputSums share(std::size_t layer, const OutputSums& mine) override {
+    if (!meeting_.norms.at(layer)->has_gradient) return mine;
+    meeting_.sums[mine_] = mine;
+    meeting_.come(mine_, layer, true);
+    return meeting_.total;
+  }
+
+ private:
+  Meeting& meeting_;
+  std::size_t mine_;
+};
+
+}  // namespace
+
+void Rounds::run_native(std::vector<MicroBatch>& micro_batches) {
+  const at::NoGradGuard no_grad;
+  const std::size_t number = micro_batches.size();
+  compiled_of(*replica_.model)->compiled->let_run_at_once(number);
+  Turns turns(replica_.device.device());
+  Meeting meeting{turns, {}, std::vector<Moments>(number), std::vector<OutputSums>(number), {}};
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < norms_.size(); ++i) {
+    if (!norms_[i]) continue;
+    meeting.norms.push_back(norms_[i].get());
+    places.push_back(i);
+  }
+  std::size_t met = 0;               // layers of the forward
+  std::size_t left = places.size();  // layers of the backward, from the last on
+  const auto skip_to =
+      [&](std::size_t layer) {  // those whose outputs have no gradient in the code: others wait for zeros
+        while (left > layer) {
+          const Norm& norm = *meeting.norms[--left];
+          if (norm.has_gradient) total_of(std::vector<OutputSums>(slots_), norm);
+        }
+      };
+  const auto train = [&](std::size_t k) {
+    Attendant attendant(meeting, k);
+    const SharingScope scope(attendant);
+    train_native(micro_batches[k]);
+  };
+  turns.run(number, train, [&] {
+    if (meeting.in_backward) {
+      skip_to(meeting.layer + 1);
+      if (left == 0) throw std::logic_error("native code meets a BatchNorm twice in its backward");
+      meeting.total = total_of(in_slots(meeting.sums, slots_), *meeting.norms[--left]);
+    } else {
+      if (meeting.layer != met++) throw std::logic_error("native code meets its BatchNorms in another order");
+      settle_moments(in_slots(meeting.moments, slots_), places[meeting.layer]);
+    }
+  });
+  if (met != places.size()) throw std::logic_error("native code leaves out BatchNorms of the program");
+  skip_to(0);
+  if (twice_) kept_bytes_per_sample_ = std::numeric_limits<double>::infinity();
+}
+
+void Rounds::train_native(const MicroBatch& micro_batch) {
+  const Replica::Forward made = train_micro_batch(replica_, micro_batch.batch, micro_batch.context,
+                                                  all_times(replica_.loss_scale.factor(), replica_));
+  loss_sum_.select(0, 0).add_(made.loss);
+  if (made.weight.defined())
+    add_weight(loss_sum_.narrow(0, 1, 2), made.weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
+}
+
+}  // namespace onebatch
