@@ -6,9 +6,9 @@
 
 namespace onebatch {
 
-/// `place` is "start", "probe", "loader", "reader", "model", "step", "late", "checkpoint", "copy", "write" or "end";
-/// `number` its step or size, or the sample. Returns by how many steps this rank is to believe itself ahead, or whether
-/// a CPU's figures are read late as a GPU's are: 0.
+/// `place` is "start", "probe", "loader", "reader", "model", "exchange", "step", "late", "checkpoint", "copy", "write"
+/// or "end"; `number` its step or size, the sample, or how many exchanges of BatchNorm's sums the step has had. Returns
+/// by how many steps this rank is to believe itself ahead, or whether a CPU's figures are read late as a GPU's are: 0.
 std::int64_t fault_point(const char* place, std::int64_t number);
 
 }  // namespace onebatch

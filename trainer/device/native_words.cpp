@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <streambuf>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -45,13 +46,13 @@ void install() {
 
 NativeWords::NativeWords() {
   install();
+  before_ = std::exchange(current, this);
   held = &words_;
-  current = this;
 }
 
 NativeWords::~NativeWords() {
-  held = nullptr;
-  current = nullptr;
+  current = before_;
+  held = before_ != nullptr ? &before_->words_ : nullptr;
   if (!is_dropped_) std::cerr << words_;
 }
 

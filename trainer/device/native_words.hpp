@@ -7,7 +7,7 @@
 namespace onebatch {
 
 /// While it lives nothing of it is seen that its own thread writes. Afterwards what was written is, unless it was
-/// dropped, before or afterwards. One at a time on a thread.
+/// dropped, before or afterwards. The innermost of a thread hears them.
 class NativeWords {
  public:
   NativeWords();
@@ -20,6 +20,7 @@ class NativeWords {
   static void drop_current();
 
  private:
+  NativeWords* before_;
   bool is_dropped_ = false;
   std::string words_;
 };

@@ -40,14 +40,6 @@ bool is_deterministic(const Configuration& configuration) {
   return configuration.run.deterministic != Determinism::off;
 }
 
-bool shares_statistics(const Configuration& configuration) {
-  return configuration.batch_norm.mode != BatchNormMode::local;
-}
-
-bool has_variants(const Configuration& configuration) {
-  return configuration.memory.recompute == Recompute::automatic && !shares_statistics(configuration);
-}
-
 // What makes a package for the run.
 std::string command_for(const Configuration& configuration, const CompiledFor& device) {
   std::string command = "onebatch compile " + configuration.model.path;
@@ -263,6 +255,14 @@ class Checking {
 };
 
 }  // namespace
+
+bool shares_statistics(const Configuration& configuration) {
+  return configuration.batch_norm.mode != BatchNormMode::local;
+}
+
+bool has_variants(const Configuration& configuration) {
+  return configuration.memory.recompute == Recompute::automatic && !shares_statistics(configuration);
+}
 
 std::string why_not_compiled(const Configuration& configuration) {
   const PrecisionConfiguration& precision = configuration.precision;

@@ -48,6 +48,10 @@ struct CompiledRequest {
   std::string program_digest = {};  // of program_digest(); empty: it is read here
 };
 
+/// Whether the run's code needs BatchNorms that share statistics, and a variant that computes activations again.
+bool shares_statistics(const Configuration& configuration);
+bool has_variants(const Configuration& configuration);
+
 /// Why no package is made for such a run, and what to write for one; empty: one is.
 std::string why_not_compiled(const Configuration& configuration);
 

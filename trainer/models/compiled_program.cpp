@@ -113,6 +113,7 @@ class Code {
     if (number > at_once_) {
       loader_ = loaded(std::bit_ceil(number));
       at_once_ = std::bit_ceil(number);
+      places_.assign(read_.size(), nullptr);
       point_at_tensors();
     }
     if (device_.is_cuda() && at_once_ > 1) c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
@@ -157,17 +158,18 @@ class Code {
   // By their order when it was compiled.
   void point_at_tensors() {
     std::unordered_map<std::string, at::Tensor> live;
-    places_.clear();
+    std::vector<const void*> places;
     for (const auto& [name, tensor] : read_) {
       if (!tensor.is_contiguous() || !is_aligned(tensor))
         throw UserError(file_.string() + " cannot read \"" + name +
                         "\", which does not lie in the ordinary order: leave model.compiled out");
       // The package keeps what it is told of to the end: of the numbers it is to be no owner.
       live.emplace(name, at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options().requires_grad(false)));
-      places_.push_back(tensor.const_data_ptr());
+      places.push_back(tensor.const_data_ptr());
     }
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR > 207
     loader_->load_constants(live, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
+    places_ = std::move(places);
 #else
     throw std::logic_error(
         "a compiled program was loaded with LibTorch " TORCH_VERSION);  // why_not_here() has refused it

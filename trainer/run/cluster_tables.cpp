@@ -50,8 +50,8 @@ void ClusterTables::measure(bool under_a_plan) {
   for (const RankProfile& rank : answer.profile.ranks) {
     if (rank.recomputes && !under_a_plan)
       parts_.events.info(fmt::format(
-          "rank {} computes activations again instead of keeping them: not even the least micro-batch fits otherwise",
-          rank.rank));
+          "rank {} computes activations again instead of keeping them: {} fits otherwise", rank.rank,
+          request.fixed_micro_batch ? "no micro-batch of the fixed size" : "not even the least micro-batch"));
   }
   if (!under_a_plan) let_ranks_recompute(parts_, request, answer);
   profile_ = answer.profile;
@@ -91,6 +91,7 @@ void ClusterTables::keep_in(std::size_t rank, SavedPlace place) {
 void ClusterTables::compute_again(std::size_t rank) {
   moved_ = true;
   knows_kept_ = false;
+  cached_.reset();  // which has native code's
   RankProfile& profile = profile_->ranks[rank];
   profile.recomputes = true;
   profile.memory.activation_bytes_per_sample += std::exchange(profile.memory.kept_bytes_per_sample, 0.0);

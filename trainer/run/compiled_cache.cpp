@@ -151,15 +151,14 @@ CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const s
 
 CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {
   const Workshop workshop(beside(".making"));
-  const CompileWish wish{
-      configuration_.model.path,
-      compiled_precision(configuration_),
-      configuration_.loss,
-      device_.name(),
-      configuration_.run.deterministic != Determinism::off,
-      configuration_.memory.recompute == Recompute::automatic && configuration_.batch_norm.mode == BatchNormMode::local,
-      configuration_.batch_norm.mode != BatchNormMode::local,
-      label_weights_of(configuration_)};
+  const CompileWish wish{configuration_.model.path,
+                         compiled_precision(configuration_),
+                         configuration_.loss,
+                         device_.name(),
+                         configuration_.run.deterministic != Determinism::off,
+                         has_variants(configuration_),
+                         shares_statistics(configuration_),
+                         label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
   std::string said;
   request.error = [&](std::string_view text) { said += text; };

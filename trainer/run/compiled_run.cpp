@@ -73,8 +73,10 @@ void use_what_is_wished(const RunToCompile& run) {
 
 void use_compiled(const RunToCompile& run) {
   use_what_is_wished(run);
-  // The program does with exact BatchNorm in any case.
-  if (compiled_of(*run.runner.replica().model) != nullptr && run.configuration.batch_norm.mode == BatchNormMode::exact)
+  const Replica& replica = run.runner.replica();
+  // With exact BatchNorm the program does in any case.
+  if (compiled_of(*replica.model) != nullptr && replica.shares_statistics &&
+      run.configuration.batch_norm.mode == BatchNormMode::exact)
     run.configuration.memory.recompute = Recompute::automatic;
 }
 

@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/agreement.hpp"
 #include "trainer/device/failed_backward.hpp"
+#include "trainer/events/own_fallback.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 #include "trainer/probe/memory_use.hpp"
@@ -146,6 +147,10 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
     plan = plan_anew();
   }
   before.restore(parts_.replica);
+  const StepRunner* const apart = parts_.runner.apart();
+  const std::string why = apart != nullptr ? apart->gave_way() : "";
+  own_fallback(parts_.events, parts_.control, "native code",
+               why.empty() ? "" : "run the program uncompiled, since " + why);
 }
 
 void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& origin) {

@@ -60,7 +60,8 @@ KeysOf<BatchNormConfiguration> batch_norm_keys() {
                   "batch where there is one accumulation step, else not, and `verify` says so. `\"exact\"`: "
                   "statistics, and the gradient through them, of the whole global batch, over ranks and accumulation "
                   "steps: see [BatchNorm](batch_norm.md). It computes every forward twice where there is more than one "
-                  "micro-batch to wait for"},
+                  "micro-batch to wait for; [native code](compiled.md#batchnorm-over-micro-batches) once, where memory "
+                  "holds all activations"},
                  {{"local", BatchNormMode::local}, {"sync", BatchNormMode::sync}, {"exact", BatchNormMode::exact}},
                  &B::mode),
       boolean_key({"frozen", k_both, "normalise with the running statistics also in training, and never change them"},
@@ -81,9 +82,9 @@ KeysOf<MemoryConfiguration> memory_keys() {
           {"recompute", k_both,
            "how many segments a micro-batch's forward is cut into, of which each is computed again in the backward "
            "instead of kept: less memory, one more forward, the same bits, but for a weight that several of them use "
-           "in 16 bits. `\"auto\"`: only on a rank where not even the least micro-batch fits otherwise, in as many "
-           "segments as take the least memory; [native code](compiled.md#memory-for-time) also where that makes the "
-           "step shorter. Exact BatchNorm computes again in any case"}),
+           "in 16 bits. `\"auto\"`: only on a rank where not even the least micro-batch, or not the fixed one, fits "
+           "otherwise, in as many segments as take the least memory; [native code](compiled.md#memory-for-time) also "
+           "where that makes the step shorter. Exact BatchNorm computes again in any case, but in native code"}),
       choice_key(
           {"offload", Changes::result,
            "what exact BatchNorm keeps of a rank's share goes to host memory where the device has no room for it or "

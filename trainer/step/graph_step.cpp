@@ -7,6 +7,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/stack.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,13 +25,18 @@ constexpr std::size_t k_most_graphs = 64;  // of other sizes and lengths
 constexpr std::size_t k_told_at_start = 3;  // numbers, by each rank
 
 // Each of native code's micro-batches that are under way has threads of its own, and on a GPU workspaces.
-constexpr std::size_t k_most_threads = 1024;
+constexpr std::size_t k_most_threads = 512;
 constexpr std::size_t k_most_on_a_gpu = 32;
 
-bool may_be_native(const Replica& replica, std::size_t together) {
-  if (!runs_native_code(*replica.model)) return false;
-  if (replica.device.device().is_cuda()) return together <= k_most_on_a_gpu;
-  return together * static_cast<std::size_t>(at::get_num_threads()) <= k_most_threads;
+// Why micro-batches that are so many together do not run by native code; empty: nothing is against it.
+std::string too_many_together(const Replica& replica, std::size_t number) {
+  const auto text = [&](std::size_t most) {
+    return fmt::format("{} micro-batches would be under way together, and at most {} may be: larger ones are fewer",
+                       number, most);
+  };
+  if (replica.device.device().is_cuda()) return number > k_most_on_a_gpu ? text(k_most_on_a_gpu) : "";
+  const auto threads = static_cast<std::size_t>(at::get_num_threads());
+  return number * threads > k_most_threads ? text(std::max<std::size_t>(1, k_most_threads / threads)) : "";
 }
 
 struct OfAllRanks {
@@ -135,7 +141,11 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
     std::erase_if(parts, [](const Indices part) { return part.empty(); });  // nobody else has samples in those rounds
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
-  const bool is_native = may_be_native(replica, together ? parts.size() : 1);
+  const auto has_some = [](const Indices part) { return !part.empty(); };
+  const auto number = static_cast<std::size_t>(std::ranges::count_if(parts, has_some));
+  const bool runs_native = runs_native_code(*replica.model);
+  gave_way_ = runs_native && together ? too_many_together(replica, number) : "";
+  const bool is_native = runs_native && gave_way_.empty();
   // A rank without samples takes part as well, and has to know in what.
   const std::vector<std::int64_t> some = {0, data.size() > 1 ? 1 : 0};
   StepExchange start(
@@ -145,7 +155,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
   try {
     if (graphs_.size() > k_most_graphs) graphs_.clear();
     if (graphs_.empty()) {
-      const auto found = std::ranges::find_if(parts, [](const Indices part) { return !part.empty(); });
+      const auto found = std::ranges::find_if(parts, has_some);
       Indices first = found == parts.end() ? Indices(some) : *found;
       // Of native code only its BatchNorms are asked for: of any size.
       if (is_native) first = first.first(std::min(first.size(), some.size()));

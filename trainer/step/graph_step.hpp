@@ -6,7 +6,8 @@
 // (Chan's formula merges counts, means and centred squares). Backward, last segment first: each micro-batch's segment
 // is computed again with gradients from what it had taken, the gradients at the BatchNorm's outputs are summed over
 // micro-batches and ranks, and form the gradient at its inputs. Two exchanges per BatchNorm and step, however many
-// accumulation steps there are. Running statistics change once, as one large batch would leave them.
+// accumulation steps there are. Running statistics change once, as one large batch would leave them. Compiled programs
+// do it by Note [Native code in turns].
 //
 // Note [Synchronised BatchNorm]. The same with one micro-batch of every rank at a time, which all ranks run in
 // lock-step; nothing is computed twice. A rank that has none takes part with a count of zero.
@@ -53,6 +54,7 @@ class GraphStep : public StepRunner {
   [[nodiscard]] double kept_bytes_per_sample() const override {
     return options_.statistics == BatchNormMode::exact ? kept_bytes_per_sample_ : 0.0;
   }
+  [[nodiscard]] std::string gave_way() const override { return gave_way_; }
   double exchange_seconds(comm::Communicator& ranks) const override;
 
  private:
@@ -63,6 +65,7 @@ class GraphStep : public StepRunner {
   GraphOptions options_;
   SavedPlace place_ = SavedPlace::device;
   double kept_bytes_per_sample_ = 0.0;
+  std::string gave_way_;
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
 

@@ -1,4 +1,5 @@
 // Rounds of micro-batches that train by native code: it waits in its BatchNorms for the others.
+#include "trainer/base/error.hpp"
 #include "trainer/batch_norm/shared_norms.hpp"
 #include "trainer/device/native_words.hpp"
 #include "trainer/models/compiled_program.hpp"
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <stdexcept>
 
 namespace onebatch {
 namespace {
@@ -33,9 +33,12 @@ struct Meeting {
   std::size_t layer = 0;
   bool in_backward = false;
 
+  [[noreturn]] static void refuse() {
+    throw UserError("model.compiled: the code meets other BatchNorms than the program: leave it out");
+  }
+
   void come(std::size_t mine, std::size_t to, bool of_backward) {
-    if (to >= norms.size() || (mine != 0 && (to != layer || of_backward != in_backward)))
-      throw std::logic_error("native code meets other BatchNorms than the program");
+    if (to >= norms.size() || (mine != 0 && (to != layer || of_backward != in_backward))) refuse();
     layer = to;
     in_backward = of_backward;
     try {
@@ -103,14 +106,14 @@ void Rounds::run_native(std::vector<MicroBatch>& micro_batches) {
   turns.run(number, train, [&] {
     if (meeting.in_backward) {
       skip_to(meeting.layer + 1);
-      if (left == 0) throw std::logic_error("native code meets a BatchNorm twice in its backward");
+      if (left != meeting.layer + 1) Meeting::refuse();
       meeting.total = total_of(in_slots(meeting.sums, slots_), *meeting.norms[--left]);
     } else {
-      if (meeting.layer != met++) throw std::logic_error("native code meets its BatchNorms in another order");
+      if (meeting.layer != met++) Meeting::refuse();
       settle_moments(in_slots(meeting.moments, slots_), places[meeting.layer]);
     }
   });
-  if (met != places.size()) throw std::logic_error("native code leaves out BatchNorms of the program");
+  if (met != places.size()) Meeting::refuse();
   skip_to(0);
   if (twice_) kept_bytes_per_sample_ = std::numeric_limits<double>::infinity();
 }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,8 @@ class StepRunner {
   /// What the last step has kept of its micro-batches at most, of each sample; 0 where nothing is kept of more than one
   /// of them.
   [[nodiscard]] virtual double kept_bytes_per_sample() const = 0;
+  /// Why native code gave way to the program in the last step; empty: it did not.
+  [[nodiscard]] virtual std::string gave_way() const { return ""; }
   /// What a round's exchanges take, the shortest of a few tries. After a micro-batch has run. Collective.
   virtual double exchange_seconds(comm::Communicator& ranks) const = 0;
 };
