@@ -32,13 +32,16 @@ struct Meeting {
   OutputSums total;
   std::size_t layer = 0;
   bool in_backward = false;
+  bool is_lost = false;  // not where the others are, or nowhere
 
-  [[noreturn]] static void refuse() {
-    throw UserError("model.compiled: the code meets other BatchNorms than the program: leave it out");
+  // Not from within the code, which passes on that it has failed, and no more.
+  void check(bool is_right) const {
+    if (is_lost || !is_right)
+      throw UserError("model.compiled: the code meets other BatchNorms than the program: leave it out");
   }
 
   void come(std::size_t mine, std::size_t to, bool of_backward) {
-    if (to >= norms.size() || (mine != 0 && (to != layer || of_backward != in_backward))) refuse();
+    is_lost |= to >= norms.size() || (mine != 0 && (to != layer || of_backward != in_backward));
     layer = to;
     in_backward = of_backward;
     try {
@@ -64,7 +67,7 @@ class Attendant : public NormSharer {
   [[nodiscard]] const Normaliser& normaliser(std::size_t layer) const override { return meeting_.norms.at(layer)->by; }
   // Code computes gradients of frozen parameters too, which nobody adds up.
   OutputSums share(std::size_t layer, const OutputSums& mine) override {
-    if (!meeting_.norms.at(layer)->has_gradient) return mine;
+    if (layer < meeting_.norms.size() && !meeting_.norms[layer]->has_gradient) return mine;
     meeting_.sums[mine_] = mine;
     meeting_.come(mine_, layer, true);
     return meeting_.total;
@@ -91,29 +94,29 @@ void Rounds::run_native(std::vector<MicroBatch>& micro_batches) {
   }
   std::size_t met = 0;               // layers of the forward
   std::size_t left = places.size();  // layers of the backward, from the last on
-  const auto skip_to =
-      [&](std::size_t layer) {  // those whose outputs have no gradient in the code: others wait for zeros
-        while (left > layer) {
-          const Norm& norm = *meeting.norms[--left];
-          if (norm.has_gradient) total_of(std::vector<OutputSums>(slots_), norm);
-        }
-      };
+  // Layers whose outputs have no gradient in the code: others wait for zeros.
+  const auto skip_to = [&](std::size_t layer) {
+    while (left > layer) {
+      const Norm& norm = *meeting.norms[--left];
+      if (norm.has_gradient) total_of(std::vector<OutputSums>(slots_), norm);
+    }
+  };
   const auto train = [&](std::size_t k) {
     Attendant attendant(meeting, k);
     const SharingScope scope(attendant);
     train_native(micro_batches[k]);
   };
   turns.run(number, train, [&] {
+    meeting.check(meeting.in_backward || meeting.layer == met++);
     if (meeting.in_backward) {
       skip_to(meeting.layer + 1);
-      if (left != meeting.layer + 1) Meeting::refuse();
+      meeting.check(left == meeting.layer + 1);
       meeting.total = total_of(in_slots(meeting.sums, slots_), *meeting.norms[--left]);
     } else {
-      if (meeting.layer != met++) Meeting::refuse();
       settle_moments(in_slots(meeting.moments, slots_), places[meeting.layer]);
     }
   });
-  if (met != places.size()) Meeting::refuse();
+  meeting.check(met == places.size());
   skip_to(0);
   if (twice_) kept_bytes_per_sample_ = std::numeric_limits<double>::infinity();
 }
