@@ -95,7 +95,8 @@ std::vector<bool> ranks_that_should_recompute(const ClusterProfile& keeping, con
     best[r] = with < least;
     least = std::min(least, with);
   }
-  if (const double of_all = seconds(all); of_all < least) {
+  // Those that gain nothing by themselves join the others for a gain that is more than what times swing by.
+  if (const double of_all = seconds(all); of_all < k_shorter * least) {
     best = all;
     least = of_all;
   }
