@@ -107,13 +107,13 @@ def room(case, samples):
     return int(rank["resident_bytes"] + samples * per_sample) // 1024
 
 
-def playing(*kibibytes, more=""):
-    devices = ", ".join(f'{{memory = "{size}KiB"{more}}}' for size in kibibytes)
+def playing(*kibibytes):
+    devices = ", ".join(f'{{memory = "{size}KiB"}}' for size in kibibytes)
     return [f"simulate.devices=[{devices}]", 'batch.micro_batch_size="auto"']
 
 
 def test_ranks_without_room_for_all_activations_compute_them_again(masked, onebatch):
-    """By the program itself; with masks, and of unlike ranks, of which one may go on by native code."""
+    """By the program itself; with masks, and of unlike ranks."""
     of_program = masked.train(onebatch, more=[EXACT])
     assert error_of(masked.train(onebatch, compiled=masked.folder, more=[EXACT, 'batch.micro_batch_size="auto"']), of_program) <= 1e-12
     small, large = room(masked, 3.0), room(masked, 12.0)
@@ -121,23 +121,22 @@ def test_ranks_without_room_for_all_activations_compute_them_again(masked, oneba
         said, weights = masked.train_and_say(onebatch, 2, compiled=masked.folder, more=[EXACT, *playing(*devices)])
         assert ("computes activations again" in said) == (devices == (small, small))
         assert (0.0 if devices == (large, large) else -1.0) < error_of(weights, of_program) <= 1e-12
-    as_quick = ", step_seconds = [[1, 0.1], [8, 0.2]]"  # both ways: times have no say in who computes again
     one_plan = [EXACT, "batch.global_batch_size=14", "batch.gradient_accumulation_steps=2", DROP]  # of 10 and 4 samples
-    said, weights = masked.train_and_say(onebatch, 2, compiled=masked.folder, more=[*playing(large, small, more=as_quick), *one_plan, "batch.micro_batch_size=[5, 2]"])
+    said, weights = masked.train_and_say(onebatch, 2, compiled=masked.folder, more=[*playing(large, small), *one_plan, "batch.micro_batch_size=[5, 2]"])
     assert "rank 1 computes activations again" in said
-    assert [rank["recomputes"] for rank in read_json(newest(masked) / "plan.json")["ranks"]] == [False, True]
+    assert read_json(newest(masked) / "plan.json")["ranks"][1]["recomputes"]  # of the other one times decide
     assert error_of(weights, masked.train(onebatch, more=[*one_plan, "batch.micro_batch_size=7"])) <= 1e-12
 
 
 @pytest.mark.parametrize("fault, said", [("1 step 2 memory", "the program, which computes them again"), ("1 exchange 5 throw", "rank 1 (vm): this was planned by a test (exchange)"), ("0 exchange 9 throw", "rank 0 (vm): this was planned by a test (exchange)")])
 def test_what_fails_in_the_middle_of_native_code(fault, said, plain, faulty_onebatch, tmp_path):
-    """Memory: the step is done again, and the rank keeps no more activations. An exchange, of the forward or the backward: the run ends, and says where."""
+    """Memory: the step is done again, and the rank keeps no more activations, beside one of native code. An exchange, of the forward or the backward: the run ends, and says where."""
     pairs = [EXACT, f'model.compiled="{plain.folder}"', 'run.name="fault"', "comm.timeout_seconds=10", *playing(1 << 13, 1 << 13), "batch.micro_batch_size=5", "batch.global_batch_size=20", DROP]
     shutil.rmtree(plain.scratch.runs / "fault", ignore_errors=True)
     found = faulty_onebatch.run(2, "train", plain.scratch.config, *settings(*pairs), code=0 if "memory" in fault else 1, environment={"ONEBATCH_FAULT": f"{fault} {tmp_path}/moment"}, seconds=60)
     assert said.replace("vm", platform.node()) in found and "frame #" not in found
     if "memory" in fault:
-        assert error_of(package.load_checkpoint(plain.scratch.runs / "fault"), large_batch(plain)) <= 1e-12
+        assert "native code on rank 0" not in found and error_of(package.load_checkpoint(plain.scratch.runs / "fault"), large_batch(plain)) <= 1e-12
 
 
 @pytest.mark.parametrize("frozen", ["norm.*", "block.*"])
