@@ -246,9 +246,7 @@ bool CompiledProgram::shares_statistics() const {
 }
 
 void CompiledProgram::let_run_at_once(std::size_t number) {
-  for (Code* code : {&parts_->keeping, parts_->recomputing ? &*parts_->recomputing : nullptr}) {
-    if (code != nullptr) code->let_run_at_once(number);
-  }
+  parts_->keeping.let_run_at_once(number);  // there is no other, where statistics are shared
 }
 
 bool CompiledProgram::may_recompute() const {

@@ -39,6 +39,10 @@ std::string too_many_together(const Replica& replica, std::size_t number) {
   return number * threads > k_most_threads ? text(std::max<std::size_t>(1, k_most_threads / threads)) : "";
 }
 
+bool has_samples(const Indices part) {
+  return !part.empty();
+}
+
 struct OfAllRanks {
   std::size_t most_micro_batches = 0;
   bool all_end_with_samples = true;  // each has some in the last round
@@ -50,7 +54,6 @@ OfAllRanks look_at_all(const Rounds& rounds, const std::vector<Indices>& parts, 
                        StepExchange& start) {
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
   const auto total = static_cast<double>(std::accumulate(schedule.begin(), schedule.end(), std::size_t{0}));
-  const auto has_samples = [](const Indices part) { return !part.empty(); };
   const bool ends = !may_tell  ? false
                     : together ? std::ranges::any_of(parts, has_samples)
                                : !parts.empty() && has_samples(parts.back());
@@ -141,8 +144,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
     std::erase_if(parts, [](const Indices part) { return part.empty(); });  // nobody else has samples in those rounds
   const Computes computes = options_.statistics == BatchNormMode::sync ? Computes::once : Computes::twice;
   const bool together = options_.statistics == BatchNormMode::exact;
-  const auto has_some = [](const Indices part) { return !part.empty(); };
-  const auto number = static_cast<std::size_t>(std::ranges::count_if(parts, has_some));
+  const auto number = static_cast<std::size_t>(std::ranges::count_if(parts, has_samples));
   const bool runs_native = runs_native_code(*replica.model);
   gave_way_ = runs_native && together ? too_many_together(replica, number) : "";
   const bool is_native = runs_native && gave_way_.empty();
@@ -155,7 +157,7 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
   try {
     if (graphs_.size() > k_most_graphs) graphs_.clear();
     if (graphs_.empty()) {
-      const auto found = std::ranges::find_if(parts, has_some);
+      const auto found = std::ranges::find_if(parts, has_samples);
       Indices first = found == parts.end() ? Indices(some) : *found;
       // Of native code only its BatchNorms are asked for: of any size.
       if (is_native) first = first.first(std::min(first.size(), some.size()));
