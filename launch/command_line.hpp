@@ -72,6 +72,7 @@ struct Arguments {
   bool compiled_deterministic = false;
   bool compiled_recompute = false;
   bool compiled_shared_batch_norm = false;
+  bool without_evaluation = false;
   std::string shell;     // completion: "bash", "zsh", "fish"
   std::string as_typed;  // all words, quoted for a shell
 };

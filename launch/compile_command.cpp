@@ -22,6 +22,7 @@ CompileWish wish_of(const Arguments& arguments) {
   wish.deterministic = arguments.compiled_deterministic;
   wish.recompute = arguments.compiled_recompute;
   wish.shared_batch_norm = arguments.compiled_shared_batch_norm;
+  wish.evaluation = !arguments.without_evaluation;
   wish.loss.kind = arguments.compiled_loss;
   wish.loss.ignore_index = arguments.ignore_index;
   wish.loss.label_smoothing = arguments.label_smoothing;
@@ -55,6 +56,7 @@ std::string compile_program(const Arguments& arguments) {
                                            {"deterministic", arguments.compiled_deterministic},
                                            {"recompute", arguments.compiled_recompute},
                                            {"shared_batch_norm", arguments.compiled_shared_batch_norm},
+                                           {"evaluation", !arguments.without_evaluation},
                                            {"python", search.found->program}};
   return document.dump(2);
 }

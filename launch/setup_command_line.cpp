@@ -60,6 +60,8 @@ void add_compile(CLI::App& app, Arguments& arguments) {
                     "the same bits each time, for run.deterministic = true");
   command->add_flag("--shared-batch-norm", arguments.compiled_shared_batch_norm,
                     "statistics of other micro-batches too, for batch_norm.mode = \"sync\" or \"exact\"");
+  command->add_flag("--no-evaluation", arguments.without_evaluation,
+                    "only what trains: the run validates by the program uncompiled");
   command->add_flag("--recompute", arguments.compiled_recompute,
                     "also code that computes activations again, for memory.recompute = \"auto\"");
   command->add_option("--out", arguments.target_file, "the folder; else the program's name with .compiled");

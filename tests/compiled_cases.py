@@ -112,11 +112,11 @@ class Exported:
 
 
 class Compiled(Exported):
-    """And its native code."""
+    """And its native code, which evaluates where that is asked for."""
 
-    def __init__(self, folder, case, precision="float64"):
+    def __init__(self, folder, case, precision="float64", evaluation=False):
         super().__init__(folder, case, precision)
-        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", precision, *case[-1]]):
+        with mock.patch.object(sys, "argv", ["onebatch", "compile", str(folder / "model.pt2"), "--precision", precision, *case[-1], *["--no-evaluation"] * (not evaluation)]):
             assert main() == 0
         self.folder = folder / "model.compiled"
 

@@ -53,6 +53,7 @@ def add_compile(commands):
     command.add_argument("--deterministic", action="store_true", help="the same bits each time, for run.deterministic = true")
     command.add_argument("--recompute", action="store_true", help="also code that computes activations again, for memory.recompute = \"auto\"")
     command.add_argument("--shared-batch-norm", action="store_true", help="statistics of other micro-batches too, for batch_norm.mode = \"sync\" or \"exact\"")
+    command.add_argument("--no-evaluation", action="store_true", help="only what trains: the run validates by the program uncompiled")
     command.add_argument("--loss", choices=("model", "cross_entropy", "mse"), default="model", help="as loss.kind of the run; model: the program returns its loss")
     command.add_argument("--ignore-index", type=int, default=-100, help="as loss.ignore_index")
     command.add_argument("--label-smoothing", type=float, default=0.0, help="as loss.label_smoothing")
@@ -143,7 +144,7 @@ def compiled(given):
     of_classes = {key: getattr(given, key) for key in ("ignore_index", "label_smoothing", "class_dim", "class_weights", "label_weights")} | {"kind": given.loss}
     loss = {"model": None, "cross_entropy": of_classes, "mse": {"kind": "mse"}}[given.loss]
     try:
-        folder = compile_program(given.program, given.out, given.precision, loss, given.device, given.deterministic, given.recompute, given.shared_batch_norm)
+        folder = compile_program(given.program, given.out, given.precision, loss, given.device, given.deterministic, given.recompute, given.shared_batch_norm, not given.no_evaluation)
     except (ExportError, OSError) as error:
         say(error)
         return 2

@@ -145,6 +145,12 @@ class Norms:
         return self.number - 1
 
 
+def name_of(target):
+    """Of LibTorch's operator; else nothing."""
+    packet = getattr(target, "overloadpacket", None)
+    return str(packet).removeprefix("aten.") if packet is not None else ""
+
+
 class Keyed(torch.fx.Interpreter):
     """Runs a program's graph with these draws, with its own element type's literals in `after`, and what it makes on whatever device on the samples' own. `shares_statistics`: its BatchNorms have those of other micro-batches too."""
 
@@ -169,7 +175,7 @@ class Keyed(torch.fx.Interpreter):
             raise ExportError(f"the program calls {name}, which is not compiled yet: train it with model.compiled = \"never\"")
         mode = torch.set_grad_enabled(args[0]) if inner == 1 else torch.autocast(self.device.type, dtype=args[1], enabled=args[2], cache_enabled=args[3])
         with mode:
-            return Keyed(args[inner], self.draws, self.before, self.after, self.norms, self.shares_statistics).run(*args[inner + 1 :])
+            return type(self)(args[inner], self.draws, self.before, self.after, self.norms, self.shares_statistics).run(*args[inner + 1 :])
 
     def of_whole_numbers(self, target, name, args, kwargs):
         """What the program makes of whole numbers, or of none, is in its own type, which is the run's."""
@@ -184,7 +190,7 @@ class Keyed(torch.fx.Interpreter):
 
     def call_function(self, target, args, kwargs):
         packet = getattr(target, "overloadpacket", None)
-        name = str(packet).removeprefix("aten.") if packet is not None else ""
+        name = name_of(target)
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self.region(target, args)
         args, kwargs = tuple(map(self.in_type, args)), {key: self.in_type(value) for key, value in kwargs.items()}
@@ -231,6 +237,14 @@ def refuse_own_randomness(name, args):
         raise ExportError(f"the program calls {name} with dropout, which is not compiled yet: train it with model.compiled = \"never\"")
 
 
+def check_sizes(samples, inputs, varying):
+    """An export takes sizes of one name for several until it is told."""
+    found = {varying[0][0]: samples}
+    for tensor, names in zip(inputs, varying):
+        for place, name in names.items():
+            torch._check(found.setdefault(name, tensor.shape[place]) == tensor.shape[place])
+
+
 class KeyedProgram(nn.Module):
     """(samples, the step's key, a factor, the gradients' sums, the program's inputs) to the loss's sum with the factor and without it, and where the program tells it its weight; what is done with the gradients' sums is no matter of the forward. `loss`: of what the program returns and the inputs that follow its own; None: the program returns the two.
 
@@ -243,15 +257,8 @@ class KeyedProgram(nn.Module):
         self.program, self.before, self.after, self.autocast, self.loss, self.own_inputs = program, before, after, autocast, loss, own_inputs
         self.varying, self.shares_statistics, self.norms = varying, shares_statistics, Norms()
 
-    def check_sizes(self, samples, inputs):
-        """An export takes sizes of one name for several until it is told."""
-        found = {self.varying[0][0]: samples.shape[0]}
-        for tensor, varying in zip(inputs, self.varying):
-            for place, name in varying.items():
-                torch._check(found.setdefault(name, tensor.shape[place]) == tensor.shape[place])
-
     def forward(self, samples, of_step, factor, sums, *inputs):
-        self.check_sizes(samples, inputs)
+        check_sizes(samples.shape[0], inputs, self.varying)
         program = Keyed(self.program, Draws(samples, of_step), self.before, self.after, self.norms.begin(), self.shares_statistics)
         own = inputs[: self.own_inputs] if self.loss else inputs
         with torch.autocast(samples.device.type, dtype=self.autocast, enabled=self.autocast is not None, cache_enabled=False):

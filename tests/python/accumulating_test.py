@@ -11,7 +11,8 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch.accumulating import accumulate  # noqa: E402
-from onebatch.compiling import CROSS_ENTROPY, TYPES, joint  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, TYPES  # noqa: E402
+from onebatch.graphs import joint  # noqa: E402
 
 WORDS = 29
 

@@ -51,6 +51,7 @@ def entries(folder):
 def test_the_first_run_makes_it(made):
     assert f"compiling {made.case.scratch.path}/model.pt2 for this machine: half a minute or more; kept in {made.place}" in made.said
     assert f"{made.place} {USED}; run.deterministic leaves no choice to times" in made.said and PLAIN not in made.said
+    assert not (made.place / "evaluation.pt2").exists()  # it does not validate
     assert made.place.stat().st_mode & 0o077 == 0 and made.place.parent.stat().st_mode & 0o077 == 0
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from compiled_cases import AS_SMOOTHED, CONFIG, MLP, SEGMENTS, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
+from onebatch import announcing  # noqa: E402
 from onebatch.compiling import CROSS_ENTROPY, VECTORS, compile_program, instructions  # noqa: E402
 from program import Scratch, read_json, read_json_lines, settings  # noqa: E402
 
@@ -224,13 +225,17 @@ compute = "float64"
 [probe]
 cache = false
 steps_per_trial = 1
+[comm]
+overlap = true
+bucket_cap_mb = 0.01
 [simulate]
 devices = [{{{{memory = "4MiB"}}}}, {{{{memory = "4MiB"}}}}]
 """
 
 
-def test_where_memory_ends_in_a_step_it_is_done_again(faulty_onebatch, tmp_path):
-    """Native code has added some gradients by then: nothing of that is in the sum, and the losses stay what they were."""
+def test_where_memory_ends_in_a_step_it_is_done_again(faulty_onebatch, tmp_path, monkeypatch):
+    """Native code has added some gradients by then, of which buckets have left: nothing of that is in the sum, and the losses stay what they were."""
+    monkeypatch.setattr(announcing, "BYTES", 1)
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Dropout(0.2), nn.Tanh(), nn.Linear(96, 10))
     package.export(model, torch.randn(3, 64), tmp_path / "model.pt2", check=False)

@@ -14,7 +14,8 @@ from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from onebatch.activations import Joint  # noqa: E402
-from onebatch.compiling import TYPES, compile_program, joint, whole_loss  # noqa: E402
+from onebatch.compiling import TYPES, compile_program, whole_loss  # noqa: E402
+from onebatch.graphs import joint  # noqa: E402
 from onebatch.recomputing import recompute  # noqa: E402
 from onebatch.refusals import ExportError  # noqa: E402
 

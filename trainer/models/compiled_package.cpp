@@ -49,6 +49,7 @@ std::string command_for(const Configuration& configuration, const CompiledFor& d
   if (is_deterministic(configuration)) command += " --deterministic";
   if (has_variants(configuration)) command += " --recompute";
   if (shares_statistics(configuration)) command += " --shared-batch-norm";
+  if (!validates(configuration)) command += " --no-evaluation";
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
     command += " " + option;
   return command;
@@ -102,6 +103,8 @@ class Checking {
       refuse("was made of another program than model.path = \"" + request_.configuration.model.path + "\"");
     CompiledPackage found = read(training, package);
     found.lean = lean;
+    if (validates(request_.configuration) && document.has("evaluation"))
+      take_evaluation(document.field("evaluation"), found);
     found.shares_statistics = shares;
     found.program_recomputes = request_.configuration.batch_norm.mode == BatchNormMode::exact;
     return found;
@@ -210,11 +213,11 @@ class Checking {
     CompiledPackage found;
     found.training = package;
     found.class_weights = request_.configuration.loss.class_weights;
-    read_inputs(training, found);
+    found.takes = signature_of(training);
     found.trained = names_in(training.field("gradients"));
     found.changes = names_in(training.field("changes"));
     if (found.trained.empty()) refuse("names no parameter that is trained");
-    if (found.inputs.size() <= CompiledPackage::k_before_sums + found.trained.size())
+    if (found.takes.inputs.size() <= CompiledPackage::k_before_sums + found.trained.size())
       refuse("names more parameters than it has inputs");
     const JsonReader constants = training.field("constants");
     for (const auto& [name, place] : constants.json().items())
@@ -228,9 +231,19 @@ class Checking {
     return names;
   }
 
-  static void read_inputs(const JsonReader& training, CompiledPackage& found) {
-    const JsonReader inputs = training.field("inputs");
-    const JsonReader ranges = training.field("ranges");
+  void take_evaluation(const JsonReader& evaluation, CompiledPackage& found) const {
+    if (evaluation.has("why_not")) {
+      found.why_no_evaluation = evaluation.field("why_not").text();
+      return;
+    }
+    found.evaluation = file_of(evaluation, "evaluation.pt2");
+    found.evaluation_takes = signature_of(evaluation);
+  }
+
+  static CompiledSignature signature_of(const JsonReader& function) {
+    CompiledSignature found;
+    const JsonReader inputs = function.field("inputs");
+    const JsonReader ranges = function.field("ranges");
     for (const auto& [symbol, range] : ranges.json().items()) {
       const JsonReader bounds = ranges.field(symbol.c_str());
       found.ranges[symbol] = {bounds.item(0).integer(0, k_most_size), bounds.item(1).integer(0, k_most_size)};
@@ -246,6 +259,7 @@ class Checking {
       }
       found.inputs.push_back(std::move(input));
     }
+    return found;
   }
 
   const CompiledRequest& request_;
@@ -262,6 +276,10 @@ bool shares_statistics(const Configuration& configuration) {
 
 bool has_variants(const Configuration& configuration) {
   return configuration.memory.recompute == Recompute::automatic && !shares_statistics(configuration);
+}
+
+bool validates(const Configuration& configuration) {
+  return configuration.data.validation || configuration.data.sampling.validation_fraction > 0.0;
 }
 
 std::string why_not_compiled(const Configuration& configuration) {
@@ -310,11 +328,11 @@ std::string compiled_key(const CompiledRequest& request) {
   const std::vector<std::string> loss = loss_options(configuration.loss, label_weights_of(configuration));
   const std::string gpu = request.device.is_gpu() ? ", gpu " + request.device.capability : "";
   const std::string text = fmt::format(
-      "format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}{}{}", k_compiled_format, k_version,
+      "format {}, onebatch {} {}, torch {}, program {}, {}, {}, cpu {} {}{}{}{}{}{}", k_compiled_format, k_version,
       ONEBATCH_COMPILERS, request.torch_version, digest_for(request), compiled_precision(configuration),
       fmt::join(loss, " "), here.machine, fmt::join(instructions_here(), " "), gpu,
       is_deterministic(configuration) ? ", deterministic" : "", has_variants(configuration) ? ", recompute" : "",
-      shares_statistics(configuration) ? ", shared batch norm" : "");
+      shares_statistics(configuration) ? ", shared batch norm" : "", validates(configuration) ? ", evaluation" : "");
   return c10::sha1(text).str();
 }
 

@@ -22,6 +22,12 @@ struct CompiledInput {
   std::vector<Size> sizes;
 };
 
+/// What one of its functions takes.
+struct CompiledSignature {
+  std::vector<CompiledInput> inputs;
+  std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most
+};
+
 /// A folder that `onebatch compile` has written.
 struct CompiledPackage {
   static constexpr std::size_t k_before_sums = 3;  // of the inputs, as they are listed below
@@ -32,10 +38,11 @@ struct CompiledPackage {
   std::vector<std::string> trained;  // parameters, each of which has a sum that its gradient is added to
   std::vector<std::string> changes;  // buffers that the code writes to
   bool shares_statistics = false;    // of BatchNorms, with whoever computes at the same time
-  std::vector<CompiledInput>
-      inputs;  // sample numbers [N]; a number of seed and step; a factor; the sums; the program's
-  std::map<std::string, std::vector<std::int64_t>> ranges;  // of the sizes that vary: the least and the most
-  std::vector<double> class_weights;                        // that the code reads, or none
+  CompiledSignature takes;           // sample numbers [N]; a number of seed and step; a factor; the sums; the program's
+  std::filesystem::path evaluation;  // what validation runs; empty: nothing does
+  CompiledSignature evaluation_takes;            // the program's inputs
+  std::string why_no_evaluation;                 // where it could not be compiled
+  std::vector<double> class_weights;             // that the code reads, or none
   std::map<std::string, std::size_t> constants;  // tensors of the program's code, by their places in its order
 };
 
@@ -51,6 +58,8 @@ struct CompiledRequest {
 /// Whether the run's code needs BatchNorms that share statistics, and a variant that computes activations again.
 bool shares_statistics(const Configuration& configuration);
 bool has_variants(const Configuration& configuration);
+/// Whether it needs code that evaluates.
+bool validates(const Configuration& configuration);
 
 /// Why no package is made for such a run, and what to write for one; empty: one is.
 std::string why_not_compiled(const Configuration& configuration);

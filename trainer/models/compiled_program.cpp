@@ -1,18 +1,19 @@
 #include "trainer/models/compiled_program.hpp"
 
 #include "trainer/base/error.hpp"
-#include "trainer/base/shape_text.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/device/native_words.hpp"
 #include "trainer/device/out_of_memory.hpp"
+#include "trainer/models/compiled_inputs.hpp"
+#include "trainer/models/final_sums.hpp"
 #include "trainer/models/sample_dropout.hpp"
-#include "trainer/models/whole_numbers.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -44,54 +45,6 @@ std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledP
     if (place < literals.size()) named.emplace(name, literals[place]);
   }
   return named;
-}
-
-// A GPU's code reads 16 bytes at once.
-bool is_aligned(const at::Tensor& tensor) {
-  constexpr std::uintptr_t k_alignment = 16;
-  return !tensor.is_cuda() || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % k_alignment == 0;
-}
-
-// The sums lie as their parameters do, and are checked with them, once.
-bool is_a_sum(const CompiledPackage& package, std::size_t input) {
-  return input >= CompiledPackage::k_before_sums && input < CompiledPackage::k_before_sums + package.trained.size();
-}
-
-// Native code reads as far as it was told to: what it is given has to be what it was compiled for. Whole numbers and
-// booleans get its types.
-void fit_inputs(const CompiledPackage& package, std::vector<at::Tensor>& given) {
-  const auto refuse = [&](const std::string& why) {
-    throw UserError(package.training.string() + ": " + why + ": compile the program anew, or leave model.compiled out");
-  };
-  if (given.size() != package.inputs.size())
-    refuse(fmt::format("it takes {} tensors, and the run gives it {}", package.inputs.size(), given.size()));
-  std::map<std::string, std::int64_t> bound;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    if (is_a_sum(package, i)) continue;
-    const CompiledInput& due = package.inputs[i];
-    at::Tensor& tensor = given[i];
-    if (const auto whole = whole_type_named(due.type)) {
-      if (const std::string why = beyond_type(tensor, *whole); !why.empty())
-        throw UserError(fmt::format("{}: its input {} {}: change the data, or export the program with inputs as it is",
-                                    package.training.string(), i, why));
-      tensor = in_whole_type(tensor, *whole);
-    }
-    if (c10::getDtypeNames(tensor.scalar_type()).first != due.type)
-      refuse(fmt::format("its input {} is of type {}, and the run's of {}", i, due.type,
-                         c10::toString(tensor.scalar_type())));
-    bool fits = tensor.sizes().size() == due.sizes.size();
-    for (std::size_t k = 0; fits && k < due.sizes.size(); ++k) {
-      const auto& [fixed, symbol] = due.sizes[k];
-      const std::int64_t size = tensor.sizes()[k];
-      if (symbol.empty()) {
-        fits = size == fixed;
-      } else {
-        const auto& range = package.ranges.at(symbol);
-        fits = size >= range[0] && size <= range[1] && bound.emplace(symbol, size).first->second == size;
-      }
-    }
-    if (!fits) refuse(fmt::format("its input {} does not take the shape {}", i, shape_text(tensor.sizes())));
-  }
 }
 
 bool is_as_large(const CompiledInput& due, const at::Tensor& tensor) {
@@ -135,6 +88,7 @@ class Code {
   // A package says of whatever its code throws that the call has failed, and no more.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
     const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard as_compiled(c10::autocast_dispatch_keyset);  // its casts are in it
     const bool on_gpu = inputs.front().is_cuda();
     const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
     NativeWords words;
@@ -210,8 +164,9 @@ struct CompiledProgram::Parts {
     };
     let_read(keeping);
     if (!package.lean.empty()) let_read(recomputing.emplace(package.lean, on));
+    if (!package.evaluation.empty()) let_read(evaluating.emplace(package.evaluation, on));
     for (const std::string& name : package.trained) {
-      const CompiledInput& sum = package.inputs[CompiledPackage::k_before_sums + trained.size()];
+      const CompiledInput& sum = package.takes.inputs[CompiledPackage::k_before_sums + trained.size()];
       trained.push_back(find(name));
       if (!is_as_large(sum, trained.back()))
         throw UserError(package.training.string() + " has a sum of another size than the parameter \"" + name +
@@ -230,6 +185,7 @@ struct CompiledProgram::Parts {
   c10::Device device;
   Code keeping;
   std::optional<Code> recomputing;
+  std::optional<Code> evaluating;
   bool recomputes = false;
   bool always_recomputes = false;
   std::vector<at::Tensor> trained;
@@ -288,17 +244,41 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
   const at::Tensor& key = key_on(parts_->device, given.context);
   std::vector<at::Tensor> inputs = {key.narrow(0, 1, key.size(0) - 1).clone(), key[0].clone(), given.factor};
   inputs.insert(inputs.end(), given.sums.begin(), given.sums.end());
-  for (const at::Tensor& input : given.inputs) {
-    const at::Tensor whole = input.contiguous();
-    inputs.push_back(is_aligned(whole) ? whole : whole.clone());
-  }
-  fit_inputs(parts_->described, inputs);
+  for (const at::Tensor& input : given.inputs) inputs.push_back(as_read(input));
+  // The sums lie as their parameters do, and were checked with them.
+  const std::size_t sums = CompiledPackage::k_before_sums;
+  if (const std::string why = misfit(parts_->described.takes, inputs, {sums, sums + given.sums.size()}); !why.empty())
+    throw UserError(parts_->described.training.string() + ": " + why);
   TORCH_INTERNAL_ASSERT(!stands_back());
   Code& code = parts_->recomputes ? *parts_->recomputing : parts_->keeping;
   code.follow_tensors();
+  std::vector<bool> told(given.sums.size());
+  const auto tell = [&](std::size_t place) {
+    if (!told.at(place)) given.told(place);
+    told[place] = true;
+  };
+  const FinalSums early(tell);
   const std::vector<at::Tensor> made =
       code.run(inputs);  // the loss with the factor; without it; its weight, where told
+  early.rethrow();
+  for (std::size_t place = 0; place < told.size(); ++place) tell(place);
   return {made[1], made.size() > 2 ? made[2] : at::Tensor()};
+}
+
+bool CompiledProgram::evaluates() const {
+  return parts_->evaluating.has_value();
+}
+
+std::optional<std::vector<at::Tensor>> CompiledProgram::evaluate(const std::vector<at::Tensor>& inputs) const {
+  std::vector<at::Tensor> given;
+  for (const at::Tensor& input : inputs) given.push_back(as_read(input));
+  if (!misfit(parts_->described.evaluation_takes, given).empty()) return std::nullopt;
+  parts_->evaluating->follow_tensors();
+  return parts_->evaluating->run(given);
+}
+
+void CompiledProgram::never_evaluate() {
+  parts_->evaluating.reset();
 }
 
 MayBeCompiled* compiled_of(Model& model) {

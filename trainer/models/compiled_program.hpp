@@ -4,7 +4,9 @@
 #include "trainer/models/compiled_package.hpp"
 #include "trainer/models/model.hpp"
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace onebatch {
@@ -14,8 +16,9 @@ class CompiledProgram {
   struct Given {
     std::vector<at::Tensor> inputs;  // the program's, and the targets
     const ForwardContext& context;
-    at::Tensor factor;             // of the gradient, a scalar
-    std::vector<at::Tensor> sums;  // as trained() are, that the gradients are added to where they lie
+    at::Tensor factor;                      // of the gradient, a scalar
+    std::vector<at::Tensor> sums;           // as trained() are, that the gradients are added to where they lie
+    std::function<void(std::size_t)> told;  // of each of trained(), once, as soon as nothing is added to its sum
   };
   struct Made {
     at::Tensor loss;    // the sum, a scalar, without the factor
@@ -37,6 +40,13 @@ class CompiledProgram {
   /// One forward and backward in training: random layers draw as they do in the program that was compiled. Where it
   /// throws, the sums are those of no batch.
   [[nodiscard]] Made run(const Given& given) const;
+
+  /// Whether there is code that evaluates.
+  [[nodiscard]] bool evaluates() const;
+  /// What the program returns of its inputs in evaluation: the output that its loss is taken of, or the loss's sum and
+  /// weight. None where the code takes no such inputs, which the program may.
+  [[nodiscard]] std::optional<std::vector<at::Tensor>> evaluate(const std::vector<at::Tensor>& inputs) const;
+  void never_evaluate();
 
   /// True: its BatchNorms give their sums to the thread's SharingScope (trainer/batch_norm/shared_norms.hpp), and leave
   /// running statistics as they are. False: statistics are of the micro-batch alone.

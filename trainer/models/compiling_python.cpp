@@ -178,6 +178,7 @@ ChildRequest compile_request(const CompilingPython& python, const CompileWish& w
   if (wish.deterministic) request.words.emplace_back("--deterministic");
   if (wish.recompute) request.words.emplace_back("--recompute");
   if (wish.shared_batch_norm) request.words.emplace_back("--shared-batch-norm");
+  if (!wish.evaluation) request.words.emplace_back("--no-evaluation");
   for (std::string& option : loss_options(wish.loss, wish.label_weights)) request.words.push_back(std::move(option));
   if (!out.empty()) add("--out", out);
   request.environment = environment_for(python);

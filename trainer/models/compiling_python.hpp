@@ -13,7 +13,7 @@ namespace onebatch {
 
 /// The version of what a package says of itself, which the Python package and this program have to agree upon: FORMAT
 /// in python/onebatch/compiling.py.
-inline constexpr int k_compiled_format = 6;
+inline constexpr int k_compiled_format = 7;
 
 struct CompilingPython {
   std::string program;
@@ -57,6 +57,7 @@ struct CompileWish {
   bool deterministic = false;
   bool recompute = false;              // also a variant that computes activations again
   bool shared_batch_norm = false;      // statistics of other micro-batches too
+  bool evaluation = true;              // also what validation runs
   std::string label_weights = "none";  // cross entropy: "given", or "mixed", as images' two labels
 };
 

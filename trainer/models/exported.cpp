@@ -66,6 +66,9 @@ class ExportedModel final : public Model, public MayBeCompiled {
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, const ForwardContext& context) override {
     inputs_.check(given, inputs_called_);
+    if (compiled != nullptr && compiled->evaluates() && evaluates_as_compiled(given)) {
+      if (auto outputs = compiled->evaluate(given)) return *std::move(outputs);
+    }
     const std::vector<at::Tensor> inputs = inputs_.in_own_types(given);
     const RandomnessScope scope(context);
     const std::vector<c10::IValue> returned = masks_->block_for(inputs).run({inputs.begin(), inputs.end()});
@@ -126,6 +129,13 @@ class ExportedModel final : public Model, public MayBeCompiled {
   }
 
  private:
+  // A BatchNorm of one value per channel is refused, which the program does and its native code does not.
+  [[nodiscard]] bool evaluates_as_compiled(const std::vector<at::Tensor>& given) const {
+    if (mode_.phase != Phase::evaluation || at::GradMode::is_enabled()) return false;
+    const auto is_of_the_batch = [](const BatchNormCall& call) { return call.of_the_batch && call.statistics.empty(); };
+    return given.front().size(0) > 1 || std::ranges::none_of(batch_norms_, is_of_the_batch);
+  }
+
   void follow_mode() {
     follow(block_, mode_);
     masks_->follow_mode();

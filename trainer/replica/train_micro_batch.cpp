@@ -88,11 +88,11 @@ Replica::Forward train_micro_batch(Replica& replica, const Batch& given, const F
   const at::NoGradGuard no_grad;
   const std::vector<at::Tensor>& trained = owner->compiled->trained();
   const at::Tensor factor = gradient.factor.to(replica.loss_type).reshape({});
+  const auto note = [&](std::size_t place) {
+    if (const auto index = replica.gradients.index_of(trained[place])) replica.gradients.note_added(*index);
+  };
   const CompiledProgram::Made made =
-      owner->compiled->run({inputs, context, factor, sums_for(replica.gradients, trained)});
-  for (const at::Tensor& parameter : trained) {
-    if (const auto index = replica.gradients.index_of(parameter)) replica.gradients.note_added(*index);
-  }
+      owner->compiled->run({inputs, context, factor, sums_for(replica.gradients, trained), note});
   return {made.loss.reshape({}), made.weight, {}};
 }
 

@@ -158,6 +158,7 @@ CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, cons
                          configuration_.run.deterministic != Determinism::off,
                          has_variants(configuration_),
                          shares_statistics(configuration_),
+                         validates(configuration_),
                          label_weights_of(configuration_)};
   ChildRequest request = compile_request(python, wish, workshop.product().string());
   std::string said;

@@ -9,7 +9,12 @@
 #include "trainer/run/compiled_by_run.hpp"
 #include "trainer/run/compiled_trials.hpp"
 
+#include <fmt/format.h>
 #include <torch/version.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
 
 namespace onebatch {
 
@@ -50,6 +55,36 @@ void train_by(const CompiledPackage& package, const RunToCompile& run, const std
   check_truth(called, run.configuration, run.data, replica);
 }
 
+std::string settle_evaluation(const CompiledPackage& package, const RunToCompile& run, std::int64_t trial_size) {
+  if (!validates(run.configuration)) return "";
+  Replica& replica = run.runner.replica();
+  CompiledProgram& code = *compiled_of(*replica.model)->compiled;
+  CompiledTimes times;
+  std::string mine = package.why_no_evaluation;
+  if (package.evaluation.empty() && mine.empty()) mine = "it was left out (--no-evaluation)";
+  if (mine.empty()) {
+    const comm::LongWork working(run.control, "comparing what validates");
+    try {
+      mine = why_not_evaluate(run.configuration, run.data, replica);
+      if (mine.empty() && trial_size > 0) times = time_evaluation(replica, run.data, trial_size);
+    } catch (const std::exception& error) {
+      mine = words_of(error);
+      mine = mine.substr(0, mine.find('\n'));
+    }
+  }
+  const std::vector<std::string> reasons = comm::all_gather_text(run.control, mine);
+  std::array<double, 2> rates = {times.samples_per_second / times.ratio, times.samples_per_second};
+  run.control.all_reduce(rates.data(), rates.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
+  const auto first = std::ranges::find_if(reasons, [](const std::string& one) { return !one.empty(); });
+  const std::string ratio = rates[0] > 0.0 ? fmt::format("{:.2f} of the time uncompiled", rates[1] / rates[0]) : "";
+  if (first == reasons.end() && rates[0] >= rates[1]) return ratio.empty() ? "" : "; validation takes " + ratio;
+  code.never_evaluate();
+  const std::string why = first != reasons.end() ? *first : "native code takes " + ratio;
+  const auto rank = first - reasons.begin();
+  return "; validation runs uncompiled: " + (first != reasons.end() && rank > 0 ? fmt::format("rank {}: ", rank) : "") +
+         why;
+}
+
 namespace {
 
 void use_what_is_wished(const RunToCompile& run) {
@@ -58,15 +93,17 @@ void use_what_is_wished(const RunToCompile& run) {
   if (folder.empty()) return;
   const std::string called = "model.compiled = \"" + folder + "\"";
   Replica& replica = run.runner.replica();
+  std::optional<CompiledPackage> package;
   agree(run.control, [&] {
     const comm::LongWork working(run.control, "comparing the compiled program");
     if (const std::string why = why_not_here(run.configuration, run.runner); !why.empty())
       throw UserError(called + " " + why);
     const Configuration due = as_compiled(run);
-    const CompiledPackage package = check_compiled({folder, due, TORCH_VERSION, compiled_for(replica.device)});
-    train_by(package, run, called);
+    package = check_compiled({folder, due, TORCH_VERSION, compiled_for(replica.device)});
+    train_by(*package, run, called);
   });
-  run.events.info(folder + " is a compiled program: it is code, and runs with your rights");
+  run.events.info(folder + " is a compiled program: it is code, and runs with your rights" +
+                  settle_evaluation(*package, run, 0));
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ CompiledFor compiled_for(const ComputeDevice& device);
 /// Not collective.
 void train_by(const CompiledPackage& package, const RunToCompile& run, const std::string& called);
 
+/// Whether the replica, which trains by the package, also validates by it: where all ranks can and, with a size of a
+/// micro-batch to time, all together are no slower by it. Returns what is to be said of that, "; ...", or nothing.
+/// Collective.
+std::string settle_evaluation(const CompiledPackage& package, const RunToCompile& run, std::int64_t trial_size);
+
 /// Where model.compiled names a package, the replica trains by it from now on. It is compared before with the program
 /// as it is, on a micro-batch of the run's data in its precision. Throws AgreedError where the run needs what a
 /// compiled program cannot do yet, where the package does not fit, or where its gradient is further off than twice the

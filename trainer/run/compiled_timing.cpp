@@ -10,8 +10,7 @@
 #include "trainer/step/accumulation.hpp"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
+#include <functional>
 #include <vector>
 
 namespace onebatch {
@@ -22,25 +21,45 @@ constexpr std::size_t k_pairs = 9;
 constexpr std::size_t k_most_pairs = 201;
 constexpr double k_short_seconds = 0.5;  // of which quick ones fill at least so many
 constexpr double k_long_seconds = 15.0;  // then fewer pairs are enough
-constexpr std::int64_t k_together = 2;   // micro-batches that share statistics
+constexpr std::int64_t k_least_of_validation = 3;
+constexpr std::int64_t k_together = 2;  // micro-batches that share statistics
 
 bool is_enough(std::size_t pairs, double seconds) {
   if (pairs < k_pairs) return pairs >= k_least_pairs && seconds >= k_long_seconds;
   return pairs >= k_most_pairs || seconds >= k_short_seconds;
 }
 
-// The model has no native code while this lives.
-class Uncompiled {
- public:
-  explicit Uncompiled(MayBeCompiled& owner) : owner_(owner), code_(std::exchange(owner.compiled, nullptr)) {}
-  ~Uncompiled() { owner_.compiled = std::move(code_); }
-  Uncompiled(const Uncompiled&) = delete;
-  Uncompiled& operator=(const Uncompiled&) = delete;
-
- private:
-  MayBeCompiled& owner_;
-  std::unique_ptr<CompiledProgram> code_;
+// Both work in turn.
+struct Work {
+  std::function<double()> seconds;
+  std::function<double()> seconds_uncompiled;
+  std::size_t samples;
 };
+
+CompiledTimes times_of(const Work& work) {
+  work.seconds_uncompiled();
+  work.seconds();
+  std::vector<double> plain;
+  std::vector<double> ratios;
+  const comm::Stopwatch watch;
+  while (!is_enough(plain.size(), watch.seconds())) {
+    const bool compiled_first = plain.size() % 2 == 1;
+    const double before = compiled_first ? work.seconds() : 0.0;
+    plain.push_back(work.seconds_uncompiled());
+    ratios.push_back((compiled_first ? before : work.seconds()) / plain.back());
+  }
+  return {static_cast<double>(work.samples) / comm::median(plain), comm::median(ratios)};
+}
+
+// By fewer samples where memory is short.
+CompiledTimes times_of_fitting(Replica& replica, const Dataset& data, std::int64_t micro_batch_size, std::int64_t least,
+                               const std::function<CompiledTimes(std::int64_t)>& time) {
+  for (std::int64_t size = std::min(std::max(micro_batch_size, least), data.size()); size >= least; size = size / 2) {
+    CompiledTimes times;
+    if (fits(replica.device, [&] { times = time(size); })) return times;
+  }
+  return {};
+}
 
 class Timing {
  public:
@@ -56,18 +75,7 @@ class Timing {
   CompiledTimes run() const {
     const KeptWeights kept(replica_);
     replica_.gradients.begin_step();
-    seconds_uncompiled();
-    seconds();
-    std::vector<double> plain;
-    std::vector<double> ratios;
-    const comm::Stopwatch watch;
-    while (!is_enough(plain.size(), watch.seconds())) {
-      const bool compiled_first = plain.size() % 2 == 1;
-      const double before = compiled_first ? seconds() : 0.0;
-      plain.push_back(seconds_uncompiled());
-      ratios.push_back((compiled_first ? before : seconds()) / plain.back());
-    }
-    return {static_cast<double>(samples_.size()) / comm::median(plain), comm::median(ratios)};
+    return times_of({[this] { return seconds(); }, [this] { return seconds_uncompiled(); }, samples_.size()});
   }
 
  private:
@@ -107,11 +115,29 @@ class Timing {
 }  // namespace
 
 CompiledTimes time_compiled(const MicroBatchRunner& runner, const Dataset& data, std::int64_t micro_batch_size) {
-  for (std::int64_t size = std::min(micro_batch_size, data.size()); size > 0; size = size / 2) {
-    CompiledTimes times;
-    if (fits(runner.replica().device, [&] { times = Timing(runner, data, size).run(); })) return times;
-  }
-  return {};
+  return times_of_fitting(runner.replica(), data, micro_batch_size, 1,
+                          [&](std::int64_t size) { return Timing(runner, data, size).run(); });
+}
+
+CompiledTimes time_evaluation(Replica& replica, const Dataset& data, std::int64_t micro_batch_size) {
+  const InEvaluation evaluation(*replica.model);
+  const KeptWeights kept(replica);
+  return times_of_fitting(replica, data, micro_batch_size, k_least_of_validation, [&](std::int64_t size) {
+    const std::vector<std::int64_t> samples = first_samples(size, data);
+    const Batch batch = batch_of(replica, data, samples);
+    const auto seconds = [&] {
+      replica.device.synchronize();
+      const comm::Stopwatch watch;
+      replica.forward(batch, {replica.seed, 1, samples});
+      replica.device.synchronize();
+      return watch.seconds();
+    };
+    const auto seconds_uncompiled = [&] {
+      const Uncompiled scope(*compiled_of(*replica.model));
+      return seconds();
+    };
+    return times_of({seconds, seconds_uncompiled, samples.size()});
+  });
 }
 
 }  // namespace onebatch

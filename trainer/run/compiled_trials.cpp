@@ -9,10 +9,8 @@
 #include "trainer/replica/train_micro_batch.hpp"
 #include "trainer/run/compiled_trial_parts.hpp"
 #include "trainer/verify/difference.hpp"
-#include "trainer/verify/reference.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 
@@ -25,7 +23,6 @@ namespace onebatch {
 namespace {
 
 constexpr std::int64_t k_samples = 3;     // of the comparison
-constexpr double k_nudge = 0x1p-8;        // of a parameter in it
 constexpr double k_times_the_own = 2.0;   // what a compiled gradient may be off, of what the program's own is
 constexpr double k_times_an_order = 8.0;  // likewise, of what another order of the samples makes
 constexpr double k_roundings = 16.0;      // that are no difference, whatever the own error
@@ -47,17 +44,6 @@ Gradient gradient_of(Replica& replica, double factor) {
   for (std::size_t i = 0; i < replica.gradients.views().size(); ++i)
     gradient.push_back({replica.gradients.parameters()[i].name, as_numbers(replica.gradients.views()[i]).div(factor)});
   return gradient;
-}
-
-// To other numbers than those that the program was compiled with, of which code may hold a copy.
-void nudge(Replica& replica) {
-  const at::NoGradGuard no_grad;
-  for (const NamedTensor& one : replica.model->parameters()) {
-    if (!one.tensor.is_floating_point()) continue;
-    const at::Tensor steps =
-        at::arange(one.tensor.numel(), one.tensor.options()).remainder(3).add_(1).view_as(one.tensor);
-    at::Tensor(one.tensor).add_(steps, k_nudge);
-  }
 }
 
 struct Trained {
@@ -88,16 +74,12 @@ Replica::Forward train_channels_last(Replica& replica, const Batch& given, const
   return train_uncompiled(replica, batch, context, gradient);
 }
 
-// Of the same program with the same numbers, on the host.
 Trained trained_on_host(const Configuration& configuration, const Dataset& data, Replica& replica,
                         const std::vector<std::int64_t>& samples, double factor = 1.0) {
-  Configuration plain = configuration;
-  plain.run.deterministic = Determinism::off;
-  const UnlimitedMemory on_the_host(MemoryBudget::install());
-  Host host;
-  Replica other(plain, data, host);
-  set_weights(state_of(*other.model), state_of(*replica.model), weights_of(*replica.model));
-  return trained_by(other, data, &train_uncompiled, samples, factor);
+  Trained trained;
+  on_host(configuration, data, replica,
+          [&](Replica& other) { trained = trained_by(other, data, &train_uncompiled, samples, factor); });
+  return trained;
 }
 
 // By the program as it is, on the host where the device has no memory for it. In float64 that is what is compared with,

@@ -60,7 +60,7 @@ std::vector<std::span<const std::int64_t>> micro_batches_of(std::span<const std:
 /// final when the last half has reached it.
 ///
 /// Throws MicroBatchDoesNotFit where the model has BatchNorm in training, whose statistics halves would change, where
-/// the sum is reproducible, or where native code, which does not tell what it has added, trains the model; and
+/// the sum is reproducible, or where native code, which does not tell all that it had added, trains the model; and
 /// DoesNotFitError where a single sample does not fit.
 LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& data,
                               std::span<const std::int64_t> samples, const std::vector<MicroBatchRun>& micro_batches,
