@@ -59,6 +59,30 @@ every_minutes = 0
 """
 
 
+class ConvNextBlock(nn.Module):
+    """Of Liu et al., "A ConvNet for the 2020s", 2022: a wide depthwise convolution, and two products by channel."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.spread, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width)
+        self.up, self.down, self.scale = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Parameter(torch.full((width,), 0.1))
+
+    def forward(self, x):
+        h = self.norm(self.spread(x).permute(0, 2, 3, 1))
+        return x + (self.scale * self.down(F.gelu(self.up(h)))).permute(0, 3, 1, 2)
+
+
+class ConvNext(nn.Module):
+    def __init__(self, widths=(32, 64), blocks=2):
+        super().__init__()
+        first, second = widths
+        self.stem, self.narrow, self.head = nn.Conv2d(3, first, 4, 4), nn.Conv2d(first, second, 2, 2), nn.Linear(second, 10)
+        self.before, self.after = (nn.Sequential(*(ConvNextBlock(width) for _ in range(blocks))) for width in widths)
+
+    def forward(self, x):
+        return self.head(self.after(self.narrow(self.before(self.stem(x)))).mean((2, 3)))
+
+
 class Bert(nn.Module):
     def __init__(self):
         super().__init__()
@@ -75,6 +99,7 @@ MODELS = {
     "mlp": (mlp, 256, lambda n: torch.randn(n, 784), lambda n: torch.randint(0, 10, (n,))),
     "gpt": (lambda: Gpt(width=128), 4, lambda n: torch.randint(0, 512, (n, 128)), lambda n: torch.randint(0, 512, (n, 128))),
     "bert": (Bert, 8, lambda n: torch.randint(0, 1000, (n, 64)), lambda n: torch.randint(0, 10, (n,))),
+    "convnext": (ConvNext, 32, lambda n: torch.randn(n, 3, 32, 32), lambda n: torch.randint(0, 10, (n,))),
     "resnet18": (resnet18, 16, lambda n: torch.randn(n, 3, 32, 32), lambda n: torch.randint(0, 10, (n,))),
 }
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <fstream>
 
 namespace onebatch::launch {
 namespace {
@@ -30,6 +31,13 @@ CompileWish wish_of(const Arguments& arguments) {
   wish.label_weights = arguments.label_weights;
   k_class_dim(wish.loss) = arguments.class_dim;
   return wish;
+}
+
+// Whether the program could be compiled as it validates, too.
+bool evaluates(const fs::path& folder) {
+  std::ifstream stream(folder / "compiled.json");
+  const auto document = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return document.is_object() && document.contains("evaluation") && !document["evaluation"].contains("why_not");
 }
 
 }  // namespace
@@ -56,7 +64,7 @@ std::string compile_program(const Arguments& arguments) {
                                            {"deterministic", arguments.compiled_deterministic},
                                            {"recompute", arguments.compiled_recompute},
                                            {"shared_batch_norm", arguments.compiled_shared_batch_norm},
-                                           {"evaluation", !arguments.without_evaluation},
+                                           {"evaluation", evaluates(folder)},
                                            {"python", search.found->program}};
   return document.dump(2);
 }

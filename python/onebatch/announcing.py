@@ -34,9 +34,9 @@ def last_writes(graph, sums):
     """{sum: node}. Each sum that is copied to is so as soon as what is copied is whole, which others may have written to where it lies."""
     found, copies, places = {}, [], {node: place for place, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
-        if node.target is not aten.copy_.default:
+        if node.target is not aten.copy_.default or node.args[0] not in sums:
             found.update((memory_of(given), node) for given in written_by(node))
-        elif node.args[0] in sums and memory_of(node.args[1]) is not node.args[0]:
+        elif memory_of(node.args[1]) is not node.args[0]:
             copies.append(node)
     for copy in copies:
         value = copy.args[1]

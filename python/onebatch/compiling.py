@@ -240,4 +240,6 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
         if out.exists():
             out.rename(pathlib.Path(scratch) / "before")
         folder.rename(out)
+    if "why_not" in again.get("evaluation", {}):
+        warnings.warn(f"a run validates by the program uncompiled: {again['evaluation']['why_not']}", stacklevel=2)
     return out

@@ -1,11 +1,13 @@
 """Writes a case's files, runs the program on them as a user would, and reads back what it left."""
 import copy
+import inspect
 import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
+import sys
 import warnings
 
 import torch
@@ -53,15 +55,41 @@ def agrees(case, traced, model):
     return torch.allclose(expected, twin(*inputs))
 
 
+def export(case, model, folder):
+    """The model as a program of torch.export, in which native code is made of it."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
+    import onebatch
+
+    names = [*case.sections["data"]["inputs"], *(["y"] if case.family.out.startswith("own") else []), *(["w"] if case.family.weighted else [])]
+    examples = [case.train[name][:3].to(case.parameters_type) if case.train[name].is_floating_point() else case.train[name][:3].long() for name in names]
+    lengths = {1: "length"} if case.family.data in ("tokens", "tokens+numbers") and case.family.padding else {}
+    forward = inspect.signature(model.forward).parameters
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            onebatch.export(model, tuple(examples), folder / "model.pt2", dynamic={name: lengths for name in list(forward)[: len(examples)]} if lengths else None, check=False)
+    except Exception as error:  # what cannot be exported is another test's
+        raise Stopped("not judged", f"not exported: {str(error).splitlines()[0][:160]}") from error
+
+
+USED, UNUSED = "is a compiled program: it is code", "the run goes on uncompiled: "
+
+
 class Program:
-    def __init__(self, path, folder, verbose):
-        self.path, self.folder, self.verbose = path, folder, verbose
+    """`compiled`: models are exported, and runs make native code of them where they can."""
+
+    def __init__(self, path, folder, verbose, compiled=False):
+        self.path, self.folder, self.verbose, self.compiled = path, folder, verbose, compiled
         self.output = ""
+        self.natively = []  # of each run by native code "", and of the others why not
 
     def write(self, case, model):
         save_file({name: tensor.contiguous() for name, tensor in case.train.items()}, self.folder / "train.safetensors")
         save_file({name: tensor.contiguous() for name, tensor in case.validation.items()}, self.folder / "validation.safetensors")
-        if not case.family.builtin:
+        if self.compiled:
+            export(case, model, self.folder)
+            case.way = "exported"
+        elif not case.family.builtin:
             case.way = convert(case, model, self.folder)
         if case.start or case.family.builtin:
             save_file({name: tensor.detach().clone().contiguous() for name, tensor in case.model.state_dict().items()}, self.folder / "start.safetensors")
@@ -74,7 +102,10 @@ class Program:
         sections["data.validation"]["path"] = str(self.folder / "validation.safetensors")
         if "path" in sections["model"]:
             sections["model"]["path"] = str(self.folder / "model.pt")
-        if case.start or case.family.builtin:
+        if self.compiled:
+            sections["model"] = {"kind": "exported", "path": str(self.folder / "model.pt2"), "compiled": "auto"}
+            sections["run"].setdefault("deterministic", True)  # times decide nothing
+        if case.start or case.family.builtin and not self.compiled:
             sections["model"]["weights"] = str(self.folder / "start.safetensors")
         for section, values in changes.items():
             sections[section] = {key: value for key, value in {**sections.get(section, {}), **values}.items() if value is not None}
@@ -88,6 +119,9 @@ class Program:
             if stopped.kind == "refused" and trained.exists() and trained.stat().st_size > 0:
                 raise Stopped("failed", f"refused only after it had trained: {stopped.words}") from None
             raise
+        if self.compiled:
+            why = next((line.partition(UNUSED)[2] for line in self.output.splitlines() if UNUSED in line), "")
+            self.natively.append(why or ("" if USED in self.output else "nothing was said"))
         return folder
 
     def verify(self, case):

@@ -14,6 +14,7 @@ how far the large batch moves where its samples change places and its numbers ar
   random_runs.py PROGRAM                      the first cases of seed 1, until the budget of minutes is spent
   random_runs.py PROGRAM --seed 7 --case 12   one case, with everything that the program says; --keep leaves its files
   random_runs.py PROGRAM --seed 9 --cases 500 --precision float64 --jobs 2
+  random_runs.py PROGRAM --compiled --minutes 30    the same of exported programs, trained by native code: half a minute a case
 """
 import argparse
 import collections
@@ -43,7 +44,7 @@ def run_case(program, seed, number, options):
     case = random_cases.draw_case(seed, number, options.precision, options.only, options.family)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="onebatch-random-"))
     try:
-        runner = Program(program, folder, options.verbose)
+        runner = Program(program, folder, options.verbose, options.compiled)
         verdict = judge(case, runner, options)
     except Stopped as stopped:
         verdict = Verdict(stopped.kind, stopped.words)
@@ -57,6 +58,7 @@ def run_case(program, seed, number, options):
         else:
             shutil.rmtree(folder, ignore_errors=True)
     verdict.case = f"--seed {seed} --case {number} --family {case.family.name} --precision {case.precision}"
+    verdict.natively = runner.natively
     verdict.family, verdict.honest, verdict.precision = case.family.name, case.family.honest, case.precision
     verdict.facts = f"{case.way}, {case.ranks} rank(s), batch {case.sections['batch']['global_batch_size']}" + (
         f", BatchNorm {case.batch_norm}" if case.batch_norm else "") + (f", resumed on {case.resume_ranks}" if case.resume_ranks else "")
@@ -101,6 +103,9 @@ def table(verdicts, seconds, asked):
         print(f"    from {verdict.noticed:.0e} on: {verdict.case}")
     for (kind, words), count in sorted(collections.Counter((verdict.kind, verdict.verify) for verdict in verdicts if verdict.verify).items()):
         print(f"  verify says {words} of {count} that are {kind}")
+    natively = collections.Counter(re.sub(r"[0-9]+", "N", re.sub(r"\S*/\S*", "…", why))[:150] for verdict in verdicts for why in verdict.natively)
+    for why, count in natively.most_common():
+        print(f"  {count:4} runs by native code" if why == "" else f"  uncompiled {count:4}: {why}")
     reasons = collections.Counter((verdict.honest, re.sub(r"[0-9]+", "N", re.sub(r'"[^"]*"|\S*/\S*', "…", verdict.words.splitlines()[0]))[:150])
                                   for verdict in verdicts if verdict.kind == "refused")
     for (honest, words), count in reasons.most_common():
@@ -128,6 +133,7 @@ def main():
     parser.add_argument("--family")
     parser.add_argument("--verify", action="store_true", help="ask the program's verify too, and count where it is wrong")
     parser.add_argument("--only", help="families whose name contains this")
+    parser.add_argument("--compiled", action="store_true", help="exported programs, by the native code that the run makes")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--set", action="append", default=[], help="section.key=value for every run, over what was drawn")

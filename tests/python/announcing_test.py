@@ -68,6 +68,16 @@ def test_a_value_that_is_written_to_once_more_is_copied_after_that():
     assert graph.announced() == ["add", "mul", "add_product", "copy_", (0,), "mul"]
 
 
+def test_a_value_of_which_a_part_is_written_anew_is_copied_after_that():
+    graph = Graph(1)
+    value = graph.call(aten.add.Tensor, graph.sums[0], graph.left)
+    part = graph.call(aten.slice.Tensor, value, 0, 0, 2)
+    graph.call(aten.copy_.default, part, graph.right)
+    graph.call(aten.mul.Tensor, graph.left, graph.right)
+    graph.call(aten.copy_.default, graph.sums[0], value)
+    assert graph.announced() == ["add", "slice", "copy_", "copy_", (0,), "mul"]
+
+
 def test_what_is_written_in_place_twice_is_final_after_the_second():
     """Rows of an embedding, and a product, of one weight; the copy is none."""
     graph = Graph(1)

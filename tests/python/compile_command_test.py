@@ -40,7 +40,7 @@ def test_what_it_writes_trains_as_what_python_has_written(onebatch, tmp_path):
     case = Compiled(tmp_path, MLP)
     said = onebatch.run(1, "compile", tmp_path / "model.pt2", *AS_FLOAT64, "--out", tmp_path / "other", "--json", tmp_path / "said.json", environment={"ONEBATCH_PYTHON": sys.executable})
     assert f'{tmp_path}/other is written: model.compiled = "{tmp_path}/other"' in said
-    assert read_json(tmp_path / "said.json") == {"program": f"{tmp_path}/model.pt2", "folder": f"{tmp_path}/other", "loss": "cross_entropy", "precision": "float64", "device": "cpu", "deterministic": False, "recompute": False, "shared_batch_norm": False, "python": sys.executable}
+    assert read_json(tmp_path / "said.json") == {"program": f"{tmp_path}/model.pt2", "folder": f"{tmp_path}/other", "loss": "cross_entropy", "precision": "float64", "device": "cpu", "deterministic": False, "recompute": False, "shared_batch_norm": False, "evaluation": True, "python": sys.executable}
     assert error_of(case.train(onebatch, compiled=tmp_path / "other"), case.train(onebatch, compiled=case.folder)) == 0.0
 
 

@@ -234,7 +234,7 @@ devices = [{{{{memory = "4MiB"}}}}, {{{{memory = "4MiB"}}}}]
 
 
 def test_where_memory_ends_in_a_step_it_is_done_again(faulty_onebatch, tmp_path, monkeypatch):
-    """Native code has added some gradients by then, of which buckets have left: nothing of that is in the sum, and the losses stay what they were."""
+    """Native code has added some gradients by then, of which buckets may have left: nothing of that is in the sum, and the losses stay what they were."""
     monkeypatch.setattr(announcing, "BYTES", 1)
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Dropout(0.2), nn.Tanh(), nn.Linear(96, 10))

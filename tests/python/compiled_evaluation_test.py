@@ -142,11 +142,16 @@ def test_what_cannot_be_compiled_validates_by_the_program(onebatch, tmp_path, mo
         assert line == pytest.approx(due, rel=1e-12)
 
 
-def test_the_run_makes_it_where_it_validates(onebatch, tmp_path):
+@pytest.mark.parametrize("steady", (True, False), ids=("steady", "timed"))
+def test_the_run_makes_it_where_it_validates(steady, onebatch, tmp_path):
     case = Exported(tmp_path, MLP)
-    said, _ = case.train_and_say(onebatch, compiled="auto", more=VALIDATES, environment={**PYTHON, "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    more = [*VALIDATES, *["run.deterministic=true"] * steady]
+    said, _ = case.train_and_say(onebatch, compiled="auto", more=more, environment={**PYTHON, "XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert (kept_in(said) / "evaluation.pt2").is_file()
-    assert ("; validation " in said) == (USED in said)
+    if steady:
+        assert USED in said and UNCOMPILED not in said
+    else:
+        assert ("of the time uncompiled" in said) == (USED in said) and (USED in said or "the run goes on uncompiled: compiled micro-batches take" in said)
 
 
 def trained_with_timeline(case, onebatch, pairs):
@@ -181,7 +186,7 @@ def test_buckets_leave_while_native_code_goes_on(onebatch, tmp_path, monkeypatch
         monkeypatch.setattr(announcing, "BYTES", bytes_at_once)
         (tmp_path / str(bytes_at_once)).mkdir()
         case = Compiled(tmp_path / str(bytes_at_once), (Chain, *MLP[1:3], OWN[3], SMOOTHED, [*AS_SMOOTHED, "--deterministic"]))
-        pairs = [f'model.compiled="{case.folder}"', "comm.bucket_cap_mb=0.5", "batch.micro_batch_size=5", "run.max_steps=20", "run.deterministic=true"]
+        pairs = [f'model.compiled="{case.folder}"', "comm.bucket_cap_mb=0.5", "batch.micro_batch_size=5", "batch.gradient_accumulation_steps=1", "run.max_steps=20", "run.deterministic=true"]
         weights[bytes_at_once], when[bytes_at_once] = trained_with_timeline(case, onebatch, [*pairs, "comm.overlap=true"])
     assert when[1] < when[1 << 40] - 0.1, when
     whole = case.train(onebatch, ranks=2, more=[*pairs, "comm.overlap=false"])

@@ -49,7 +49,6 @@ std::string command_for(const Configuration& configuration, const CompiledFor& d
   if (is_deterministic(configuration)) command += " --deterministic";
   if (has_variants(configuration)) command += " --recompute";
   if (shares_statistics(configuration)) command += " --shared-batch-norm";
-  if (!validates(configuration)) command += " --no-evaluation";
   for (const std::string& option : loss_options(configuration.loss, label_weights_of(configuration)))
     command += " " + option;
   return command;

@@ -47,6 +47,11 @@ std::map<std::string, at::Tensor> tensors_of(const Model& model, const CompiledP
   return named;
 }
 
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
 bool is_as_large(const CompiledInput& due, const at::Tensor& tensor) {
   std::vector<std::int64_t> sizes;
   for (const CompiledInput::Size& size : due.sizes) sizes.push_back(size.symbol.empty() ? size.fixed : -1);
@@ -164,7 +169,12 @@ struct CompiledProgram::Parts {
     };
     let_read(keeping);
     if (!package.lean.empty()) let_read(recomputing.emplace(package.lean, on));
-    if (!package.evaluation.empty()) let_read(evaluating.emplace(package.evaluation, on));
+    try {  // which a run can do without
+      if (!package.evaluation.empty()) let_read(evaluating.emplace(package.evaluation, on));
+    } catch (const std::exception& error) {
+      evaluating.reset();
+      described.why_no_evaluation = first_line(error);
+    }
     for (const std::string& name : package.trained) {
       const CompiledInput& sum = package.takes.inputs[CompiledPackage::k_before_sums + trained.size()];
       trained.push_back(find(name));
@@ -258,8 +268,13 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
     told[place] = true;
   };
   const FinalSums early(tell);
-  const std::vector<at::Tensor> made =
-      code.run(inputs);  // the loss with the factor; without it; its weight, where told
+  std::vector<at::Tensor> made;  // the loss with the factor; without it; its weight, where told
+  try {
+    made = code.run(inputs);
+  } catch (...) {
+    early.rethrow();
+    throw;
+  }
   early.rethrow();
   for (std::size_t place = 0; place < told.size(); ++place) tell(place);
   return {made[1], made.size() > 2 ? made[2] : at::Tensor()};
@@ -267,6 +282,10 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
 
 bool CompiledProgram::evaluates() const {
   return parts_->evaluating.has_value();
+}
+
+const std::string& CompiledProgram::why_it_does_not_evaluate() const {
+  return parts_->described.why_no_evaluation;
 }
 
 std::optional<std::vector<at::Tensor>> CompiledProgram::evaluate(const std::vector<at::Tensor>& inputs) const {

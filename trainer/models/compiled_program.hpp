@@ -43,6 +43,8 @@ class CompiledProgram {
 
   /// Whether there is code that evaluates.
   [[nodiscard]] bool evaluates() const;
+  /// Where there was to be some and it could not be compiled or loaded; else empty.
+  [[nodiscard]] const std::string& why_it_does_not_evaluate() const;
   /// What the program returns of its inputs in evaluation: the output that its loss is taken of, or the loss's sum and
   /// weight. None where the code takes no such inputs, which the program may.
   [[nodiscard]] std::optional<std::vector<at::Tensor>> evaluate(const std::vector<at::Tensor>& inputs) const;

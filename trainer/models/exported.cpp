@@ -261,8 +261,8 @@ ModelKind exported_kind() {
                 "`\"\"`: `logits` where there is one, else the first"},
                k_output),
       text_key({"compiled", Changes::result | Changes::probe,
-                "exported: a folder that `onebatch compile` has written, native code that then computes loss and "
-                "gradients; `\"auto\"`: the run makes one where it can, and takes it where it is faster; `\"never\"`: "
+                "exported: a folder that `onebatch compile` has written, native code that then trains and "
+                "validates; `\"auto\"`: the run makes one where it can, and takes it where it is faster; `\"never\"`: "
                 "none. See [compiled programs](compiled.md)"},
                k_compiled)};
   kind.check = [](const ModelConfiguration& model, const CheckRequest& request) {

@@ -49,10 +49,8 @@ class Choice {
     if (!taken) return train_compiled(*replica_.model, nullptr);
     const std::string folder = package_->training.parent_path().string();
     set_compiled_folder(run_.configuration.model, folder);
-    because_ += settle_evaluation(*package_, run_,
-                                  run_.configuration.run.deterministic == Determinism::off
-                                      ? trial_size(run_.configuration.batch, run_.control)
-                                      : 0);
+    const bool by_times = run_.configuration.run.deterministic == Determinism::off;
+    because_ += settle_evaluation(run_, by_times ? trial_size(run_.configuration.batch, run_.control) : 0).said;
     run_.events.info(
         fmt::format("{} is a compiled program: it is code, and runs with your rights; {}", folder, because_));
   }

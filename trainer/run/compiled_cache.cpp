@@ -183,8 +183,9 @@ CompiledCache::Answer CompiledCache::keep(const fs::path& made) const {
     CompiledPackage package = check_compiled(request(made));
     fs::remove_all(place_);  // a damaged one
     fs::rename(made, place_);
-    package.training = place_ / package.training.filename();
-    if (!package.lean.empty()) package.lean = place_ / package.lean.filename();
+    for (fs::path* file : {&package.training, &package.lean, &package.evaluation}) {
+      if (!file->empty()) *file = place_ / file->filename();
+    }
     return {.package = std::move(package)};
   } catch (const UserError& error) {
     return keep_failure(error.what());

@@ -6,7 +6,6 @@
 #include "trainer/run/compiled_trials.hpp"
 #include "trainer/verify/difference.hpp"
 
-#include <ATen/ops/isfinite.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +21,11 @@ constexpr double k_roundings = 16.0;           // that are no difference, whatev
 constexpr double k_roundings_of_a_sum = 64.0;  // likewise of a loss alone, which may by chance be nearer
 constexpr double k_in_float64 = 1e-12;         // likewise
 
-// What a loss is taken of, or the loss's sum and its weight, as fp64 on the host.
-using Evaluated = std::vector<at::Tensor>;
+// As fp64 on the host.
+struct Evaluated {
+  at::Tensor outputs;            // undefined where the program returns its loss
+  std::vector<at::Tensor> sums;  // of the loss, and its weight where the program tells it
+};
 
 Evaluated evaluated_by(Replica& replica, const Dataset& data, bool reversed = false) {
   const InEvaluation evaluation(*replica.model);
@@ -31,9 +33,12 @@ Evaluated evaluated_by(Replica& replica, const Dataset& data, bool reversed = fa
   if (reversed) std::ranges::reverse(samples);
   const Replica::Forward made = replica.forward(batch_of(replica, data, samples), {replica.seed, 1, samples});
   const UncountedMemory on_the_host;
-  if (replica.loss.is_the_models()) return {as_numbers(made.loss), as_numbers(made.weight)};
-  const at::Tensor outputs = as_numbers(made.outputs);
-  return {reversed && made.outputs.size(0) == std::ssize(samples) ? as_numbers(made.outputs.flip(0)) : outputs};
+  Evaluated found{{}, {as_numbers(made.loss)}};
+  if (made.weight.defined()) found.sums.push_back(as_numbers(made.weight));
+  if (replica.loss.is_the_models()) return found;
+  const bool turns = reversed && made.outputs.size(0) == std::ssize(samples);
+  found.outputs = as_numbers(turns ? made.outputs.flip(0) : made.outputs);
+  return found;
 }
 
 // By the program as it is, on the host where the device has no memory for it. In float64 that is what is compared with,
@@ -46,22 +51,41 @@ Evaluated evaluated_uncompiled(const Configuration& configuration, const Dataset
   return made;
 }
 
-// Classes that a program rules out have the same infinity everywhere.
-double error_of(const Evaluated& made, const Evaluated& exact) {
-  double largest = 0.0;
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    const at::Tensor same = made[i].eq(exact[i]).logical_and_(at::isfinite(made[i]).logical_not_());
-    const double error = difference_of(made[i].masked_fill(same, 0.0), exact[i].masked_fill(same, 0.0)).relative_l2;
-    if (std::isnan(error)) return error;
-    largest = std::max(largest, error);
-  }
-  return largest;
+// Without what both rule out by the same number, which may be a large one.
+double error_of(const at::Tensor& made, const at::Tensor& exact) {
+  const at::Tensor same = made.eq(exact);
+  return difference_of(made.masked_fill(same, 0.0), exact.masked_fill(same, 0.0)).relative_l2;
 }
 
-double no_difference(const Replica& replica) {
-  if (replica.type == at::kDouble) return k_in_float64;
-  const double roundings = replica.loss.is_the_models() ? k_roundings_of_a_sum : k_roundings;
-  return std::max(roundings * unit_roundoff(replica.type), replica.autocast ? unit_roundoff(*replica.autocast) : 0.0);
+double relative(const at::Tensor& made, const at::Tensor& exact) {
+  return apart(made.item<double>(), exact.item<double>());
+}
+
+// The larger of errors of which one is no number is none either.
+double larger(double one, double other) {
+  return std::isnan(one) || one > other ? one : other;
+}
+
+struct Errors {
+  double outputs = 0.0;
+  double sums = 0.0;
+};
+
+Errors errors_of(const Evaluated& made, const Evaluated& exact) {
+  Errors errors;
+  if (exact.outputs.defined()) errors.outputs = error_of(made.outputs, exact.outputs);
+  for (std::size_t i = 0; i < exact.sums.size(); ++i)
+    errors.sums = larger(relative(made.sums[i], exact.sums[i]), errors.sums);
+  return errors;
+}
+
+// Empty: it is none.
+std::string why_not(double error, double own, double roundings, const Replica& replica) {
+  const bool is_exact = replica.type == at::kDouble;
+  const double of_the_type = is_exact ? k_in_float64 : roundings * unit_roundoff(replica.type);
+  const double no_difference = std::max(of_the_type, replica.autocast ? unit_roundoff(*replica.autocast) : 0.0);
+  if (is_within(error, std::max((is_exact ? k_times_an_order : k_times_the_own) * own, no_difference))) return "";
+  return fmt::format("its native code is {:.2g} off, and the program's own error is {:.2g}", error, own);
 }
 
 }  // namespace
@@ -76,11 +100,10 @@ std::string why_not_evaluate(const Configuration& configuration, const Dataset& 
   Evaluated made;
   if (!fits(replica.device, [&] { made = evaluated_by(replica, data); }))
     return fmt::format("not even a micro-batch of {} fits on {}", k_samples, replica.device.name());
-  const double own = error_of(plain, exact);
-  const double error = error_of(made, exact);
-  const double times = replica.type == at::kDouble ? k_times_an_order : k_times_the_own;
-  if (is_within(error, std::max(times * own, no_difference(replica)))) return "";
-  return fmt::format("its native code is {:.2g} off, and the program's own error is {:.2g}", error, own);
+  const Errors own = errors_of(plain, exact);
+  const Errors errors = errors_of(made, exact);
+  const std::string why = why_not(errors.outputs, own.outputs, k_roundings, replica);
+  return why.empty() ? why_not(errors.sums, own.sums, k_roundings_of_a_sum, replica) : why;
 }
 
 }  // namespace onebatch

@@ -55,13 +55,13 @@ void train_by(const CompiledPackage& package, const RunToCompile& run, const std
   check_truth(called, run.configuration, run.data, replica);
 }
 
-std::string settle_evaluation(const CompiledPackage& package, const RunToCompile& run, std::int64_t trial_size) {
-  if (!validates(run.configuration)) return "";
+Evaluating settle_evaluation(const RunToCompile& run, std::int64_t trial_size) {
+  if (!validates(run.configuration)) return {};
   Replica& replica = run.runner.replica();
   CompiledProgram& code = *compiled_of(*replica.model)->compiled;
   CompiledTimes times;
-  std::string mine = package.why_no_evaluation;
-  if (package.evaluation.empty() && mine.empty()) mine = "it was left out (--no-evaluation)";
+  std::string mine = code.why_it_does_not_evaluate();
+  if (mine.empty() && !code.evaluates()) mine = "it was left out (--no-evaluation)";
   if (mine.empty()) {
     const comm::LongWork working(run.control, "comparing what validates");
     try {
@@ -75,14 +75,14 @@ std::string settle_evaluation(const CompiledPackage& package, const RunToCompile
   const std::vector<std::string> reasons = comm::all_gather_text(run.control, mine);
   std::array<double, 2> rates = {times.samples_per_second / times.ratio, times.samples_per_second};
   run.control.all_reduce(rates.data(), rates.size(), comm::ScalarType::float64, comm::ReduceOp::sum);
-  const auto first = std::ranges::find_if(reasons, [](const std::string& one) { return !one.empty(); });
   const std::string ratio = rates[0] > 0.0 ? fmt::format("{:.2f} of the time uncompiled", rates[1] / rates[0]) : "";
-  if (first == reasons.end() && rates[0] >= rates[1]) return ratio.empty() ? "" : "; validation takes " + ratio;
+  const auto first = std::ranges::find_if(reasons, [](const std::string& one) { return !one.empty(); });
+  if (first == reasons.end() && rates[0] >= rates[1]) return {true, ratio.empty() ? "" : "; validation takes " + ratio};
   code.never_evaluate();
-  const std::string why = first != reasons.end() ? *first : "native code takes " + ratio;
   const auto rank = first - reasons.begin();
-  return "; validation runs uncompiled: " + (first != reasons.end() && rank > 0 ? fmt::format("rank {}: ", rank) : "") +
-         why;
+  const std::string on_rank = rank > 0 ? fmt::format("rank {}: ", rank) : "";
+  const std::string why = first != reasons.end() ? on_rank + *first : "native code takes " + ratio;
+  return {false, "; validation runs uncompiled: " + why};
 }
 
 namespace {
@@ -102,8 +102,10 @@ void use_what_is_wished(const RunToCompile& run) {
     package = check_compiled({folder, due, TORCH_VERSION, compiled_for(replica.device)});
     train_by(*package, run, called);
   });
-  run.events.info(folder + " is a compiled program: it is code, and runs with your rights" +
-                  settle_evaluation(*package, run, 0));
+  const Evaluating evaluating = settle_evaluation(run, 0);
+  run.events.info(folder + " is a compiled program: it is code, and runs with your rights" + evaluating.said);
+  if (!evaluating.natively && !package->evaluation.empty())
+    run.events.fallback("validation by native code", "by the program uncompiled");
 }
 
 }  // namespace

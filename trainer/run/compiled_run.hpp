@@ -31,15 +31,19 @@ Configuration as_compiled(const RunToCompile& run);
 /// The device that the run's native code is for on this rank.
 CompiledFor compiled_for(const ComputeDevice& device);
 
-/// The replica trains by the package from now on, all of whose code is compared before with the program as it is.
+/// The replica trains by the package from now on, whose code that trains is compared before with the program as it is.
 /// Throws UserError, which begins with `called`, where a gradient is further off than twice the program's own rounding.
 /// Not collective.
 void train_by(const CompiledPackage& package, const RunToCompile& run, const std::string& called);
 
-/// Whether the replica, which trains by the package, also validates by it: where all ranks can and, with a size of a
-/// micro-batch to time, all together are no slower by it. Returns what is to be said of that, "; ...", or nothing.
-/// Collective.
-std::string settle_evaluation(const CompiledPackage& package, const RunToCompile& run, std::int64_t trial_size);
+struct Evaluating {
+  bool natively = false;
+  std::string said = {};  // of it, "; ...", or nothing
+};
+
+/// Whether the replica, which trains by native code, also validates by it: where all ranks can and, with a size of a
+/// micro-batch to time, all together are no slower by it. Collective.
+Evaluating settle_evaluation(const RunToCompile& run, std::int64_t trial_size);
 
 /// Where model.compiled names a package, the replica trains by it from now on. It is compared before with the program
 /// as it is, on a micro-batch of the run's data in its precision. Throws AgreedError where the run needs what a

@@ -54,11 +54,12 @@ CompiledTimes times_of(const Work& work) {
 // By fewer samples where memory is short.
 CompiledTimes times_of_fitting(Replica& replica, const Dataset& data, std::int64_t micro_batch_size, std::int64_t least,
                                const std::function<CompiledTimes(std::int64_t)>& time) {
-  for (std::int64_t size = std::min(std::max(micro_batch_size, least), data.size()); size >= least; size = size / 2) {
+  for (std::int64_t size = std::min(std::max(micro_batch_size, least), data.size());;
+       size = std::max(least, size / 2)) {
     CompiledTimes times;
     if (fits(replica.device, [&] { times = time(size); })) return times;
+    if (size <= least) return {};
   }
-  return {};
 }
 
 class Timing {

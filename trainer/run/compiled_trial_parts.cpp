@@ -24,8 +24,13 @@ KeptWeights::KeptWeights(Replica& replica) : replica_(replica), tensors_(state_o
 }
 
 KeptWeights::~KeptWeights() {
-  restore();
-  replica_.gradients.begin_step();
+  try {
+    restore();
+    replica_.gradients.begin_step();
+  } catch (...) {
+    if (std::uncaught_exceptions() == exceptions_)
+      std::terminate();  // else what the device has failed of is on its way
+  }
 }
 
 void KeptWeights::restore() const {

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -28,6 +29,7 @@ class KeptWeights {
   Replica& replica_;
   std::vector<NamedTensor> tensors_;
   std::vector<at::Tensor> before_;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 /// Moves parameters and running statistics a little: to other numbers than those that the program was compiled with, of
