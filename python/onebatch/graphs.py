@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from . import keyed
 from .activations import memory_of
 from .evaluating import EvaluatedProgram
+from .layouts import channels_last_backward
 from .refusals import ExportError
 from .shared_norms import DECOMPOSITIONS, in_order, without_counters
 
@@ -219,6 +220,8 @@ class InRun:
         graph = forward_and_backward(torch.export.export(whole, given, strict=False, dynamic_shapes=varying))
         if shares_statistics:
             graph = without_counters(in_order(graph, whole.norms.number))
+        if self.device.type == "cpu":
+            graph = channels_last_backward(graph)
         return graph, sums_of(graph)
 
     def evaluation(self):

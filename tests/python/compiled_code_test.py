@@ -15,7 +15,8 @@ from torch.nn import functional as F  # noqa: E402
 import onebatch as package  # noqa: E402
 from compiled_cases import AS_SMOOTHED, CONFIG, MLP, SEGMENTS, SMOOTHED, WORDS, Compiled, Exported, Mlp, error_of  # noqa: E402
 from onebatch import announcing  # noqa: E402
-from onebatch.compiling import CROSS_ENTROPY, VECTORS, compile_program, instructions  # noqa: E402
+from onebatch.compiling import CROSS_ENTROPY, TYPES, VECTORS, compile_program, instructions  # noqa: E402
+from onebatch.graphs import joint  # noqa: E402
 from program import Scratch, read_json, read_json_lines, settings  # noqa: E402
 
 
@@ -65,6 +66,31 @@ class Convolutions(nn.Module):
 
 OF_TOKENS = (lambda: tokens(3, 5), {"dynamic": {"x": {1: "length"}}}, lambda: (tokens(23, 9), tokens(23, 9)), SMOOTHED, AS_SMOOTHED)
 CONVOLUTIONS = (Convolutions, lambda: torch.randn(3, 3, 8, 8), {}, lambda: (torch.randn(23, 3, 8, 8), torch.randint(0, 4, (23,))), SMOOTHED, AS_SMOOTHED)
+
+
+class Depthwise(nn.Module):
+    """Convolutions of each channel alone, of which one is the first, and what views their images as they lay."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.first, self.spread, self.head = nn.Conv2d(3, 3, 3, padding=1, groups=3), nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 5, padding=2, groups=8), nn.Linear(64, 4)
+
+    def forward(self, x):
+        h = F.relu(self.spread(torch.tanh(self.first(self.own(x)))))
+        return self.head(h.view(h.shape[0], 16, 64).mean(1))
+
+
+DEPTHWISE = (Depthwise, lambda: torch.randn(3, 3, 8, 8), *CONVOLUTIONS[2:])
+
+
+@pytest.mark.parametrize("precision, most", [("float32", 1e-6), ("float64", 1e-12)])
+def test_depthwise_convolutions_have_their_channels_last_in_the_backward(precision, most, onebatch, tmp_path):
+    case = Compiled(tmp_path, DEPTHWISE, precision)
+    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
+    graph, _, _ = joint(tmp_path / "model.pt2", TYPES[precision], CROSS_ENTROPY, torch.device("cpu"))
+    backward = torch.ops.aten.convolution_backward.default
+    lie_last = {node.args[9]: all(given.meta["val"].stride(1) == 1 for given in node.args[:2]) for node in graph.graph.nodes if node.target is backward}
+    assert lie_last == {3: True, 1: False, 8: True}
 
 
 class Unusual(nn.Module):
