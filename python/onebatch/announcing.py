@@ -5,7 +5,7 @@ import torch
 from torch._inductor import compile_fx
 from torch.library import custom_op
 
-from .activations import memory_of
+from .activations import bytes_of, memory_of
 
 BYTES = 1 << 20  # that are told of together, at the least
 
@@ -43,11 +43,6 @@ def last_writes(graph, sums):
         max(value, found.get(memory_of(value), value), key=places.get).append(copy)
         found[copy.args[0]] = copy
     return {given: node for given, node in found.items() if given in sums}
-
-
-def bytes_of(node):
-    value = node.meta["val"]
-    return value.numel() * value.element_size()
 
 
 def announce(graph, sums):

@@ -14,12 +14,7 @@
 namespace onebatch {
 namespace {
 
-constexpr std::int64_t k_samples = 3;  // of the comparison
-constexpr double k_times_the_own = 2.0;
-constexpr double k_times_an_order = 8.0;       // in float64: of what another order of the samples makes
-constexpr double k_roundings = 16.0;           // that are no difference, whatever the own error
-constexpr double k_roundings_of_a_sum = 64.0;  // likewise of a loss alone, which may by chance be nearer
-constexpr double k_in_float64 = 1e-12;         // likewise
+constexpr double k_roundings_of_a_sum = 64.0;  // as k_roundings, of a loss alone, which may by chance be nearer
 
 // As fp64 on the host.
 struct Evaluated {

@@ -15,6 +15,15 @@
 
 namespace onebatch {
 
+inline constexpr std::int64_t k_samples = 3;  // of a comparison
+/// What native code may be off, of what the program's own error is; in float64 of what another order of the samples
+/// makes.
+inline constexpr double k_times_the_own = 2.0;
+inline constexpr double k_times_an_order = 8.0;
+/// What is no difference, whatever the own error: so many roundings, and in float64 so much.
+inline constexpr double k_roundings = 16.0;
+inline constexpr double k_in_float64 = 1e-12;
+
 /// Weights and buffers, which are afterwards as they were, and no gradient is left. They lie on the host meanwhile.
 class KeptWeights {
  public:

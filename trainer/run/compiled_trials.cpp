@@ -22,12 +22,7 @@
 namespace onebatch {
 namespace {
 
-constexpr std::int64_t k_samples = 3;     // of the comparison
-constexpr double k_times_the_own = 2.0;   // what a compiled gradient may be off, of what the program's own is
-constexpr double k_times_an_order = 8.0;  // likewise, of what another order of the samples makes
-constexpr double k_roundings = 16.0;      // that are no difference, whatever the own error
-constexpr double k_in_float64 = 1e-12;    // likewise
-constexpr double k_in_float16 = 256.0;    // by which the loss is multiplied, or where that is too much divided
+constexpr double k_in_float16 = 256.0;  // by which the loss is multiplied, or where that is too much divided
 constexpr double k_least_in_float16 = 1.0 / 256.0;
 
 // What is compared lies on the host, and takes none of what the device has.
