@@ -5,9 +5,9 @@ foreach(oracle gradient_oracle batch_norm_oracle buffers_oracle weights_oracle p
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${oracle} PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 LABELS oracle)
 endforeach()
-# Random models, plans and configurations, as many as 2 minutes allow.
+# Random models, plans and configurations, as many as 1.5 minutes allow.
 add_test(NAME random_runs COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/oracle/run.sh ${oracle_python} ${CMAKE_CURRENT_SOURCE_DIR}/oracle/random_runs.py $<TARGET_FILE:onebatch>
-         --cases 200 --minutes 2 --jobs 2 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+         --cases 200 --minutes 1.5 --jobs 2 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(random_runs PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 LABELS oracle)
 # Archives that are damaged or forged, some hundred; by hand, any number.
 add_executable(load_archives oracle/load_archives.cpp)
