@@ -4,6 +4,7 @@ import collections
 import torch
 from torch._export.verifier import TrainingIRVerifier
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 SCATTERS = (aten.index_put.default, aten._unsafe_index_put.default)
@@ -18,6 +19,25 @@ def add_product(summed: torch.Tensor, one: torch.Tensor, other: torch.Tensor) ->
 @add_product.register_fake
 def _(summed, one, other):
     pass
+
+
+@torch.library.custom_op("onebatch::add_rows", mutates_args=("summed",))
+def add_rows(summed: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
+    """The trainer has it, too, for a CPU: what the compiler makes of such a sum adds number by number, by atomics, which take longer than all around them."""
+    summed.index_put_((rows,), values, accumulate=True)
+
+
+@add_rows.register_fake
+def _(summed, rows, values):
+    pass
+
+
+def is_of_rows(summed, indices, values):
+    """Whether the values are, for each index, a row of the sum, which lies in host memory."""
+    if summed.meta["val"].device.type != "cpu" or len(indices) != 1 or indices[0].meta["val"].dtype not in (torch.int64, torch.int32):
+        return False
+    wanted, found = [*indices[0].meta["val"].shape, *summed.meta["val"].shape[1:]], values.meta["val"].shape
+    return len(wanted) == len(found) and all(statically_known_true(one == other) for one, other in zip(wanted, found))
 
 
 def without_moves(node):
@@ -66,7 +86,11 @@ class Adding:
             self.call(summed, torch.ops.onebatch.add_product.default, summed, *source.args)
             return summed
         if self.is_alone(summed, source) and source.target in SCATTERS and len(source.args) == 4 and source.args[3] and is_zeros(source.args[0]):
-            return self.call(summed, source.target, summed, *source.args[1:])  # nothing as large as an embedding's table is made
+            # Nothing as large as an embedding's table is made.
+            if not is_of_rows(summed, *source.args[1:3]):
+                return self.call(summed, source.target, summed, *source.args[1:])
+            self.call(summed, torch.ops.onebatch.add_rows.default, summed, *source.args[1], source.args[2])
+            return summed
         return self.call(summed, aten.add.Tensor, summed, source)
 
     def call(self, summed, target, *args):

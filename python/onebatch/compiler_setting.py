@@ -7,7 +7,7 @@ import tempfile
 import warnings
 
 import torch
-from torch._inductor import cpu_vec_isa
+from torch._inductor import cpu_vec_isa, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
 from .refusals import ExportError
@@ -51,6 +51,19 @@ def sizes_declared():
         yield
     finally:
         CppWrapperCpu.codegen_int_array_var = before
+
+
+@contextlib.contextmanager
+def libtorchs_pooling(device):
+    """On a CPU the backward of max pooling is LibTorch's, which goes once through the gradient: the compiler's looks for each input through all windows that reach it, without vectors."""
+    backward = torch.ops.aten.max_pool2d_with_indices_backward.default
+    before = lowering.lowerings[backward]
+    if device.type == "cpu":
+        lowering.lowerings[backward] = lowering.fallback_max_pool2d_with_indices_backward
+    try:
+        yield
+    finally:
+        lowering.lowerings[backward] = before
 
 
 @contextlib.contextmanager

@@ -132,7 +132,7 @@ def test_what_cannot_be_compiled_validates_by_the_program(onebatch, tmp_path, mo
         raise ExportError("it is like that; train it with model.compiled = \"never\"")
 
     monkeypatch.setattr(InRun, "evaluation", cannot_be)
-    case = Compiled(tmp_path, MLP, evaluation=True)
+    case = Compiled(tmp_path, OWN, evaluation=True)
     weights = case.train(onebatch, more=VALIDATES)
     expected = validations(case)
     said, found = case.train_and_say(onebatch, compiled=case.folder, more=VALIDATES)

@@ -1,5 +1,6 @@
 """compile: native code trains as the program does that it was made of, in float64, on other sizes than it was exported with; what is refused, before any of it runs."""
 import json
+import pathlib
 import shutil
 from unittest import mock
 
@@ -110,22 +111,22 @@ def test_native_code_trains_as_the_program_does(name, made, onebatch):
     assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-12
 
 
-@pytest.mark.parametrize("broken", ("stop", "skip"))
-def test_mixed_images(onebatch, tmp_path, broken):
+def test_mixed_images(onebatch, tmp_path):
     """Two labels of a sample, each with its weight; where files are skipped, others have one, too."""
     make_images(tmp_path / "images")
-    if broken == "skip":
-        (tmp_path / "images/ant/3.png").write_text("no image")
     torch.manual_seed(5)
     package.export(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 6 * 8, 3)), torch.randn(3, 3, 8, 10), tmp_path / "model.pt2", check=False)
     loss = CROSS_ENTROPY | {"label_weights": "mixed", "class_weights": [1.0, 2.0, 0.5]}
-    folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=loss)
+    folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=loss, evaluation=False)
     config = MIXED.replace('kind = "mlp"\nhidden = [5]', f'kind = "exported"\npath = "{tmp_path}/model.pt2"') + "[loss]\nclass_weights = [1.0, 2.0, 0.5]\n"
-    scratch = Scratch(tmp_path, config.replace("resize = 12", f'resize = 12\non_broken = "{broken}"'))
-    for run, compiled in {"plain": "never", "compiled": folder}.items():
-        onebatch.run(2, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
-    plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))
-    assert error_of(found, plain) <= 1e-12
+    scratch = Scratch(tmp_path, config)
+    for broken in ("stop", "skip"):
+        if broken == "skip":
+            (tmp_path / "images/ant/3.png").write_text("no image")
+        for run, compiled in {"plain": "never", "compiled": folder}.items():
+            onebatch.run(2, "train", scratch.config, *settings(f'run.name="{run}-{broken}"', f'model.compiled="{compiled}"', f'data.on_broken="{broken}"'))
+        plain, found = (package.load_checkpoint(scratch.runs / f"{run}-{broken}") for run in ("plain", "compiled"))
+        assert error_of(found, plain) <= 1e-12
 
 
 LOSSES = {
@@ -152,25 +153,31 @@ def test_micro_batches_of_one_sample(made, onebatch):
     assert error_of(case.train(onebatch, compiled=case.folder, more=["batch.micro_batch_size=1"]), case.train(onebatch)) <= 1e-12
 
 
-def test_float32_by_export(onebatch, tmp_path):
-    """Of the program that one call has written and compiled."""
+@pytest.fixture(scope="module")
+def by_export(tmp_path_factory):
+    """In float32, what one call has written and compiled."""
+    folder = tmp_path_factory.mktemp("by_export")
     torch.manual_seed(5)
-    package.export(Mlp(), torch.randn(3, 6), tmp_path / "model.pt2", check=False, compile=True)
-    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
-    scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32"))
-    for run, compiled in {"plain": "never", "compiled": tmp_path / "model.compiled"}.items():
+    model = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Dropout(0.3), nn.Linear(256, 4))
+    package.export(model, torch.randn(3, 6), folder / "model.pt2", check=False, compile=True)
+    package.save_dataset(folder / "train.safetensors", x=torch.randn(230, 6), y=torch.randint(0, 4, (230,)))
+    return CONFIG.replace("{folder}", str(folder)).replace("float64", "float32"), folder / "model.compiled"
+
+
+def test_float32_by_export(by_export, onebatch, tmp_path):
+    config, folder = by_export
+    scratch = Scratch(tmp_path, config)
+    for run, compiled in {"plain": "never", "compiled": folder}.items():
         onebatch.run(1, "train", scratch.config, *settings(f'run.name="{run}"', f'model.compiled="{compiled}"'))
     plain, found = (package.load_checkpoint(scratch.runs / run) for run in ("plain", "compiled"))
     assert 0.0 < error_of(found, plain) <= 1e-6
 
 
-def test_where_memory_ends_less_is_tried(onebatch, tmp_path):
+def test_where_memory_ends_less_is_tried(by_export, onebatch, tmp_path):
     """The code's failures have no name."""
-    torch.manual_seed(5)
-    package.export(nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Linear(256, 4)), torch.randn(3, 6), tmp_path / "model.pt2", check=False, compile=True)
-    package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(230, 6), y=torch.randint(0, 4, (230,)))
-    scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32").replace("micro_batch_size = 4", "").replace("= 10", "= 200"))
-    said = onebatch.run(1, "train", scratch.config, *settings(f'model.compiled="{tmp_path}/model.compiled"', "simulate.devices=[{memory = '150KiB'}]", "probe.cache=false", "probe.mode=power"))
+    config, folder = by_export
+    scratch = Scratch(tmp_path, config.replace("micro_batch_size = 4", "").replace("= 10", "= 200"))
+    said = onebatch.run(1, "train", scratch.config, *settings(f'model.compiled="{folder}"', "simulate.devices=[{memory = '150KiB'}]", "probe.cache=false", "probe.mode=power"))
     trials = json.loads((scratch.runs / "run/profile.json").read_text())["ranks"][0]["trials"]
     assert any(trial["out_of_memory"] for trial in trials) and "done: 3 steps" in said, said
     assert "aoti_torch" not in said  # nobody need hear of a trial's stack traces
@@ -194,7 +201,8 @@ def test_types_of_inputs_and_of_what_a_program_holds(onebatch, tmp_path):
         return 1_700_000_061 + 2**24 + torch.randint(0, 120, (samples,)), torch.rand(samples, 2) > 0.6
 
     torch.manual_seed(5)
-    package.export(Times(), given(3), tmp_path / "model.pt2", check=False, compile=True)
+    package.export(Times(), given(3), tmp_path / "model.pt2", check=False)
+    compile_program(tmp_path / "model.pt2", loss=CROSS_ENTROPY, evaluation=False)
     seconds, hidden = given(23)
     package.save_dataset(tmp_path / "train.safetensors", seconds=seconds, hidden=hidden, y=torch.randint(0, 4, (23,)))
     scratch = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path)).replace("float64", "float32").replace('["x"]', '["seconds", "hidden"]'))
@@ -221,9 +229,17 @@ def test_verify_holds(made, onebatch):
     onebatch.run(2, "verify", case.scratch.config, *settings(f'model.compiled="{case.folder}"'))
 
 
-def test_no_python_is_needed(made, onebatch, tmp_path):
+def test_code_trains_without_python(made, onebatch, tmp_path):
+    """There is none to be found, and what the loader has opened in each process that was started names none."""
     case = made("mlp")
-    case.train(onebatch, compiled=case.folder, environment={"PATH": str(tmp_path), "PYTHONPATH": None, "PYTHONHOME": None})
+    bare = {"PATH": "/nonexistent", "PYTHONPATH": None, "PYTHONHOME": None, "VIRTUAL_ENV": None, "ONEBATCH_PYTHON": "/bin/false"}
+    case.train(onebatch, compiled=case.folder, environment={**bare, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / "opened")})
+    records = [path.read_text(errors="replace") for path in tmp_path.glob("opened.*")]
+    started = {line.split()[-1] for record in records for line in record.splitlines() if "initialize program:" in line}
+    libraries = {pathlib.Path(line.split()[-1]).name for record in records for line in record.splitlines() if "calling init:" in line}
+    assert started == {onebatch.path}
+    assert any(name.startswith("libtorch_cpu") for name in libraries) and not [name for name in libraries if "python" in name]
+    assert [name for name in libraries if name.endswith(".wrapper.so")], f"the package's code is among {sorted(libraries)}"
 
 
 def test_it_is_said_that_code_runs(made, onebatch):
@@ -342,7 +358,7 @@ def test_code_that_holds_a_parameter_is_not_used(onebatch, tmp_path):
     package.export(Scaled(), torch.randn(3, 6), tmp_path / "model.pt2", check=False)
     package.save_dataset(tmp_path / "train.safetensors", x=torch.randn(23, 6), y=torch.randint(0, 4, (23,)))
     with mock.patch.dict(OPTIONS, {"joint_graph_constant_folding": True}):
-        folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=CROSS_ENTROPY)
+        folder = compile_program(tmp_path / "model.pt2", precision="float64", loss=CROSS_ENTROPY, evaluation=False)
     config = Scratch(tmp_path, CONFIG.replace("{folder}", str(tmp_path))).config
     assert "it is not used" in onebatch.run(1, "train", config, *settings(f'model.compiled="{folder}"'), code=2)
 

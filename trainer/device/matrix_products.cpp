@@ -16,6 +16,8 @@
 #include <optional>
 #include <string_view>
 
+#include "trainer/device/row_sums.hpp"
+
 namespace at::native {
 // oneDNN's: result = beta * result + alpha * left * right. LibTorch exports it, and has no header of it.
 void mkldnn_matmul(const Tensor& left, const Tensor& right, const Tensor& result, float beta, float alpha);
@@ -157,10 +159,15 @@ void use_quickest_matrix_products() {
 // Of accumulating.py: a gradient goes into its sum without a pass of its own.
 TORCH_LIBRARY_FRAGMENT(onebatch, library) {
   library.def("add_product(Tensor(a!) summed, Tensor one, Tensor other) -> ()");
+  library.def("add_rows(Tensor(a!) summed, Tensor rows, Tensor values) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(onebatch, CompositeExplicitAutograd, library) {
   library.impl("add_product", &onebatch::add_product);
+}
+
+TORCH_LIBRARY_IMPL(onebatch, CPU, library) {
+  library.impl("add_rows", &onebatch::add_rows);
 }
 
 // Native code of the compiler has its products under these names, which it finds in the program before LibTorch's.
