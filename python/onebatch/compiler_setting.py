@@ -5,10 +5,12 @@ import os
 import pathlib
 import tempfile
 import warnings
+from unittest import mock
 
 import torch
 from torch._inductor import cpu_vec_isa, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch.utils._sympy.functions import Max
 
 from .refusals import ExportError
 
@@ -53,17 +55,22 @@ def sizes_declared():
         CppWrapperCpu.codegen_int_array_var = before
 
 
+def place_of_maximum(offsets, kernel_size, input_size, stride, padding, dilation):
+    """As the compiler's lowering of the same name, of a window of nothing but -inf within the input: the compiler takes the window's first place, which may lie in the padding."""
+
+    def places(outputs, offset):
+        begins = outputs[-len(kernel_size) :]
+        return [Max(0, begins[i] * stride[i] + offset[i] * dilation[i] - padding[i]) for i in range(len(kernel_size))]
+
+    return lowering._pool_offsets_to_indices(offsets, kernel_size, input_size, places)
+
+
 @contextlib.contextmanager
 def libtorchs_pooling(device):
     """On a CPU the backward of max pooling is LibTorch's, which goes once through the gradient: the compiler's looks for each input through all windows that reach it, without vectors."""
-    backward = torch.ops.aten.max_pool2d_with_indices_backward.default
-    before = lowering.lowerings[backward]
-    if device.type == "cpu":
-        lowering.lowerings[backward] = lowering.fallback_max_pool2d_with_indices_backward
-    try:
+    own = {torch.ops.aten.max_pool2d_with_indices_backward.default: lowering.fallback_max_pool2d_with_indices_backward, torch.ops.prims._low_memory_max_pool_offsets_to_indices.default: place_of_maximum}
+    with mock.patch.dict(lowering.lowerings, own if device.type == "cpu" else {}):
         yield
-    finally:
-        lowering.lowerings[backward] = before
 
 
 @contextlib.contextmanager

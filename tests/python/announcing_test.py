@@ -79,7 +79,7 @@ def test_a_value_of_which_a_part_is_written_anew_is_copied_after_that():
 
 
 def test_what_is_written_in_place_twice_is_final_after_the_second():
-    """Rows of an embedding, and a product, of one weight; the copy is none."""
+    """Places of two indices, and a product, of one weight; the copy is none."""
     graph = Graph(1)
     value = graph.call(aten.index_put_.default, graph.sums[0], [graph.left], graph.right, True)
     graph.call(aten.mul.Tensor, graph.left, graph.right)

@@ -155,7 +155,7 @@ def test_micro_batches_of_one_sample(made, onebatch):
 
 @pytest.fixture(scope="module")
 def by_export(tmp_path_factory):
-    """In float32, what one call has written and compiled."""
+    """In float32, what one call has written and compiled, with activations that are most of what a small device has room for."""
     folder = tmp_path_factory.mktemp("by_export")
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Dropout(0.3), nn.Linear(256, 4))

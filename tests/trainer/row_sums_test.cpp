@@ -1,6 +1,7 @@
 #include "trainer/device/row_sums.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
@@ -31,6 +32,15 @@ TEST_P(RowSumsTest, add_what_libtorch_adds_at_indices) {
     const double limit = GetParam() == at::kDouble ? 1e-14 : 1e-5;
     EXPECT_TRUE(sum.to(at::kDouble).allclose(expected, limit, limit)) << columns;
   }
+}
+
+TEST_P(RowSumsTest, are_native_code_s_to_call) {
+  const auto called = c10::Dispatcher::singleton()
+                          .findSchemaOrThrow("onebatch::add_rows", "")
+                          .typed<void(const at::Tensor&, const at::Tensor&, const at::Tensor&)>();
+  const at::Tensor sum = at::ones({2, 3}, at::dtype(GetParam()));
+  called.call(sum, at::ones({1}, at::kLong), at::ones({1, 3}, sum.options()));
+  EXPECT_EQ(sum[1].sum().item<double>(), 6.0);
 }
 
 TEST_P(RowSumsTest, have_the_same_bits_on_any_number_of_threads) {
@@ -65,6 +75,7 @@ TEST_P(RowSumsTest, refuse_rows_that_are_not_there_and_change_nothing) {
                  c10::IndexError);
   EXPECT_THROW(add_rows(sum, at::arange(2), at::ones({3, 2}, sum.options())), c10::Error);
   EXPECT_THROW(add_rows(sum, at::arange(2), at::ones({2, 2}, at::kHalf)), c10::Error);
+  EXPECT_THROW(add_rows(sum, at::ones({2}), at::ones({2, 2}, sum.options())), c10::Error);
   EXPECT_THROW(add_rows(sum.t(), at::arange(2), at::ones({2, 3}, sum.options())), c10::Error);
   EXPECT_EQ(sum.abs().sum().item<double>(), 0.0);
 }

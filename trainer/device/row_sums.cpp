@@ -11,7 +11,7 @@ namespace onebatch {
 namespace {
 
 constexpr std::int64_t k_least_elements = std::int64_t{1} << 14;  // for a thread
-constexpr std::int64_t k_least_columns = 16;                      // no line of a cache is two threads'
+constexpr std::int64_t k_together = 16;                           // columns: few lines of a cache are two threads'
 
 // Where each begins in the sum, of [rows, columns].
 std::vector<std::int64_t> beginnings(const at::Tensor& rows, std::int64_t number, std::int64_t columns) {
@@ -28,12 +28,15 @@ std::vector<std::int64_t> beginnings(const at::Tensor& rows, std::int64_t number
 
 template <typename T>
 void add(T* sum, const T* values, const std::vector<std::int64_t>& beginnings, std::int64_t columns) {
-  const auto number = std::max<std::int64_t>(1, static_cast<std::int64_t>(beginnings.size()));
+  const auto rows = static_cast<std::int64_t>(beginnings.size());
+  const std::int64_t least =
+      std::max<std::int64_t>(1, k_least_elements / (k_together * std::max<std::int64_t>(1, rows)));
   // Each thread has columns of its own.
-  at::parallel_for(0, columns, std::max(k_least_columns, k_least_elements / number), [&](auto first, auto last) {
+  at::parallel_for(0, (columns + k_together - 1) / k_together, least, [&](std::int64_t first, std::int64_t end) {
+    const std::int64_t last = std::min(columns, end * k_together);
     const T* row = values;
     for (const std::int64_t begin : beginnings) {
-      for (std::int64_t column = first; column < last; ++column) sum[begin + column] += row[column];
+      for (std::int64_t column = first * k_together; column < last; ++column) sum[begin + column] += row[column];
       row += columns;
     }
   });
@@ -42,9 +45,10 @@ void add(T* sum, const T* values, const std::vector<std::int64_t>& beginnings, s
 }  // namespace
 
 void add_rows(const at::Tensor& summed, const at::Tensor& rows, const at::Tensor& values) {
-  TORCH_CHECK(
-      summed.is_cpu() && summed.dim() >= 1 && summed.is_contiguous() && values.scalar_type() == summed.scalar_type(),
-      "add_rows is for contiguous sums in host memory, and for values of their type");
+  TORCH_CHECK(summed.is_cpu() && summed.dim() >= 1 && summed.is_contiguous(),
+              "add_rows is for contiguous sums in host memory");
+  TORCH_CHECK(at::isIntegralType(rows.scalar_type(), false), "add_rows is given ", rows.scalar_type(), " as rows");
+  TORCH_CHECK(values.scalar_type() == summed.scalar_type(), "add_rows is for values of the sum's type");
   const std::int64_t number = summed.size(0);
   const std::int64_t columns = number == 0 ? 0 : summed.numel() / number;
   TORCH_CHECK(values.numel() == rows.numel() * columns, "add_rows has ", rows.numel(), " rows of ", columns,
