@@ -71,7 +71,7 @@ class Case:
         onebatch.save_dataset(folder / "data.safetensors", **self.data)
         (folder / "c.toml").write_text(CONFIG)
         for precision in ("float32", "float64"):
-            compile_program(folder / "model.pt2", folder / precision, precision, {"kind": "cross_entropy"}, shared_batch_norm=True)
+            compile_program(folder / "model.pt2", folder / precision, precision, {"kind": "cross_entropy"}, shared_batch_norm=True, evaluation=False)
 
     def train(self, ranks, precision, compiled, steps, rate=0.001):
         pairs = [*PLANS[ranks], f"run.max_steps={steps}", f"optimizer.lr={rate}", f'precision.compute="{precision}"', f'precision.parameters="{precision}"']
