@@ -25,6 +25,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """mpirun refuses root unless told twice, and ranks that wait must not keep the cores from those that work."""
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
+    os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")  # what calls native code's kernels: a quarter of the C++ compiler's time, and nothing is timed
 
 
 def pytest_sessionfinish(session, exitstatus):
