@@ -95,13 +95,14 @@ void MemoryPolicy::choose_where_to_keep() {
     const auto costs = tables_.costs();
     const PlannerOptions options = tables_.options();
     auto unlimited = costs;
-    for (RankCost& cost : unlimited) cost.share_memory.reset();
+    for (std::size_t r = 0; r < unlimited.size(); ++r) {
+      if (may_be_moved(r)) unlimited[r].share_memory.reset();
+    }
     const auto wanted = plan_if_any(batch, unlimited, options);
     if (!wanted) return;
     on_devices = plan_if_any(batch, costs, options);
     if (!on_devices || on_devices->predicted_step_seconds > k_worth_the_trial * wanted->predicted_step_seconds)
       moves = ranks_without_room(*wanted, costs);
-    for (std::size_t r = 0; r < moves.size(); ++r) moves[r] = moves[r] != 0 && may_be_moved(r) ? 1 : 0;
   });
   parts_.control.broadcast(moves.data(), moves.size(), 0);
   if (std::ranges::find(moves, 1) == moves.end()) return;
