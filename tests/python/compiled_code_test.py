@@ -85,11 +85,12 @@ class Depthwise(nn.Module):
 DEPTHWISE = (Depthwise, lambda: torch.randn(3, 3, 8, 8), *CONVOLUTIONS[2:])
 
 
-def test_backwards_that_are_libtorchs_own_are_quick_ones(onebatch, tmp_path):
+@pytest.mark.parametrize("precision, most", [("float32", 1e-6), ("float64", 1e-12)])
+def test_backwards_that_are_libtorchs_own_are_quick_ones(precision, most, onebatch, tmp_path):
     """A depthwise convolution's with channels last, max pooling's."""
-    case = Compiled(tmp_path, DEPTHWISE, "float32")
-    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= 1e-6
-    graph, _, _ = joint(tmp_path / "model.pt2", TYPES["float32"], CROSS_ENTROPY, torch.device("cpu"))
+    case = Compiled(tmp_path, DEPTHWISE, precision)
+    assert error_of(case.train(onebatch, compiled=case.folder), case.train(onebatch)) <= most
+    graph, _, _ = joint(tmp_path / "model.pt2", TYPES[precision], CROSS_ENTROPY, torch.device("cpu"))
     backward = torch.ops.aten.convolution_backward.default
     lie_last = {node.args[9]: all(given.meta["val"].stride(1) == 1 for given in node.args[:2]) for node in graph.graph.nodes if node.target is backward}
     assert lie_last == {3: True, 1: False, 8: True}
@@ -177,8 +178,8 @@ def test_attention_of_any_length(precision, most, whole, onebatch, tmp_path):
 
 @pytest.mark.parametrize(
     "model, precision, by_itself",
-    [(MLP, "bfloat16", False), (MLP, "float16", True), ((Added, *OF_TOKENS), "bfloat16", False), (CONVOLUTIONS, "bfloat16", False)],
-    ids=["mlp", "mlp in float16", "attention", "convolutions"],
+    [(MLP, "bfloat16", False), (MLP, "float16", True), ((Added, *OF_TOKENS), "bfloat16", False), (CONVOLUTIONS, "bfloat16", False), (CONVOLUTIONS, "float16", True)],
+    ids=["mlp", "mlp in float16", "attention", "convolutions", "convolutions in float16"],
 )
 def test_16_bits_are_as_near_as_autocast(model, precision, by_itself, onebatch, tmp_path):
     """To the same training in float64, with the same masks; compiled by the run, or by the command. In float16 with the loss scale."""

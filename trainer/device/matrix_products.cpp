@@ -1,5 +1,7 @@
 #include "trainer/device/matrix_products.hpp"
 
+#include "trainer/device/row_sums.hpp"
+
 #include <ATen/CPUFunctions.h>
 #include <ATen/Context.h>
 #include <ATen/Version.h>
@@ -15,8 +17,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-
-#include "trainer/device/row_sums.hpp"
 
 namespace at::native {
 // oneDNN's: result = beta * result + alpha * left * right. LibTorch exports it, and has no header of it.
