@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """A step of an exported program, of the same model as TorchScript, and of eager PyTorch in Python (AdamW, fused): one rank, one thread, in turn. And how long a large program takes to load.
+The three processes live at once and only one of them runs, each for a fifth of a second in turn: what else the machine does meets all of them alike.
 
 exported_speed.py [--program build/onebatch] [--rounds 5] [--seconds 6] [--only NAME] [--load | --compiled]
 
-A figure is the median over the rounds of the other side's time over ours: above 1 the exported program is quicker. BERT needs transformers.
+A figure is the median over the rounds of the other side's median step over ours: above 1 the exported program is quicker. --seconds: for each process and round. BERT needs transformers.
 --compiled: ours is the program's native code (model.compiled), over the same program without it, and over torch.compile in Python.
 """
 import argparse
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,7 @@ except ImportError:
 
 CONFIG = """
 [run]
-max_steps = {steps}
+max_steps = 1000000
 output_dir = "{folder}/runs"
 [batch]
 global_batch_size = {batch}
@@ -110,16 +112,14 @@ def export(model, x, file):
     torch.export.save(torch.export.export(model.train(), (x,), dynamic_shapes=({0: batch},), strict=False), str(file))
 
 
-def eager(name, seconds, compiled):
-    """In a process of its own: the median time of a step, with or without torch.compile."""
+def eager(name, compiled):
+    """In a process of its own, until it is killed: prints the seconds of each step, with or without torch.compile."""
     torch.set_num_threads(1)
     make, batch, inputs, labels = MODELS[name]
     model, x, y = make().train(), inputs(8 * batch), labels(8 * batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, fused=True)
     forward = torch.compile(model) if compiled else model
-    forward(x[:batch]).sum().backward()
-    times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 5:
+    while True:
         begin = time.perf_counter()
         rows = torch.randperm(8 * batch)[:batch]
         optimizer.zero_grad()
@@ -127,23 +127,58 @@ def eager(name, seconds, compiled):
         loss.backward()
         optimizer.step()
         loss.item()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[len(times) // 5 :])
+        print(time.perf_counter() - begin, flush=True)
 
 
-def of_eager(name, seconds, *more):
-    done = subprocess.run([sys.executable, __file__, "--eager", name, "--seconds", str(seconds), *more], env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-1])
+class Side:
+    """A process that trains, and writes how long each step takes into a file; it is left stopped as soon as it is warm."""
+
+    def __init__(self, command, folder, file, of_line):
+        self.file, self.of_line = file, of_line
+        self.errors = folder / f"errors{time.monotonic_ns()}"
+        with (file.open("w") if file.parent == folder else open(os.devnull, "w")) as out, self.errors.open("w") as errors:
+            self.process = subprocess.Popen(command, env=ENVIRONMENT, stdout=out, stderr=errors)
+        while len(self.steps()) < 10:
+            if self.process.poll() is not None:
+                sys.exit(f"{command} ended before its tenth step: {self.errors.read_text()}")
+            time.sleep(0.05)
+        self.process.send_signal(signal.SIGSTOP)
+        self.warm = len(self.steps())
+
+    def steps(self):
+        text = self.file.read_text() if self.file.exists() else ""
+        return [self.of_line(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def run_for(self, seconds):
+        self.process.send_signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGSTOP)
+        if self.process.poll() is not None:
+            sys.exit(f"ended too early: {self.errors.read_text()}")
+
+    def end(self):
+        """The median of its steps since it was warm. Those in which it was stopped are few."""
+        self.process.kill()
+        self.process.wait()
+        return statistics.median(self.steps()[self.warm :])
 
 
-def of_program(program, folder, name, kind, steps, more=""):
-    config, run = folder / "c.toml", f"r{time.monotonic_ns()}"
-    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt", more=more))
-    done = subprocess.run([program, "train", config, "--quiet", "--set", f'run.name="{run}"'], env=ENVIRONMENT, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
-    rows = [json.loads(line) for line in (folder / "runs" / run / "metrics.jsonl").read_text().splitlines()]
-    return statistics.median(row["step_seconds"] for row in rows[len(rows) // 5 :])
+def of_eager(name, folder, *more):
+    return Side([sys.executable, __file__, "--eager", name, *more], folder, folder / f"eager{time.monotonic_ns()}", float)
+
+
+def of_program(program, folder, name, kind, more=""):
+    run = f"r{time.monotonic_ns()}"
+    config = folder / f"{run}.toml"
+    config.write_text(CONFIG.format(folder=folder, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt", more=more))
+    return Side([program, "train", config, "--set", f'run.name="{run}"'], folder, folder / "runs" / run / "metrics.jsonl", lambda line: json.loads(line)["step_seconds"])
+
+
+def in_turn(sides, seconds, turn=0.2):
+    for _ in range(round(seconds / turn)):
+        for side in sides:
+            side.run_for(turn)
+    return [side.end() for side in sides]
 
 
 def middle(ratios):
@@ -160,11 +195,10 @@ def compare(program, name, rounds, seconds):
         export(model, inputs(4), folder / "model.pt2")
         traced = torch.jit.trace(model.train(), (inputs(4),), check_trace=False) if name == "bert" else torch.jit.script(model)
         traced.save(str(folder / "model.pt"))
-        steps = max(10, int(seconds / of_program(program, folder, name, "exported", 10)))
         over_script, over_eager = [], []
         for _ in range(rounds):
-            ours, script = (of_program(program, folder, name, kind, steps) for kind in ("exported", "torchscript"))
-            theirs = of_eager(name, seconds)
+            sides = [of_program(program, folder, name, kind) for kind in ("exported", "torchscript")]
+            ours, script, theirs = in_turn([*sides, of_eager(name, folder)], seconds)
             over_script.append(script / ours)
             over_eager.append(theirs / ours)
     print(f"{name} at {batch}: over TorchScript {middle(over_script)}, over eager {middle(over_eager)}; the last step {ours * 1e3:.2f} ms", flush=True)
@@ -182,11 +216,10 @@ def compare_compiled(program, name, rounds, seconds):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=dict(ENVIRONMENT, PYTHONPATH=str(ROOT / "python")))
         compiling = time.perf_counter() - began
         code = f'compiled = "{folder}/model.compiled"'
-        steps = max(10, int(seconds / of_program(program, folder, name, "exported", 10)))
         over_itself, over_python = [], []
         for _ in range(rounds):
-            ours, plain = (of_program(program, folder, name, "exported", steps, more) for more in (code, ""))
-            theirs = of_eager(name, seconds, "--with-compile")
+            sides = [of_program(program, folder, name, "exported", more) for more in (code, "")]
+            ours, plain, theirs = in_turn([*sides, of_eager(name, folder, "--with-compile")], seconds)
             over_itself.append(plain / ours)
             over_python.append(theirs / ours)
     print(f"{name} at {batch}, compiled in {compiling:.0f} s: over uncompiled {middle(over_itself)}, over torch.compile {middle(over_python)}; the last step {ours * 1e3:.2f} ms", flush=True)
@@ -230,8 +263,7 @@ def main():
     options.add_argument("--with-compile", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.eager:
-        print(eager(given.eager, given.seconds, given.with_compile))
-        return
+        eager(given.eager, given.with_compile)
     if given.load:
         load(given.program.resolve())
         return
