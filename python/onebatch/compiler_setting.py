@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 from torch._inductor import cpu_vec_isa, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.fx_passes import post_grad
 from torch.utils._sympy.functions import Max
 
 from .refusals import ExportError
@@ -70,6 +71,13 @@ def libtorchs_pooling(device):
     """On a CPU the backward of max pooling is LibTorch's, which goes once through the gradient: the compiler's looks for each input through all windows that reach it, without vectors."""
     own = {torch.ops.aten.max_pool2d_with_indices_backward.default: lowering.fallback_max_pool2d_with_indices_backward, torch.ops.prims._low_memory_max_pool_offsets_to_indices.default: place_of_maximum}
     with mock.patch.dict(lowering.lowerings, own if device.type == "cpu" else {}):
+        yield
+
+
+@contextlib.contextmanager
+def biases_apart():
+    """Where an elementwise operator comes after a linear layer, its kernel adds the bias, as on a GPU: to begin the product with rows of the bias takes two more passes over the result."""
+    with mock.patch.object(post_grad, "is_gpu", lambda _: True, create=True):  # nothing else there asks it
         yield
 
 

@@ -17,7 +17,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from .accumulating import accumulate
 from .announcing import announced
-from .compiler_setting import libtorchs_pooling, own_results, quick_trials, quietly, sizes_declared, tools_of, without_atomics
+from .compiler_setting import biases_apart, libtorchs_pooling, own_results, quick_trials, quietly, sizes_declared, tools_of, without_atomics
 from .graphs import InRun, of_classes
 from .recomputing import recompute
 from .refusals import ExportError, first_line
@@ -213,7 +213,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             refuse_own_constants(graph, program.constants)
             refuse_other_outputs(graph, sums)
             lean = computing_again(graph) if recompute else None
-            with without_atomics(deterministic), libtorchs_pooling(device), sizes_declared(), own_results():
+            with without_atomics(deterministic), libtorchs_pooling(device), biases_apart(), sizes_declared(), own_results():
                 whole = training(graph, sums, folder / "training.pt2", device)
                 again = {} if lean is None else {"lean": training(lean, sums, folder / "lean.pt2", device)}
                 again |= {"evaluation": evaluating(program, folder / "evaluation.pt2", device)} if evaluation else {}
