@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exact BatchNorm by native code and by the program uncompiled: the gradient of a step in float64 against PyTorch's of the whole batch, on two uneven ranks, and the time of a step.
 
-compiled_batch_norm.py [--program build/onebatch] [--rounds 3] [--only resnet18]... [--size 64]
+compiled_batch_norm.py [--program build/onebatch] [--rounds 3] [--seconds 24] [--only resnet18]... [--size 64]
 
 Needs torchvision: .deps/python/bin/python with .deps/zoo in PYTHONPATH, after ./dev zoo. Both sides have one plan. A time is the median over rounds, which take the two in turn.
 """
@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -25,6 +26,7 @@ try:
     from torch.nn import functional as F
 
     import onebatch
+    from in_turn import in_turn, of_run
     from onebatch.compiling import compile_program
 except ImportError as error:
     print(f"{error.name} is not in this Python: left out")
@@ -54,6 +56,8 @@ cache = false
 steps_per_trial = 1
 [verify]
 at_start = false
+[checkpoint]
+every_minutes = 0
 [log]
 samples = true
 """
@@ -73,19 +77,24 @@ class Case:
         for precision in ("float32", "float64"):
             compile_program(folder / "model.pt2", folder / precision, precision, {"kind": "cross_entropy"}, shared_batch_norm=True, evaluation=False)
 
-    def train(self, ranks, precision, compiled, steps, rate=0.001):
-        pairs = [*PLANS[ranks], f"run.max_steps={steps}", f"optimizer.lr={rate}", f'precision.compute="{precision}"', f'precision.parameters="{precision}"']
+    def command(self, ranks, precision, compiled, steps, rate):
+        """And the folder of its run."""
+        run = f"r{time.monotonic_ns()}"
+        pairs = [*PLANS[ranks], f"run.max_steps={steps}", f"optimizer.lr={rate}", f'precision.compute="{precision}"', f'precision.parameters="{precision}"', f'run.name="{run}"']
         pairs += [f'model.compiled="{precision}"'] if compiled else []
-        command = [self.program, "train", "c.toml", "--quiet", "--json", "r.json", *(word for pair in pairs for word in ("--set", pair))]
-        done = subprocess.run(["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *command], cwd=self.folder, env=ENVIRONMENT, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        result = json.loads((self.folder / "r.json").read_text())
-        return result["step_seconds"]["median"], self.folder / result["run_dir"]
+        command = [self.program, "train", "c.toml", "--quiet", *(word for pair in pairs for word in ("--set", pair))]
+        return ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *command], self.folder / "runs" / run
+
+    def side(self, ranks, compiled):
+        command, run = self.command(ranks, "float32", compiled, 1000000, 0.001)
+        return of_run(command, run, cwd=self.folder, env=ENVIRONMENT)
 
     def gradient_error(self, compiled):
         """Of one step on two ranks, relative L2 over all parameters."""
-        _, run = self.train(2, "float64", compiled, 1, rate=1.0)
+        command, run = self.command(2, "float64", compiled, 1, 1.0)
+        done = subprocess.run(command, cwd=self.folder, env=ENVIRONMENT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
         after = load_file(run / "checkpoints/step-1/model.safetensors")
         batch = json.loads((run / "samples.jsonl").read_text().splitlines()[0])["indices"]
         model = self.model.double().train()
@@ -102,6 +111,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", default=str(ROOT / "build/onebatch"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=24.0, help="for each process and round")
     parser.add_argument("--only", action="append")
     parser.add_argument("--size", type=int, default=64)
     given = parser.parse_args()
@@ -113,9 +123,10 @@ def main():
             errors = [case.gradient_error(compiled) for compiled in (False, True)]
             print(f"{name}: gradient of two ranks in float64, from PyTorch's of the whole batch: uncompiled {errors[0]:.1e}, native code {errors[1]:.1e}", flush=True)
             for ranks in PLANS:
-                rounds = [[case.train(ranks, "float32", compiled, 6)[0] for compiled in (False, True)] for _ in range(given.rounds)]
-                ratio = statistics.median(after / before for before, after in rounds)
-                print(f"{name}: {ranks} rank(s), float32: a step takes {ratio:.2f} of the time uncompiled ({1000 * statistics.median(one[0] for one in rounds):.0f} ms)", flush=True)
+                rounds = [in_turn([case.side(ranks, compiled) for compiled in (False, True)], given.seconds) for _ in range(given.rounds)]
+                ratios = sorted(after / before for before, after in rounds)
+                each = f"{', '.join(f'{ratio:.2f}' for ratio in ratios)}; {1000 * statistics.median(one[0] for one in rounds):.0f} ms"
+                print(f"{name}: {ranks} rank(s), float32: a step takes {statistics.median(ratios):.2f} of the time uncompiled ({each})", flush=True)
 
 
 main()

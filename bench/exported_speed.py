@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """A step of an exported program, of the same model as TorchScript, and of eager PyTorch in Python (AdamW, fused): one rank, one thread, in turn. And how long a large program takes to load.
-The three processes live at once and only one of them runs, each for a fifth of a second in turn: what else the machine does meets all of them alike.
 
 exported_speed.py [--program build/onebatch] [--rounds 5] [--seconds 6] [--only NAME] [--load | --compiled]
 
@@ -8,10 +7,8 @@ A figure is the median over the rounds of the other side's median step over ours
 --compiled: ours is the program's native code (model.compiled), over the same program without it, and over torch.compile in Python.
 """
 import argparse
-import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
@@ -26,6 +23,7 @@ try:
     from torch import nn
     from torch.nn import functional as F
 
+    from in_turn import Side, in_turn, of_run
     from null_gpu_steps import Gpt, mlp, resnet18
 except ImportError:
     print("no PyTorch in this Python: left out; .deps/python/bin/python has it after ./dev test with ONEBATCH_CUDA=1")
@@ -113,7 +111,7 @@ def export(model, x, file):
 
 
 def eager(name, compiled):
-    """In a process of its own, until it is killed: prints the seconds of each step, with or without torch.compile."""
+    """In a process of its own, until it is killed: prints of each step when it ended and its seconds, with or without torch.compile."""
     torch.set_num_threads(1)
     make, batch, inputs, labels = MODELS[name]
     model, x, y = make().train(), inputs(8 * batch), labels(8 * batch)
@@ -127,58 +125,18 @@ def eager(name, compiled):
         loss.backward()
         optimizer.step()
         loss.item()
-        print(time.perf_counter() - begin, flush=True)
-
-
-class Side:
-    """A process that trains, and writes how long each step takes into a file; it is left stopped as soon as it is warm."""
-
-    def __init__(self, command, folder, file, of_line):
-        self.file, self.of_line = file, of_line
-        self.errors = folder / f"errors{time.monotonic_ns()}"
-        with (file.open("w") if file.parent == folder else open(os.devnull, "w")) as out, self.errors.open("w") as errors:
-            self.process = subprocess.Popen(command, env=ENVIRONMENT, stdout=out, stderr=errors)
-        while len(self.steps()) < 10:
-            if self.process.poll() is not None:
-                sys.exit(f"{command} ended before its tenth step: {self.errors.read_text()}")
-            time.sleep(0.05)
-        self.process.send_signal(signal.SIGSTOP)
-        self.warm = len(self.steps())
-
-    def steps(self):
-        text = self.file.read_text() if self.file.exists() else ""
-        return [self.of_line(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-    def run_for(self, seconds):
-        self.process.send_signal(signal.SIGCONT)
-        time.sleep(seconds)
-        self.process.send_signal(signal.SIGSTOP)
-        if self.process.poll() is not None:
-            sys.exit(f"ended too early: {self.errors.read_text()}")
-
-    def end(self):
-        """The median of its steps since it was warm. Those in which it was stopped are few."""
-        self.process.kill()
-        self.process.wait()
-        return statistics.median(self.steps()[self.warm :])
+        print(time.time(), time.perf_counter() - begin, flush=True)
 
 
 def of_eager(name, folder, *more):
-    return Side([sys.executable, __file__, "--eager", name, *more], folder, folder / f"eager{time.monotonic_ns()}", float)
+    return Side([sys.executable, __file__, "--eager", name, *more], folder / f"eager{time.monotonic_ns()}", lambda line: map(float, line.split()), env=ENVIRONMENT)
 
 
 def of_program(program, folder, name, kind, more=""):
     run = f"r{time.monotonic_ns()}"
     config = folder / f"{run}.toml"
     config.write_text(CONFIG.format(folder=folder, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt", more=more))
-    return Side([program, "train", config, "--set", f'run.name="{run}"'], folder, folder / "runs" / run / "metrics.jsonl", lambda line: json.loads(line)["step_seconds"])
-
-
-def in_turn(sides, seconds, turn=0.2):
-    for _ in range(round(seconds / turn)):
-        for side in sides:
-            side.run_for(turn)
-    return [side.end() for side in sides]
+    return of_run([program, "train", config, "--set", f'run.name="{run}"'], folder / "runs" / run, env=ENVIRONMENT)
 
 
 def middle(ratios):
