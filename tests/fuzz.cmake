@@ -10,6 +10,6 @@ set_tests_properties(fuzz_corpus PROPERTIES TIMEOUT 120)
 
 # A thousand damaged files of each format that data come in; `./dev fuzz` does others under sanitizers.
 add_executable(mutated_files fuzz/mutated_files.cpp fuzz/mutation.cpp fuzz/memory_bound.cpp fuzz/fuzz_target.cpp)
-target_link_libraries(mutated_files PRIVATE onebatch_settings onebatch_trainer fmt::fmt-header-only)
+target_link_libraries(mutated_files PRIVATE onebatch_settings onebatch_trainer fmt::fmt)
 add_test(NAME mutated_files COMMAND mutated_files "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus" 1000)
 set_tests_properties(mutated_files PROPERTIES TIMEOUT 120)
