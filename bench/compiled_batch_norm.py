@@ -3,7 +3,8 @@
 
 compiled_batch_norm.py [--program build/onebatch] [--rounds 3] [--seconds 24] [--only resnet18]... [--size 64]
 
-Needs torchvision: .deps/python/bin/python with .deps/zoo in PYTHONPATH, after ./dev zoo. Both sides have one plan. A time is the median over rounds, which take the two in turn.
+Needs torchvision: .deps/python/bin/python with .deps/zoo in PYTHONPATH, after ./dev zoo. Both sides have one plan. A figure is the median over the rounds of native code's median step over the
+uncompiled one's; behind it those of all rounds, and the uncompiled step. In a round the two take turns; --seconds: for each of them and round.
 """
 import argparse
 import json
@@ -78,7 +79,7 @@ class Case:
             compile_program(folder / "model.pt2", folder / precision, precision, {"kind": "cross_entropy"}, shared_batch_norm=True, evaluation=False)
 
     def command(self, ranks, precision, compiled, steps, rate):
-        """And the folder of its run."""
+        """What trains so, and the folder of its run."""
         run = f"r{time.monotonic_ns()}"
         pairs = [*PLANS[ranks], f"run.max_steps={steps}", f"optimizer.lr={rate}", f'precision.compute="{precision}"', f'precision.parameters="{precision}"', f'run.name="{run}"']
         pairs += [f'model.compiled="{precision}"'] if compiled else []
@@ -125,7 +126,7 @@ def main():
             for ranks in PLANS:
                 rounds = [in_turn([case.side(ranks, compiled) for compiled in (False, True)], given.seconds) for _ in range(given.rounds)]
                 ratios = sorted(after / before for before, after in rounds)
-                each = f"{', '.join(f'{ratio:.2f}' for ratio in ratios)}; {1000 * statistics.median(one[0] for one in rounds):.0f} ms"
+                each = f"{', '.join(f'{ratio:.2f}' for ratio in ratios)}; uncompiled {1000 * statistics.median(one[0] for one in rounds):.0f} ms"
                 print(f"{name}: {ranks} rank(s), float32: a step takes {statistics.median(ratios):.2f} of the time uncompiled ({each})", flush=True)
 
 

@@ -129,14 +129,14 @@ def eager(name, compiled):
 
 
 def of_eager(name, folder, *more):
-    return Side([sys.executable, __file__, "--eager", name, *more], folder / f"eager{time.monotonic_ns()}", lambda line: map(float, line.split()), env=ENVIRONMENT)
+    return Side([sys.executable, __file__, "--eager", name, *more], folder / f"eager{time.monotonic_ns()}", lambda line: tuple(map(float, line.split())), is_output=True, env=ENVIRONMENT)
 
 
 def of_program(program, folder, name, kind, more=""):
     run = f"r{time.monotonic_ns()}"
     config = folder / f"{run}.toml"
     config.write_text(CONFIG.format(folder=folder, batch=MODELS[name][1], kind=kind, ending="pt2" if kind == "exported" else "pt", more=more))
-    return of_run([program, "train", config, "--set", f'run.name="{run}"'], folder / "runs" / run, env=ENVIRONMENT)
+    return of_run([program, "train", config, "--quiet", "--set", f'run.name="{run}"'], folder / "runs" / run, env=ENVIRONMENT)
 
 
 def middle(ratios):
@@ -159,7 +159,7 @@ def compare(program, name, rounds, seconds):
             ours, script, theirs = in_turn([*sides, of_eager(name, folder)], seconds)
             over_script.append(script / ours)
             over_eager.append(theirs / ours)
-    print(f"{name} at {batch}: over TorchScript {middle(over_script)}, over eager {middle(over_eager)}; the last step {ours * 1e3:.2f} ms", flush=True)
+    print(f"{name} at {batch}: over TorchScript {middle(over_script)}, over eager {middle(over_eager)}; our step in the last round {ours * 1e3:.2f} ms", flush=True)
 
 
 def compare_compiled(program, name, rounds, seconds):
@@ -180,7 +180,7 @@ def compare_compiled(program, name, rounds, seconds):
             ours, plain, theirs = in_turn([*sides, of_eager(name, folder, "--with-compile")], seconds)
             over_itself.append(plain / ours)
             over_python.append(theirs / ours)
-    print(f"{name} at {batch}, compiled in {compiling:.0f} s: over uncompiled {middle(over_itself)}, over torch.compile {middle(over_python)}; the last step {ours * 1e3:.2f} ms", flush=True)
+    print(f"{name} at {batch}, compiled in {compiling:.0f} s: over uncompiled {middle(over_itself)}, over torch.compile {middle(over_python)}; our step in the last round {ours * 1e3:.2f} ms", flush=True)
 
 
 def peak_of(process):
@@ -221,7 +221,7 @@ def main():
     options.add_argument("--with-compile", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.eager:
-        eager(given.eager, given.with_compile)
+        eager(given.eager, given.with_compile)  # until it is killed
     if given.load:
         load(given.program.resolve())
         return

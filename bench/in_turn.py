@@ -1,4 +1,5 @@
-"""Processes that train beside each other, of which only one runs at a time, each for a few steps in turn: what else a shared machine does meets all of them alike."""
+"""Processes that train beside each other, of which one at a time runs, each for a fifth of a second or some steps, whichever is longer: what else a shared machine does meets all of them alike."""
+import atexit
 import json
 import os
 import pathlib
@@ -10,7 +11,8 @@ import tempfile
 import time
 
 WARM = 10  # steps
-TURN = 0.2, 8  # seconds, and steps: a turn is of both at least
+TURN = 0.2, 4  # seconds, and steps of the slowest: a turn lasts as long as the longer of both
+LEAST_TURNS = 6
 
 
 def descendants(process):
@@ -27,31 +29,32 @@ def descendants(process):
     return found
 
 
-class Side:
-    """A command that writes a line for each step into `file`, its own output or metrics.jsonl of its run: `read` makes of it when the step ended and how many seconds it took.
-    It is stopped as soon as it is warm."""
+def send(number, processes):
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            pass
 
-    def __init__(self, command, file, read, **more):
+
+class Side:
+    """A command that trains without an end and writes a line for each step into `file`, which is its own output where `is_output`: `read` makes of a line when the step ended and how many
+    seconds it took. When this is made the command has done WARM steps, and stands still."""
+
+    def __init__(self, command, file, read, is_output=False, **more):
         self.file, self.read, self.turns = file, read, []
         self.errors = tempfile.TemporaryFile("w+")
-        with open(os.devnull if file.name == "metrics.jsonl" else file, "w") as output:
+        with open(file if is_output else os.devnull, "w") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=self.errors, **more)
+        atexit.register(self.kill)
         while len(self.steps()) < WARM:
             self.refuse_end()
             time.sleep(0.05)
-        self.members = descendants(self.process.pid)
-        self.signal(signal.SIGSTOP)
+        send(signal.SIGSTOP, descendants(self.process.pid))
 
     def steps(self):
         text = self.file.read_text() if self.file.exists() else ""
         return [self.read(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-    def signal(self, number):
-        for member in self.members:
-            try:
-                os.kill(member, number)
-            except ProcessLookupError:
-                pass
 
     def refuse_end(self):
         if self.process.poll() is not None:
@@ -59,18 +62,35 @@ class Side:
             sys.exit(f"{self.process.args} ended too early: {self.errors.read()}")
 
     def run_for(self, seconds):
+        """Lets it run so long."""
         begin = time.time()
-        self.signal(signal.SIGCONT)
+        send(signal.SIGCONT, descendants(self.process.pid))
         time.sleep(seconds)
         self.turns.append((begin, time.time()))
-        self.signal(signal.SIGSTOP)
+        send(signal.SIGSTOP, descendants(self.process.pid))
         self.refuse_end()
+
+    def kill(self):
+        """A launcher outlives what it has started, and tidies up."""
+        if self.process.poll() is not None:
+            return
+        launcher, *started = descendants(self.process.pid)
+        send(signal.SIGKILL, started or [launcher])
+        send(signal.SIGCONT, [launcher])
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def end(self):
         """The median seconds of those steps that began and ended in one turn."""
-        self.signal(signal.SIGKILL)
-        self.process.wait()
-        return statistics.median(seconds for end, seconds in self.steps() if any(begin <= end - seconds and end <= stop for begin, stop in self.turns))
+        self.kill()
+        # One that a stop has cut is longer by all the others' turns: it lies in none, however coarse the clocks are.
+        whole = [seconds for end, seconds in self.steps() if any(begin <= end - seconds and end <= stop for begin, stop in self.turns)]
+        if not whole:
+            sys.exit(f"{self.process.args}: no step lay within a turn: give more --seconds")
+        return statistics.median(whole)
 
 
 def of_run(command, run_folder, **more):
@@ -84,10 +104,10 @@ def of_run(command, run_folder, **more):
 
 
 def in_turn(sides, seconds):
-    """Runs each for so many seconds and ends them: their median seconds of a step."""
+    """Lets them take turns until each has run for about so many seconds, and for LEAST_TURNS turns, and ends them: for each the median seconds of a step."""
     least, steps = TURN
     turn = max(least, steps * max(statistics.median(took for _, took in side.steps()) for side in sides))
-    for _ in range(max(1, round(seconds / turn))):
-        for side in sides:
+    for number in range(max(LEAST_TURNS, round(seconds / turn))):
+        for side in sides if number % 2 == 0 else reversed(sides):
             side.run_for(turn)
     return [side.end() for side in sides]
