@@ -4,7 +4,7 @@ from null_gpu.runs import configuration, counts_of_a_step, expect_trained, mode
 
 from program import read_json, settings
 
-# Of few large images: without cuDNN LibTorch goes through a convolution's samples one by one.
+# Few and large images: without cuDNN LibTorch launches a convolution's kernels for each sample.
 WIDE = '[run]\nmax_steps = 2\ndevice = "cuda"\nname = "run"\noutput_dir = "{folder}/runs"\n[batch]\nglobal_batch_size = 250\n[data]\nkind = "synthetic"\nshape = [3, 128, 128]\nsize = 500\n' \
        '[model]\nkind = "resnet"\nstem = "cifar"\ndepth = 20\n[verify]\nat_start = false\n[probe]\nsteps_per_trial = 1\ncache = false\n{more}\n'
 
