@@ -2,6 +2,7 @@
 add_library(onebatch_settings INTERFACE)
 target_compile_features(onebatch_settings INTERFACE cxx_std_20)
 target_include_directories(onebatch_settings INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+target_include_directories(onebatch_settings SYSTEM INTERFACE "$<BUILD_INTERFACE:${ONEBATCH_FMT_ALONE}>")
 target_compile_options(onebatch_settings INTERFACE -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor
                        $<$<BOOL:${ONEBATCH_WARNINGS_AS_ERRORS}>:-Werror>)
 if(ONEBATCH_SANITIZE STREQUAL "address")

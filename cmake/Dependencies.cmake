@@ -14,6 +14,14 @@ find_path(WEBP_INCLUDE_DIR webp/decode.h REQUIRED)     # 1.0
 find_library(WEBP_LIBRARY webp REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
+# LibTorch's include folder has the headers of another fmt. Before it comes a folder with nothing but a link to those of this one: /usr/include itself
+# cannot come first, since compilers look there last.
+set(ONEBATCH_FMT_ALONE "${PROJECT_BINARY_DIR}/fmt_alone")
+get_target_property(_fmt_includes fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+find_path(_fmt_folder fmt/format.h HINTS ${_fmt_includes} NO_CACHE REQUIRED)
+file(REAL_PATH "${_fmt_folder}/fmt" _fmt_headers)
+file(MAKE_DIRECTORY "${ONEBATCH_FMT_ALONE}")
+file(CREATE_LINK "${_fmt_headers}" "${ONEBATCH_FMT_ALONE}/fmt" SYMBOLIC)
 find_package(tomlplusplus 3.3 REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)         # 0.8, used as a header alone
 if(ONEBATCH_FUZZ)
@@ -27,13 +35,6 @@ get_target_property(_mpi_libraries MPI::MPI_CXX INTERFACE_LINK_LIBRARIES)
 list(FILTER _mpi_libraries EXCLUDE REGEX "mpi_cxx")
 set_target_properties(MPI::MPI_CXX PROPERTIES INTERFACE_LINK_LIBRARIES "${_mpi_libraries}")
 find_package(LibTorch ${ONEBATCH_LIBTORCH_MINIMUM} REQUIRED)
-# Its include folder has the headers of an fmt of its own, whose library nothing has: whoever includes LibTorch's headers finds the one of above before.
-get_target_property(_fmt_includes fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
-find_path(_fmt_folder fmt/format.h PATHS ${_fmt_includes} NO_DEFAULT_PATH NO_CACHE REQUIRED)
-file(REAL_PATH "${_fmt_folder}/fmt" _fmt_headers)
-file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/fmt_alone")
-file(CREATE_LINK "${_fmt_headers}" "${PROJECT_BINARY_DIR}/fmt_alone/fmt" SYMBOLIC)
-target_include_directories(LibTorch::CPU BEFORE INTERFACE "${PROJECT_BINARY_DIR}/fmt_alone")
 find_package(CLI11 2.1 REQUIRED)
 find_package(PNG 1.6 REQUIRED)
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)           # 2.x

@@ -110,7 +110,7 @@ def storey_problems():
 
 
 def fmt_problems(includes_of):
-    """LibTorch's include folder has an fmt of its own: whose header a file gets is its own affair, and passed on by none."""
+    """Who includes an installed header finds LibTorch's fmt before the system's, which the library is linked with: no header passes fmt on."""
     return [f"{file} includes fmt: below launch/ sources alone may" for file, names in includes_of.items() if file.endswith(".hpp") and any(name.startswith("fmt/") for name in names)]
 
 
