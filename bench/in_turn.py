@@ -17,15 +17,13 @@ LEAST_TURNS = 6
 
 def descendants(process):
     """It and the processes that it has started, and theirs."""
-    parents = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
-        except OSError:
-            continue  # it has ended meanwhile
     found = [process]
     for one in found:
-        found += parents.get(one, [])
+        for children in pathlib.Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                found += map(int, children.read_text().split())
+            except OSError:
+                continue  # the thread has ended meanwhile
     return found
 
 
