@@ -141,32 +141,31 @@ KeysOf<AugmentConfiguration> augment_keys() {
 KeysOf<AugmentConfiguration> image_augment_keys() {
   using A = AugmentConfiguration;
   return {boolean_key({"random_resized_crop", k_both,
-                       "image_folder: a part of each training image is resized to `data.image_size`, as torchvision's "
+                       "images, of folders or tar archives: a part of each training image is resized to "
+                       "`data.image_size`, as torchvision's "
                        "RandomResizedCrop has it; without, its middle is taken, as in validation"},
                       &A::random_resized_crop),
-          ascending_key({"crop_scale", Changes::result, "image_folder: from which part of the image's area to which"},
+          ascending_key({"crop_scale", Changes::result, "images: from which part of the image's area to which"},
                         {0.0, 1.0, true}, &A::crop_scale),
-          ascending_key({"crop_ratio", Changes::result, "image_folder: from which width over height to which"},
+          ascending_key({"crop_ratio", Changes::result, "images: from which width over height to which"},
                         {0.0, HUGE_VAL, true}, &A::crop_ratio),
           number_key({"brightness", Changes::result,
-                      "image_folder: torchvision's ColorJitter, a factor from 1 - x (0 at least) to 1 + x; 0 = none"},
+                      "images: torchvision's ColorJitter, a factor from 1 - x (0 at least) to 1 + x; 0 = none"},
                      {0.0}, &A::brightness),
-          number_key({"contrast", Changes::result, "image_folder: likewise"}, {0.0}, &A::contrast),
-          number_key({"saturation", Changes::result, "image_folder: likewise"}, {0.0}, &A::saturation),
-          number_key({"hue", Changes::result, "image_folder: likewise, a turn of up to so much of the circle"},
-                     {0.0, 0.5}, &A::hue),
-          integer_key(
-              {"rand_augment_ops", Changes::result,
-               "image_folder: how many of torchvision's RandAugment's operations each image goes through; 0 = none"},
-              0, 100, &A::rand_augment_ops),
-          integer_key({"rand_augment_magnitude", Changes::result, "image_folder: how strong they are"}, 0, 30,
+          number_key({"contrast", Changes::result, "images: likewise"}, {0.0}, &A::contrast),
+          number_key({"saturation", Changes::result, "images: likewise"}, {0.0}, &A::saturation),
+          number_key({"hue", Changes::result, "images: likewise, a turn of up to so much of the circle"}, {0.0, 0.5},
+                     &A::hue),
+          integer_key({"rand_augment_ops", Changes::result,
+                       "images: how many of torchvision's RandAugment's operations each image goes through; 0 = none"},
+                      0, 100, &A::rand_augment_ops),
+          integer_key({"rand_augment_magnitude", Changes::result, "images: how strong they are"}, 0, 30,
                       &A::rand_augment_magnitude),
-          number_key(
-              {"mixup_alpha", k_both,
-               "image_folder: each image is mixed with another of the data set, with a share from Beta(x, x), and so "
-               "are their labels; 0 = none. With `cutmix_alpha`, half of them each"},
-              {0.0}, &A::mixup_alpha),
-          number_key({"cutmix_alpha", k_both, "image_folder: likewise, but a rectangle of it is the other's"}, {0.0},
+          number_key({"mixup_alpha", k_both,
+                      "images: each image is mixed with another of the data set, with a share from Beta(x, x), and so "
+                      "are their labels; 0 = none. With `cutmix_alpha`, half of them each"},
+                     {0.0}, &A::mixup_alpha),
+          number_key({"cutmix_alpha", k_both, "images: likewise, but a rectangle of it is the other's"}, {0.0},
                      &A::cutmix_alpha)};
 }
 

@@ -30,7 +30,8 @@ KeysOf<RunConfiguration> run_keys() {
                    "set, on any ranks and under any plan. `[\"loss\"]`: none",
                    "perplexity of text, both of numbers"}),
       choice_key({"device", Changes::result,
-                  "`\"cuda\"`, `\"cpu\"`; auto takes a GPU where there is one and the build knows CUDA"},
+                  "`\"cuda\"`, `\"cpu\"`; auto takes a GPU where there is one and the build knows CUDA. All ranks take "
+                  "GPUs, or all the CPU: else the run is refused"},
                  {{"auto", DeviceChoice::automatic}, {"cuda", DeviceChoice::cuda}, {"cpu", DeviceChoice::cpu}},
                  &Run::device),
       deterministic_key({"deterministic", Changes::result | Changes::probe,
