@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from . import keyed
 from .activations import memory_of
 from .evaluating import EvaluatedProgram
+from .indices import checked_indices
 from .layouts import channels_last_backward
 from .refusals import ExportError
 from .shared_norms import DECOMPOSITIONS, in_order, without_counters
@@ -60,6 +61,15 @@ def hold_still(program, chosen):
         module, last = owner_of(program, name)
         delattr(module, last)
         module.register_buffer(last, parameter.detach())
+
+
+def refuse_without_loss(program, file):
+    """What a program returns that has its loss in it: two numbers."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    values = [nodes[name].meta["val"] for name in program.graph_signature.user_outputs if isinstance(name, str) and name in nodes]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if len(tensors) != 2 or any(not isinstance(size, int) or size != 1 for tensor in tensors for size in tensor.shape):
+        raise ExportError(f"{file} does not return its loss's sum and weight: write --loss cross_entropy or --loss mse, as the run's loss.kind is")
 
 
 def check_classes(shape, loss):
@@ -204,6 +214,8 @@ class InRun:
         self.constants = constants_of(program)
         in_run(self.module, self.constants, self.before, self.after, device)
         self.chosen = place_of_output(program)
+        if loss is None:
+            refuse_without_loss(program, file)
         hold_still(self.module, self.chosen)
         self.varying = [{place: dim.__name__ for place, dim in one.items()} for one in self.shapes]
 
@@ -221,7 +233,7 @@ class InRun:
         if shares_statistics:
             graph = without_counters(in_order(graph, whole.norms.number))
         if self.device.type == "cpu":
-            graph = channels_last_backward(graph)
+            graph = checked_indices(channels_last_backward(graph))
         return graph, sums_of(graph)
 
     def evaluation(self):
@@ -232,7 +244,7 @@ class InRun:
             graph = decomposed(torch.export.export(whole, given, strict=False, dynamic_shapes={"inputs": shapes}))
         for name in graph.graph_signature.buffers_to_mutate.values():
             raise ExportError(f"in evaluation, too, the program changes its buffer {name.partition('.')[2]}")
-        return graph
+        return checked_indices(graph) if self.device.type == "cpu" else graph
 
 
 def joint(file, types, loss, device, shares_statistics=False):

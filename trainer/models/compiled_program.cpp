@@ -6,6 +6,7 @@
 #include "trainer/device/out_of_memory.hpp"
 #include "trainer/models/compiled_inputs.hpp"
 #include "trainer/models/final_sums.hpp"
+#include "trainer/models/inside_table.hpp"
 #include "trainer/models/sample_dropout.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -97,9 +98,14 @@ class Code {
     const bool on_gpu = inputs.front().is_cuda();
     const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
     NativeWords words;
+    const OutsideTable outside;
     try {
       return loader_->run(inputs);
     } catch (const std::exception&) {
+      if (outside.was_met()) {
+        words.drop();
+        outside.rethrow();
+      }
       if ((on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) == refusals) throw;
     }
     words.drop();
