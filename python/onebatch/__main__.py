@@ -139,16 +139,16 @@ def end_with_input():
 def compiled(given):
     if given.until_input_ends:
         end_with_input()
-    from .compiling import compile_program
+    from .compiling import compile_program, is_of_the_moment
 
     of_classes = {key: getattr(given, key) for key in ("ignore_index", "label_smoothing", "class_dim", "class_weights", "label_weights")} | {"kind": given.loss}
     loss = {"model": None, "cross_entropy": of_classes, "mse": {"kind": "mse"}}[given.loss]
     try:
         folder = compile_program(given.program, given.out, given.precision, loss, given.device, given.deterministic, given.recompute, given.shared_batch_norm, not given.no_evaluation)
-    except (ExportError, OSError) as error:
-        say(error)
-        return 2
-    except Exception as error:  # of a GPU that is full or busy: another time it may do
+    except Exception as error:
+        if isinstance(error, ExportError | OSError) and not is_of_the_moment(error):
+            say(error)
+            return 2
         say(f"{given.program} was not compiled this time: {first_line(error)}")
         return 1
     print(f"{folder} is written: model.compiled = \"{folder}\"")

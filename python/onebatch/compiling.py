@@ -1,5 +1,6 @@
 """Exported programs as native code: forward and backward in one package of AOTInductor, evaluation in another, which the trainer runs without Python (model.compiled = FOLDER)."""
 import copy
+import errno
 import hashlib
 import importlib.util
 import json
@@ -40,7 +41,8 @@ OPTIONS = {
 OPTIONS_ON_A_CPU = {"layout_optimization": False}  # images stay as they lie, which LibTorch's convolutions reorder as they like
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
 NOT_AT_ALL = re.compile("[:;] train it with model.compiled.*")  # behind a reason not to compile the whole program
-OF_THE_MOMENT = ("out of memory", "devices are busy or unavailable")  # of a GPU
+OF_THE_MOMENT = ("out of memory", "devices are busy or unavailable", "No space left on device", "Disk quota exceeded", "Cannot allocate memory", "Killed signal")  # of a GPU; of the host
+LACKS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}
 VECTORS = {"avx2", "asimd"}  # the least that the compiler makes use of
 
 
@@ -178,7 +180,10 @@ def evaluating(program, package, device):
 
 
 def is_of_the_moment(error):
-    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in OF_THE_MOMENT)
+    """Whether another time it may do."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or isinstance(error, OSError) and error.errno in LACKS:
+        return True
+    return any(word in str(error) for word in OF_THE_MOMENT)
 
 
 def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False, recompute=False, shared_batch_norm=False, evaluation=True):
@@ -195,9 +200,10 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
     shared_batch_norm: the statistics are of other micro-batches too, for batch_norm.mode = "sync" or "exact": the trainer exchanges them while the code runs.
     evaluation: also the forward in evaluation, for a run that validates. Where that cannot be compiled the run validates by the program.
 
-    What is written is native code. Raises ExportError with what cannot be compiled.
+    What is written is native code. Raises ExportError with what cannot be compiled, and other errors where another time it may do.
     """
     file, types, loss, device = pathlib.Path(file), TYPES[precision], whole_loss(loss), of_device(device)
+    digest = sha1(file)
     out = pathlib.Path(out) if out else file.with_suffix(".compiled")
     if recompute and shared_batch_norm:
         raise ExportError("with BatchNorms whose statistics are shared no run has code that computes activations again: leave out --recompute")
@@ -231,11 +237,13 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             "shared_batch_norm": shared_batch_norm,
             "precision": precision,
             "loss": loss or {"kind": "model"},
-            "program": {"file": file.name, "sha1": sha1(file)},
+            "program": {"file": file.name, "sha1": digest},
             "training": {**whole, "gradients": [name.removeprefix(PROGRAM) for name in sums], "changes": buffers_of(graph), **description, "constants": program.constants},
             **again,
         }
         (folder / "compiled.json").write_text(json.dumps(document, indent=2) + "\n")
+        if sha1(file) != digest:
+            raise RuntimeError(f"{file} is another than before: compile it again")
         refuse_other_folder(out)
         if out.exists():
             out.rename(pathlib.Path(scratch) / "before")

@@ -61,7 +61,10 @@ def place_of(error):
 
 def first_line(error):
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    first = lines[0] if lines else type(error).__name__
+    if "C++ compile error" in first:  # followed by the command
+        first = next((f"{first}: {line.strip()}" for line in lines if "error:" in line), first)
+    return first
 
 
 def first_lines(error):

@@ -21,7 +21,8 @@ namespace {
 
 // Where images are mixed a compiled loss takes two labels of each, also of those that are not, as of the probe.
 Batch with_two_labels(Batch batch, at::ScalarType type) {
-  const at::Tensor own = batch.weights.defined() ? batch.weights : at::ones({batch.targets.size(0)}, type);
+  const at::Tensor own =
+      batch.weights.defined() ? batch.weights : at::ones({batch.targets.size(0)}, batch.targets.options().dtype(type));
   batch.weights = at::stack({own, at::zeros_like(own)}, 1);
   batch.targets = at::stack({batch.targets, batch.targets}, 1);
   return batch;

@@ -144,9 +144,14 @@ CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const s
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail("cannot make " + folder.string());
   check_own(folder);
   const Turn turn(beside(".lock"));
+  const auto begin = fs::file_time_type::clock::now();
   if (!turn.wait(stop)) return {.why_not = "it was to stop before the program was compiled"};
-  const Answer meanwhile = look();
-  return meanwhile.known() ? meanwhile : compile(python, stop);
+  if (Answer meanwhile = look(); meanwhile.known()) return meanwhile;
+  const fs::path other = beside(".tried");
+  std::error_code none;
+  if (const auto end = fs::last_write_time(other, none); !none && end > begin)
+    return {.why_not = reason_of(read_text(other))};
+  return compile(python, stop);
 }
 
 CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {
@@ -170,11 +175,20 @@ CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, cons
   if (result.end == ChildEnd::too_late)
     return keep_failure(fmt::format("compiling took more than {} minutes",
                                     std::chrono::duration_cast<std::chrono::minutes>(k_longest_compilation).count()));
-  if (result.signal != 0) return {.why_not = fmt::format("the compiler was ended by signal {}", result.signal)};
+  if (result.signal != 0) return tell_waiting(fmt::format("the compiler was ended by signal {}", result.signal));
   constexpr int k_cannot_be = 2;
   if (result.code == k_cannot_be) return keep_failure(reason_of(said));
-  if (result.code != 0) return {.why_not = reason_of(said)};  // which may not be so the next time
+  if (result.code != 0) return tell_waiting(reason_of(said));
   return keep(workshop.product());
+}
+
+// It may not be so the next time.
+CompiledCache::Answer CompiledCache::tell_waiting(const std::string& why) const {
+  try {
+    write_text_atomically(beside(".tried"), why + "\n");
+  } catch (const std::system_error&) {  // as where the disk is full: they try it themselves
+  }
+  return {.why_not = why};
 }
 
 CompiledCache::Answer CompiledCache::keep(const fs::path& made) const {
@@ -193,8 +207,10 @@ CompiledCache::Answer CompiledCache::keep(const fs::path& made) const {
 }
 
 CompiledCache::Answer CompiledCache::keep_failure(const std::string& why) const {
-  write_text_atomically(beside(".failed"), why + "\n");
-  fs::permissions(beside(".failed"), fs::perms::owner_read | fs::perms::owner_write);
+  const fs::path partial = beside(".failing");
+  write_text_atomically(partial, why + "\n");
+  fs::permissions(partial, fs::perms::owner_read | fs::perms::owner_write);
+  fs::rename(partial, beside(".failed"));
   return {.why_not = fmt::format("{} (which is kept: remove {} for another try)", why, beside(".failed").string())};
 }
 

@@ -35,14 +35,15 @@ class CompiledCache {
   [[nodiscard]] Answer look() const;
 
   /// Compiles, where nobody else has meanwhile; of all processes that share the cache one does, and the others wait for
-  /// it. That the program cannot be compiled is kept. `stop` is asked again and again. Throws std::system_error where
-  /// the cache cannot be written.
+  /// it, and take its answer. That the program cannot be compiled is kept. `stop` is asked again and again. Throws
+  /// std::system_error where the cache cannot be written.
   Answer make(const CompilingPython& python, const std::function<bool()>& stop) const;
 
  private:
   [[nodiscard]] std::filesystem::path beside(const char* ending) const;
   [[nodiscard]] CompiledRequest request(const std::filesystem::path& folder) const;
   Answer compile(const CompilingPython& python, const std::function<bool()>& stop) const;
+  Answer tell_waiting(const std::string& why) const;
   Answer keep(const std::filesystem::path& made) const;
   Answer keep_failure(const std::string& why) const;
 
