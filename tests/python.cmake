@@ -3,7 +3,7 @@ foreach(part datasets checkpoints exporting checking accumulating announcing com
   onebatch_add_pytest(python_${part} python/${part}_test.py LABELS python TIMEOUT 200 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
 endforeach()
 set_tests_properties(python_converting PROPERTIES TIMEOUT 400)  # processes that start PyTorch
-set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_batch_norm python_compiled_code python_compiled_evaluation python_compiled_recomputing python_recomputing PROPERTIES TIMEOUT 900)  # a compiler, several times
+set_tests_properties(python_compiling python_compile_command python_compiled_by_run python_compiled_batch_norm python_compiled_code python_compiled_evaluation python_compiled_recomputing python_recomputing python_indices PROPERTIES TIMEOUT 900)  # a compiler, several times
 if(LibTorch_VERSION VERSION_LESS 2.8)  # it runs no compiled programs
   set_tests_properties(python_accumulating python_announcing python_compiling python_compile_command python_compiled_by_run python_compiled_batch_norm python_compiled_code python_compiled_evaluation python_compiled_recomputing python_recomputing python_compile_failures python_indices PROPERTIES DISABLED TRUE)
 endif()

@@ -25,7 +25,7 @@ from .refusals import ExportError, first_line
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU here is no news
 
-FORMAT = 8
+FORMAT = 9
 PROGRAM = "program."  # what KeyedProgram puts before the program's own names
 CROSS_ENTROPY = {"kind": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.0, "class_dim": "last", "class_weights": [], "label_weights": "none"}
 TYPES = {"float32": (torch.float32, None), "float64": (torch.float64, None), "bfloat16": (torch.float32, torch.bfloat16), "float16": (torch.float32, torch.float16)}  # of the parameters; of autocast
@@ -41,7 +41,11 @@ OPTIONS = {
 OPTIONS_ON_A_CPU = {"layout_optimization": False}  # images stay as they lie, which LibTorch's convolutions reorder as they like
 INSTRUCTIONS = re.compile(r"avx|sse|fma|bmi|amx|f16c|popcnt|sha|adx|movbe|abm|gfni|aes|vaes|pclmul|vpclmul|xop|tbm|neon|asimd|sve|bf16|i8mm|fp")
 NOT_AT_ALL = re.compile("[:;] train it with model.compiled.*")  # behind a reason not to compile the whole program
-OF_THE_MOMENT = ("out of memory", "devices are busy or unavailable", "No space left on device", "Disk quota exceeded", "Cannot allocate memory", "Killed signal")  # of a GPU; of the host
+OF_THE_MOMENT = (
+    *("out of memory", "devices are busy or unavailable"),  # of a GPU
+    *("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed", "unexpected pos"),  # of a disk
+    *("Cannot allocate memory", "Killed signal", "[Killed]", "command: Killed"),  # of the host
+)
 LACKS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}
 VECTORS = {"avx2", "asimd"}  # the least that the compiler makes use of
 
@@ -180,10 +184,11 @@ def evaluating(program, package, device):
 
 
 def is_of_the_moment(error):
-    """Whether another time it may do."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or isinstance(error, OSError) and error.errno in LACKS:
+    """Whether another time it may do: for what it says, or what it comes of."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or isinstance(error, OSError) and error.errno in LACKS or any(word in str(error) for word in OF_THE_MOMENT):
         return True
-    return any(word in str(error) for word in OF_THE_MOMENT)
+    source = getattr(error, "inner_exception", None) or error.__cause__
+    return source is not None and is_of_the_moment(source)
 
 
 def compile_program(file, out=None, precision="float32", loss=None, device="cpu", deterministic=False, recompute=False, shared_batch_norm=False, evaluation=True):

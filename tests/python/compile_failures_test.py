@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
-from torch._inductor.exc import CppCompileError  # noqa: E402
+from torch._inductor.exc import CppCompileError, InductorError  # noqa: E402
 
 import onebatch as package  # noqa: E402
 from compiled_cases import AS_SMOOTHED, MLP, SMOOTHED, Exported, Mlp  # noqa: E402
@@ -35,6 +35,8 @@ def test_a_program_without_its_loss_is_told_which_to_name(program):
 FAILURES = {
     "a full disk": (OSError(errno.ENOSPC, "No space left on device"), 1, "was not compiled this time: [Errno 28] No space left on device"),
     "no memory for the compiler": (CppCompileError(["g++", "a.cpp"], TOO_LITTLE), 1, f"was not compiled this time: C++ compile error: {TOO_LITTLE}"),
+    "no files, within the compiler": (InductorError(OSError(errno.EMFILE, "Too many open files"), None), 1, "was not compiled this time: OSError: [Errno 24] Too many open files"),
+    "a package that the disk does not hold": (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 8640 vs 8528"), 1, "was not compiled this time"),
     "a folder that may not be written": (OSError(errno.EACCES, "Permission denied"), 2, "cannot be compiled: [Errno 13] Permission denied"),
     "a header that is missing": (CppCompileError(["g++", "a.cpp"], BROKEN), 2, f"cannot be compiled: C++ compile error: {BROKEN}"),
 }

@@ -8,6 +8,7 @@
 #include "trainer/models/final_sums.hpp"
 #include "trainer/models/inside_table.hpp"
 #include "trainer/models/sample_dropout.hpp"
+#include "trainer/models/unpacked_code.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
@@ -116,8 +117,11 @@ class Code {
  private:
   // As one thread on one stream a GPU's code waits for nothing and may be recorded in a CUDA graph.
   [[nodiscard]] std::unique_ptr<AOTIModelPackageLoader> loaded(std::size_t at_once) const {
-    return std::make_unique<AOTIModelPackageLoader>(file_.string(), "model", device_.is_cuda() && at_once == 1, at_once,
-                                                    device_.index());
+    const auto before = folders_of_code();
+    auto loader = std::make_unique<AOTIModelPackageLoader>(file_.string(), "model", device_.is_cuda() && at_once == 1,
+                                                           at_once, device_.index());
+    if (device_.is_cpu()) remove_new_folders_of_code(before);  // a GPU's kernels are read when they are first wanted
+    return loader;
   }
 
   // By their order when it was compiled.

@@ -13,7 +13,7 @@ namespace onebatch {
 
 /// The version of what a package says of itself, which the Python package and this program have to agree upon: FORMAT
 /// in python/onebatch/compiling.py.
-inline constexpr int k_compiled_format = 8;
+inline constexpr int k_compiled_format = 9;
 
 struct CompilingPython {
   std::string program;

@@ -143,15 +143,21 @@ CompiledCache::Answer CompiledCache::make(const CompilingPython& python, const s
   fs::create_directories(folder.parent_path());
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail("cannot make " + folder.string());
   check_own(folder);
+  const auto before = tried();
   const Turn turn(beside(".lock"));
-  const auto begin = fs::file_time_type::clock::now();
   if (!turn.wait(stop)) return {.why_not = "it was to stop before the program was compiled"};
   if (Answer meanwhile = look(); meanwhile.known()) return meanwhile;
-  const fs::path other = beside(".tried");
-  std::error_code none;
-  if (const auto end = fs::last_write_time(other, none); !none && end > begin)
-    return {.why_not = reason_of(read_text(other))};
+  if (const auto now = tried(); now && now != before) return {.why_not = now->second};
   return compile(python, stop);
+}
+
+// When another has written that it may do the next time, and why it did not.
+std::optional<std::pair<fs::file_time_type, std::string>> CompiledCache::tried() const {
+  try {
+    return std::pair(fs::last_write_time(beside(".tried")), reason_of(read_text(beside(".tried"))));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
 }
 
 CompiledCache::Answer CompiledCache::compile(const CompilingPython& python, const std::function<bool()>& stop) const {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace onebatch {
 
@@ -43,6 +44,7 @@ class CompiledCache {
   [[nodiscard]] std::filesystem::path beside(const char* ending) const;
   [[nodiscard]] CompiledRequest request(const std::filesystem::path& folder) const;
   Answer compile(const CompilingPython& python, const std::function<bool()>& stop) const;
+  [[nodiscard]] std::optional<std::pair<std::filesystem::file_time_type, std::string>> tried() const;
   Answer tell_waiting(const std::string& why) const;
   Answer keep(const std::filesystem::path& made) const;
   Answer keep_failure(const std::string& why) const;
