@@ -119,3 +119,10 @@ def accumulate(program, sums):
     graph.lint()
     program.graph_module.recompile()
     return program._update(program.graph_module, ExportGraphSignature(program.graph_signature.input_specs, [spec for spec, _ in changed + returned]), verifiers=[TrainingIRVerifier])
+
+
+def overwritten(program, sums):
+    """Of a graph as accumulate() returns it: the places of the sums to which a matrix product is added, and nothing else. Without what is there before they are that product."""
+    named = {node.name: node for node in program.graph_module.graph.nodes}
+    users = [list(named[name].users) for name in sums.values()]
+    return [place for place, own in enumerate(users) if [user.target for user in own] == [torch.ops.onebatch.add_product.default]]

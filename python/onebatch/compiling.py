@@ -16,7 +16,7 @@ import torch._inductor.lowering  # some of the compiler's passes take it for gra
 from torch._inductor import cpu_vec_isa
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from .accumulating import accumulate
+from .accumulating import accumulate, overwritten
 from .announcing import announced
 from .compiler_setting import biases_apart, libtorchs_pooling, own_results, quick_trials, quietly, sizes_declared, tools_of, without_atomics
 from .graphs import InRun, of_classes
@@ -167,7 +167,7 @@ def training(graph, sums, package, device):
     """Compiles what trains: the sums follow the number of the step and the loss's factor."""
     whole = accumulate(graph, sums)
     with announced(whole.graph_signature, BEFORE_SUMS, len(sums)):
-        return packaged(whole, package, device)
+        return {**packaged(whole, package, device), "overwritten": overwritten(whole, sums)}
 
 
 def evaluating(program, package, device):
@@ -227,6 +227,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             with without_atomics(deterministic), libtorchs_pooling(device), biases_apart(), sizes_declared(), own_results():
                 whole = training(graph, sums, folder / "training.pt2", device)
                 again = {} if lean is None else {"lean": training(lean, sums, folder / "lean.pt2", device)}
+                whole["overwritten"] = sorted(set.intersection(*(set(one["overwritten"]) for one in (whole, *again.values()))))
                 again |= {"evaluation": evaluating(program, folder / "evaluation.pt2", device)} if evaluation else {}
         except ExportError:
             raise

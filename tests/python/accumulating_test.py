@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import onebatch as package  # noqa: E402
-from onebatch.accumulating import accumulate  # noqa: E402
+from onebatch.accumulating import accumulate, overwritten  # noqa: E402
 from onebatch.compiling import CROSS_ENTROPY, TYPES  # noqa: E402
 from onebatch.graphs import joint  # noqa: E402
 
@@ -100,3 +100,22 @@ def test_products_and_rows_go_into_the_sums(graphs, request):
     assert targets("kinds.weight") == ["add_rows"]
     assert targets("words.weight") == sorted([product, "add_rows"])
     assert targets("norm.weight") == targets("conv.weight") == ["add"]
+
+
+class Few(nn.Module):
+    """A matrix of one product, one of two, one of a product whose squares are in the loss, and one of no product alone; biases."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.penalised, self.conv = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6), nn.Conv1d(1, 1, 3, padding=1)
+
+    def forward(self, x):
+        h = self.penalised(self.two(torch.tanh(self.two(torch.tanh(self.one(x))))))
+        return self.conv(h[:, None])[:, 0] + self.penalised.weight.square().sum()
+
+
+def test_one_product_alone_may_be_written_over_what_is_there(tmp_path):
+    """And then is the gradient, whatever was there."""
+    plain, adding, sums = of(Few(), torch.randn(3, 6), tmp_path / "model.pt2", TYPES["float64"])
+    places = overwritten(adding, sums)
+    assert [list(sums)[place] for place in places] == ["program.one.weight"]

@@ -63,7 +63,7 @@ def test_a_program_that_is_exported_anew_meanwhile_is_not_taken_for_the_old_one(
 
     def training(*_):
         copy.write_bytes(program.read_bytes() + b"more")
-        return {}
+        return {"overwritten": []}
 
     monkeypatch.setattr(compiling, "training", training)
     with pytest.raises(RuntimeError, match="is another than before: compile it again"):

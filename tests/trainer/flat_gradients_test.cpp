@@ -1,8 +1,13 @@
 #include "trainer/gradients/flat_gradients.hpp"
 
+#include <ATen/ops/equal.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 namespace onebatch {
 namespace {
@@ -55,6 +60,48 @@ TEST(FlatGradientsTest, a_lost_view_is_an_error_that_names_the_parameter) {
   } catch (const std::logic_error& error) {
     EXPECT_NE(std::string(error.what()).find("weight"), std::string::npos);
   }
+}
+
+// Filled with what a step has left, and begun anew without zeroing.
+struct Unwritten {
+  Unwritten() {
+    gradients.flat().fill_(NAN);
+    gradients.begin_step(Begin::unwritten);
+  }
+
+  std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2, 2}), parameter("c", {1})};
+  FlatGradients gradients{parameters};
+};
+
+TEST(FlatGradientsTest, whoever_looks_at_what_is_unwritten_sees_zeros) {
+  Unwritten flat, views, summed, added, completed;
+  EXPECT_TRUE(at::equal(flat.gradients.flat(), at::zeros_like(flat.gradients.flat())));
+  EXPECT_EQ(views.gradients.views()[1].sum().item<double>(), 0.0);
+  EXPECT_EQ(summed.gradients.summed().sum().item<double>(), 0.0);
+  added.gradients.add(added.parameters[2].tensor, at::ones({1}));
+  completed.gradients.complete_sum();
+  for (const at::Tensor& parameter : {added.parameters[1].tensor, completed.parameters[0].tensor})
+    EXPECT_EQ(parameter.grad().sum().item<double>(), 0.0);
+  EXPECT_EQ(added.gradients.flat().sum().item<double>(), 1.0);
+}
+
+TEST(FlatGradientsTest, all_is_zeroed_but_what_the_caller_writes) {
+  Unwritten one;
+  EXPECT_TRUE(one.gradients.zero_unwritten({1}));
+  EXPECT_FALSE(one.gradients.zero_unwritten());
+  const at::Tensor unwritten = at::isnan(one.gradients.flat());
+  EXPECT_EQ(unwritten.sum().item<std::int64_t>(), 4);  // nor is there any in the gaps
+  EXPECT_TRUE(at::isnan(one.parameters[1].tensor.grad()).all().item<bool>());
+  one.parameters[1].tensor.mutable_grad().zero_();
+  one.parameters[0].tensor.sum().backward();
+  EXPECT_EQ(one.gradients.flat().sum().item<double>(), 3.0);
+}
+
+TEST(FlatGradientsTest, a_step_that_begins_as_ever_is_zeroed) {
+  Unwritten one;
+  one.gradients.begin_step();
+  EXPECT_FALSE(one.gradients.zero_unwritten({1}));
+  EXPECT_EQ(one.gradients.flat().sum().item<double>(), 0.0);
 }
 
 TEST(FlatGradientsTest, buckets_cover_everything_once) {

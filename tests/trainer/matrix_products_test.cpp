@@ -13,6 +13,9 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
 
+#include <cmath>
+#include <thread>
+
 namespace onebatch {
 namespace {
 
@@ -163,6 +166,43 @@ TEST_F(MatrixProductsTest, small_ones_other_types_and_mistakes_are_mkl_s) {
   EXPECT_FALSE(is_large_product(at::ones({1024, 2048}), at::ones({2047, 1024})));
   EXPECT_THROW(at::mm(at::ones({1024, 2048}), at::ones({2047, 1024})), c10::Error);
   EXPECT_TRUE(at::equal(at::mm(at::ones({3, 4}), at::ones({4, 2})), at::full({3, 2}, 4.0)));
+}
+
+void add_product(const at::Tensor& summed, const at::Tensor& left, const at::Tensor& right) {
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow("onebatch::add_product", "")
+      .typed<void(const at::Tensor&, const at::Tensor&, const at::Tensor&)>()
+      .call(summed, left, right);
+}
+
+TEST_F(MatrixProductsTest, the_first_product_takes_the_place_of_what_is_unwritten) {
+  for (const std::int64_t rows : {k_rows, std::int64_t{2}}) {  // large and small ones
+    const at::Tensor left = in_float(whole_numbers({rows, k_inner})), right = in_float(whole_numbers({k_inner, 101}));
+    const at::Tensor sum = at::full({rows, 101}, NAN), other = at::zeros({rows, 101});
+    {
+      const UnwrittenSums unwritten({sum.const_data_ptr()});
+      add_product(other, left, right);
+      EXPECT_FALSE(unwritten.all_are_written());
+      add_product(sum, left, right);
+      EXPECT_TRUE(unwritten.all_are_written());
+      EXPECT_TRUE(at::equal(sum, other));
+      add_product(sum, left, right);
+    }
+    add_product(sum, left, right);
+    EXPECT_TRUE(at::equal(sum, 3 * other));
+  }
+}
+
+TEST_F(MatrixProductsTest, what_is_unwritten_is_so_for_its_own_scope) {
+  const at::Tensor sum = at::ones({2});
+  const UnwrittenSums outer({sum.const_data_ptr()});
+  {
+    const UnwrittenSums inner({});
+    EXPECT_FALSE(UnwrittenSums::take(sum));
+  }
+  std::thread([&] { EXPECT_FALSE(UnwrittenSums::take(sum)); }).join();
+  EXPECT_TRUE(UnwrittenSums::take(sum));
+  EXPECT_FALSE(UnwrittenSums::take(sum));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace at::native {
 // oneDNN's: result = beta * result + alpha * left * right. LibTorch exports it, and has no header of it.
@@ -40,6 +41,8 @@ at::Tensor by_onednn(const at::Tensor& left, const at::Tensor& right, const std:
 }
 
 bool is_used = false;  // set once, at the start
+
+thread_local UnwrittenSums* unwritten = nullptr;
 
 at::Tensor mm(const at::Tensor& left, const at::Tensor& right) {
   return is_large_product(left, right) ? by_onednn(left, right, std::nullopt) : at::cpu::mm(left, right);
@@ -93,11 +96,12 @@ bool mm_of_compiled(AtenTensorHandle out, AtenTensorHandle left, AtenTensorHandl
 
 // The operator of accumulating.py.
 void add_product(const at::Tensor& summed, const at::Tensor& left, const at::Tensor& right) {
+  const double kept = UnwrittenSums::take(summed) ? 0.0 : 1.0;  // 0: what is there is not read
   if (summed.is_cpu() && is_quicker_into(summed, left, right)) {
-    at::native::mkldnn_matmul(left, right, summed, 1.0F, 1.0F);
+    at::native::mkldnn_matmul(left, right, summed, static_cast<float>(kept), 1.0F);
   } else {
     at::Tensor result = summed;
-    at::addmm_out(result, summed, left, right);
+    at::addmm_out(result, summed, left, right, kept);
   }
 }
 
@@ -133,6 +137,17 @@ using Mm = AOTITorchError(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
 using Addmm = AOTITorchError(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle, AtenTensorHandle, double, double);
 
 }  // namespace
+
+UnwrittenSums::UnwrittenSums(std::unordered_set<const void*> sums)
+    : sums_(std::move(sums)), before_(std::exchange(unwritten, this)) {}
+
+UnwrittenSums::~UnwrittenSums() {
+  unwritten = before_;
+}
+
+bool UnwrittenSums::take(const at::Tensor& sum) {
+  return unwritten != nullptr && unwritten->sums_.erase(sum.const_data_ptr()) > 0;
+}
 
 bool mkl_leaves_vectors_idle() {
 #ifdef __x86_64__

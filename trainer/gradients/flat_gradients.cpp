@@ -108,6 +108,7 @@ void FlatGradients::take(std::size_t index) {
   // Memory may end here: what stayed in the parameter would be added to what the halves bring.
   at::Tensor arrived = std::exchange(parameters_[index].tensor.mutable_grad(), at::Tensor());
   const at::NoGradGuard no_grad;
+  written();
   if (arrived.is_sparse()) arrived = arrived.to_dense();
   if (reproducible_)
     reproducible_->add(index, in_memory_order(with_strides_of(views_[index], arrived)));
@@ -130,6 +131,7 @@ void FlatGradients::add(const at::Tensor& parameter, const at::Tensor& gradient)
   const auto found = index_of(parameter);
   if (!found) return;
   const std::size_t index = *found;
+  written();
   const at::Tensor view = views_[index].detach();
   const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   const at::Tensor summand = dense.to(view.device(), view.scalar_type()).reshape(view.sizes());
@@ -182,19 +184,36 @@ const std::vector<double>& FlatGradients::touched() const {
   return watched_->touched;
 }
 
-void FlatGradients::begin_step() {
+void FlatGradients::begin_step(Begin how) {
   check_views();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!is_view(i)) parameters_[i].tensor.mutable_grad() = at::Tensor();
   }
+  is_unwritten_ = !reproducible_ && how == Begin::unwritten && flat_.is_cpu();
   if (reproducible_)
     reproducible_->begin_step();  // the flat buffer is written at the step's end
-  else
+  else if (!is_unwritten_)
     flat_.zero_();
   std::fill(watched_->touched.begin(), watched_->touched.end(), 0.0);
 }
 
+bool FlatGradients::zero_unwritten(const std::vector<std::size_t>& but) const {
+  if (!is_unwritten_) return false;
+  is_unwritten_ = false;
+  std::vector<Bucket> left;
+  for (const std::size_t index : but) left.push_back(extents_.at(index));
+  std::ranges::sort(left, {}, &Bucket::begin);
+  left.push_back({flat_.numel(), 0});
+  std::int64_t begin = 0;
+  for (const Bucket& one : left) {
+    flat_.narrow(0, begin, one.begin - begin).zero_();
+    begin = one.begin + one.count;
+  }
+  return true;
+}
+
 void FlatGradients::complete_sum() {
+  written();
   if (reproducible_) reproducible_->complete();
 }
 

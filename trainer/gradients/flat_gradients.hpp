@@ -23,6 +23,8 @@ struct GradientOptions {
   std::byte* storage = nullptr;
 };
 
+enum class Begin { zeroed, unwritten };
+
 class FlatGradients {
   struct Watched {
     std::vector<double> touched;
@@ -44,14 +46,17 @@ class FlatGradients {
 
   static std::size_t bytes_needed(const std::vector<NamedTensor>& parameters, const GradientOptions& options);
 
-  [[nodiscard]] const at::Tensor& flat() const { return flat_; }
+  [[nodiscard]] const at::Tensor& flat() const { return written(); }
   /// What ranks sum: the flat buffer itself, or what it is made of.
-  [[nodiscard]] const at::Tensor& summed() const { return reproducible_ ? reproducible_->sums() : flat_; }
+  [[nodiscard]] const at::Tensor& summed() const { return reproducible_ ? reproducible_->sums() : written(); }
   /// Null where the sum is an ordinary one.
   [[nodiscard]] ReproducibleSum* reproducible() { return reproducible_ ? &*reproducible_ : nullptr; }
   [[nodiscard]] const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// The views, in the order of the parameters, each with its parameter's own strides (channels last stays so).
-  [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
+  [[nodiscard]] const std::vector<at::Tensor>& views() const {
+    written();
+    return views_;
+  }
   /// Where each parameter's gradient lies in the flat buffer, in elements.
   [[nodiscard]] const std::vector<Bucket>& extents() const { return extents_; }
   /// Told of each parameter, by its index, when a backward has accumulated its gradient: once per backward, on the
@@ -98,9 +103,18 @@ class FlatGradients {
   void finish_sum(double divisor);
 
   /// Zeroes buffer and flags, and throws std::logic_error where a parameter's `.grad` is no longer its view.
-  void begin_step();
+  /// `unwritten`: in host memory the buffer stays what it is until zero_unwritten(), which whoever adds to it by
+  /// `.grad` calls before; each other function of this class does so itself.
+  void begin_step(Begin how = Begin::zeroed);
+  /// Zeroes what begin_step() has left, but for the parameters `but`, to each of which the caller then writes instead
+  /// of adding. False: all was zeroed before, and the caller adds.
+  bool zero_unwritten(const std::vector<std::size_t>& but = {}) const;
 
  private:
+  const at::Tensor& written() const {
+    if (is_unwritten_) zero_unwritten();
+    return flat_;
+  }
   void check_views() const;
   void take(std::size_t index);
 
@@ -111,6 +125,7 @@ class FlatGradients {
   std::vector<Bucket> extents_;
   std::optional<ReproducibleSum> reproducible_;
   std::shared_ptr<Watched> watched_;
+  mutable bool is_unwritten_ = false;
 };
 
 }  // namespace onebatch

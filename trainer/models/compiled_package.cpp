@@ -216,6 +216,10 @@ class Checking {
     found.trained = names_in(training.field("gradients"));
     found.changes = names_in(training.field("changes"));
     if (found.trained.empty()) refuse("names no parameter that is trained");
+    const JsonReader overwritten = training.field("overwritten");
+    for (std::size_t i = 0; i < overwritten.array_size("a list of places"); ++i)
+      found.overwritten.push_back(static_cast<std::size_t>(
+          overwritten.item(i).integer(0, static_cast<std::int64_t>(found.trained.size()) - 1)));
     if (found.takes.inputs.size() <= CompiledPackage::k_before_sums + found.trained.size())
       refuse("names more parameters than it has inputs");
     const JsonReader constants = training.field("constants");

@@ -32,12 +32,13 @@ struct CompiledSignature {
 struct CompiledPackage {
   static constexpr std::size_t k_before_sums = 3;  // of the inputs, as they are listed below
 
-  std::filesystem::path training;    // AOTInductor's file: forward and backward
-  std::filesystem::path lean;        // the same, which computes activations again; empty: not in this run
-  bool program_recomputes = false;   // instead of such a variant: with exact BatchNorm it does in any case
-  std::vector<std::string> trained;  // parameters, each of which has a sum that its gradient is added to
-  std::vector<std::string> changes;  // buffers that the code writes to
-  bool shares_statistics = false;    // of BatchNorms, with whoever computes at the same time
+  std::filesystem::path training;        // AOTInductor's file: forward and backward
+  std::filesystem::path lean;            // the same, which computes activations again; empty: not in this run
+  bool program_recomputes = false;       // instead of such a variant: with exact BatchNorm it does in any case
+  std::vector<std::string> trained;      // parameters, each of which has a sum that its gradient is added to
+  std::vector<std::size_t> overwritten;  // of those the places to whose sums it adds one matrix product, and no more
+  std::vector<std::string> changes;      // buffers that the code writes to
+  bool shares_statistics = false;        // of BatchNorms, with whoever computes at the same time
   CompiledSignature takes;           // sample numbers [N]; a number of seed and step; a factor; the sums; the program's
   std::filesystem::path evaluation;  // what validation runs; empty: nothing does
   CompiledSignature evaluation_takes;            // the program's inputs

@@ -1,6 +1,7 @@
 #include "trainer/models/compiled_program.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/device/matrix_products.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/device/native_words.hpp"
 #include "trainer/device/out_of_memory.hpp"
@@ -28,6 +29,8 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <stdexcept>
+#include <unordered_set>
 
 namespace onebatch {
 namespace {
@@ -256,6 +259,10 @@ const std::vector<at::Tensor>& CompiledProgram::trained() const {
   return parts_->trained;
 }
 
+const std::vector<std::size_t>& CompiledProgram::overwritten() const {
+  return parts_->described.overwritten;
+}
+
 const std::vector<NamedTensor>& CompiledProgram::changes() const {
   return parts_->changes;
 }
@@ -278,6 +285,9 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
     told[place] = true;
   };
   const FinalSums early(tell);
+  std::unordered_set<const void*> unwritten;
+  for (const std::size_t place : given.unwritten) unwritten.insert(given.sums.at(place).const_data_ptr());
+  const UnwrittenSums first(std::move(unwritten));
   std::vector<at::Tensor> made;  // the loss with the factor; without it; its weight, where told
   try {
     made = code.run(inputs);
@@ -285,6 +295,7 @@ CompiledProgram::Made CompiledProgram::run(const Given& given) const {
     early.rethrow();
     throw;
   }
+  if (!first.all_are_written()) throw std::logic_error("native code has left a sum as it was");
   early.rethrow();
   for (std::size_t place = 0; place < told.size(); ++place) tell(place);
   return {made[1], made.size() > 2 ? made[2] : at::Tensor()};

@@ -16,9 +16,10 @@ class CompiledProgram {
   struct Given {
     std::vector<at::Tensor> inputs;  // the program's, and the targets
     const ForwardContext& context;
-    at::Tensor factor;                      // of the gradient, a scalar
-    std::vector<at::Tensor> sums;           // as trained() are, that the gradients are added to where they lie
-    std::function<void(std::size_t)> told;  // of each of trained(), once, as soon as nothing is added to its sum
+    at::Tensor factor;                        // of the gradient, a scalar
+    std::vector<at::Tensor> sums;             // as trained() are, that the gradients are added to where they lie
+    std::function<void(std::size_t)> told;    // of each of trained(), once, as soon as nothing is added to its sum
+    std::vector<std::size_t> unwritten = {};  // of overwritten(): what is in these sums is no part of them
   };
   struct Made {
     at::Tensor loss;    // the sum, a scalar, without the factor
@@ -34,6 +35,8 @@ class CompiledProgram {
 
   /// The model's parameters that get a gradient.
   [[nodiscard]] const std::vector<at::Tensor>& trained() const;
+  /// By their places, those to whose sums the code adds one matrix product each, and nothing else.
+  [[nodiscard]] const std::vector<std::size_t>& overwritten() const;
   /// Its buffers that run() writes to.
   [[nodiscard]] const std::vector<NamedTensor>& changes() const;
 

@@ -45,6 +45,19 @@ std::vector<at::Tensor> sums_for(const FlatGradients& gradients, const std::vect
   return sums;
 }
 
+// Of the first micro-batch of a step: its code writes large gradients where those of the step before are.
+std::vector<std::size_t> let_overwrite(const FlatGradients& gradients, const CompiledProgram& compiled) {
+  std::vector<std::size_t> places;
+  std::vector<std::size_t> parameters;
+  for (const std::size_t place : compiled.overwritten()) {
+    const auto index = gradients.index_of(compiled.trained()[place]);
+    if (!index) continue;
+    places.push_back(place);
+    parameters.push_back(*index);
+  }
+  return gradients.zero_unwritten(parameters) ? places : std::vector<std::size_t>();
+}
+
 }  // namespace
 
 MicroGradient all_times(double factor, const Replica& replica) {
@@ -53,6 +66,7 @@ MicroGradient all_times(double factor, const Replica& replica) {
 
 Replica::Forward train_uncompiled(Replica& replica, const Batch& batch, const ForwardContext& context,
                                   const MicroGradient& gradient) {
+  replica.gradients.zero_unwritten();
   const Replica::Forward made = replica.forward(batch, context);
   const at::Tensor factor = gradient.factor.to(made.loss.scalar_type()).expand_as(made.loss);
   if (!gradient.of) {
@@ -92,8 +106,9 @@ Replica::Forward train_micro_batch(Replica& replica, const Batch& given, const F
   const auto note = [&](std::size_t place) {
     if (const auto index = replica.gradients.index_of(trained[place])) replica.gradients.note_added(*index);
   };
+  const std::vector<std::size_t> unwritten = let_overwrite(replica.gradients, *owner->compiled);
   const CompiledProgram::Made made =
-      owner->compiled->run({inputs, context, factor, sums_for(replica.gradients, trained), note});
+      owner->compiled->run({inputs, context, factor, sums_for(replica.gradients, trained), note, unwritten});
   return {made.loss.reshape({}), made.weight, {}};
 }
 

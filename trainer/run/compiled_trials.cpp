@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -52,7 +53,9 @@ using Training = decltype(&train_uncompiled);
 Trained trained_by(Replica& replica, const Dataset& data, Training training, const std::vector<std::int64_t>& samples,
                    double factor = 1.0) {
   const KeptWeights kept(replica);
-  replica.gradients.begin_step();
+  // What is neither zeroed nor written would show.
+  replica.gradients.flat().fill_(std::numeric_limits<double>::quiet_NaN());
+  replica.gradients.begin_step(Begin::unwritten);
   const Batch batch = batch_of(replica, data, samples);
   for (const std::int64_t step : {1, 2})
     training(replica, batch, {replica.seed, step, samples}, all_times(factor, replica));

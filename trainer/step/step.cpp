@@ -122,7 +122,8 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
   // A failure is kept until all ranks know of it: they wait for this one in the reduction, and it comes there, with a
   // flag.
   try {
-    replica_.gradients.begin_step();
+    const bool is_native = runner_.apart() == nullptr && graphs_ == nullptr && runs_native_code(*replica_.model);
+    replica_.gradients.begin_step(is_native ? Begin::unwritten : Begin::zeroed);
     replica_.device.reset_peak();
     const TrainingData data(data_, replica_.augment, {replica_.seed, request.epoch});
     mine.sums = accumulate_gradient(
