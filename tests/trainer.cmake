@@ -8,7 +8,7 @@ onebatch_add_test(NAME start_weights_test SOURCES trainer/start_weights_test.cpp
 onebatch_add_test(NAME late_figures_test SOURCES trainer/late_figures_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 onebatch_add_test(NAME host_copy_test SOURCES trainer/host_copy_test.cpp trainer/averaged_weights_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 onebatch_add_test(NAME types_test SOURCES trainer/run_type_test.cpp trainer/whole_numbers_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
-onebatch_add_test(NAME matrix_products_test SOURCES trainer/matrix_products_test.cpp trainer/row_sums_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
+onebatch_add_test(NAME matrix_products_test SOURCES trainer/matrix_products_test.cpp trainer/native_failure_test.cpp trainer/row_sums_test.cpp LIBRARIES onebatch_trainer LibTorch::CPU)
 
 # Traces are Python's to make; without one these tests are skipped, and counted.
 set(traced_models "${CMAKE_CURRENT_BINARY_DIR}/traced")

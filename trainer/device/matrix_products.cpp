@@ -1,5 +1,7 @@
 #include "trainer/device/matrix_products.hpp"
 
+#include "trainer/device/inside_table.hpp"
+#include "trainer/device/native_failure.hpp"
 #include "trainer/device/row_sums.hpp"
 
 #include <ATen/CPUFunctions.h>
@@ -96,13 +98,19 @@ bool mm_of_compiled(AtenTensorHandle out, AtenTensorHandle left, AtenTensorHandl
 
 // The operator of accumulating.py.
 void add_product(const at::Tensor& summed, const at::Tensor& left, const at::Tensor& right) {
-  const double kept = UnwrittenSums::take(summed) ? 0.0 : 1.0;  // 0: what is there is not read
-  if (summed.is_cpu() && is_quicker_into(summed, left, right)) {
-    at::native::mkldnn_matmul(left, right, summed, static_cast<float>(kept), 1.0F);
-  } else {
-    at::Tensor result = summed;
-    at::addmm_out(result, summed, left, right, kept);
-  }
+  NativeFailure::told([&] {
+    const double kept = UnwrittenSums::take(summed) ? 0.0 : 1.0;  // 0: what is there is not read
+    if (summed.is_cpu() && is_quicker_into(summed, left, right)) {
+      at::native::mkldnn_matmul(left, right, summed, static_cast<float>(kept), 1.0F);
+    } else {
+      at::Tensor result = summed;
+      at::addmm_out(result, summed, left, right, kept);
+    }
+  });
+}
+
+void add_rows_told(const at::Tensor& summed, const at::Tensor& rows, const at::Tensor& values) {
+  NativeFailure::told([&] { add_rows(summed, rows, values); });
 }
 
 bool addmm_of_compiled(AtenTensorHandle out, AtenTensorHandle added, AtenTensorHandle left, AtenTensorHandle right) {
@@ -175,6 +183,7 @@ void use_quickest_matrix_products() {
 TORCH_LIBRARY_FRAGMENT(onebatch, library) {
   library.def("add_product(Tensor(a!) summed, Tensor one, Tensor other) -> ()");
   library.def("add_rows(Tensor(a!) summed, Tensor rows, Tensor values) -> ()");
+  library.def("inside(Tensor indices, int least, int end) -> Tensor");  // of indices.py
 }
 
 TORCH_LIBRARY_IMPL(onebatch, CompositeExplicitAutograd, library) {
@@ -182,7 +191,8 @@ TORCH_LIBRARY_IMPL(onebatch, CompositeExplicitAutograd, library) {
 }
 
 TORCH_LIBRARY_IMPL(onebatch, CPU, library) {
-  library.impl("add_rows", &onebatch::add_rows);
+  library.impl("add_rows", &onebatch::add_rows_told);
+  library.impl("inside", &onebatch::inside_table);
 }
 
 // Native code of the compiler has its products under these names, which it finds in the program before LibTorch's.

@@ -1,5 +1,5 @@
 target_sources(onebatch_pure PRIVATE device/allocator_settings.cpp device/topology.cpp)
-target_sources(onebatch_trainer PRIVATE device/agreement.cpp device/autocast.cpp device/build_and_host.cpp device/compute_device.cpp device/deterministic.cpp device/failed_backward.cpp device/generators.cpp device/matrix_products.cpp device/memory_budget.cpp device/native_words.cpp device/no_room.cpp device/precision.cpp device/row_sums.cpp
+target_sources(onebatch_trainer PRIVATE device/agreement.cpp device/autocast.cpp device/build_and_host.cpp device/compute_device.cpp device/deterministic.cpp device/failed_backward.cpp device/generators.cpp device/inside_table.cpp device/matrix_products.cpp device/memory_budget.cpp device/native_failure.cpp device/native_words.cpp device/no_room.cpp device/precision.cpp device/row_sums.cpp
   $<IF:$<BOOL:${ONEBATCH_CUDA}>,device/device_cuda.cpp,device/no_cuda.cpp> $<IF:$<BOOL:${ONEBATCH_CUDA}>,device/gpu_facts_cuda.cpp,device/no_gpu_facts.cpp> $<$<BOOL:${ONEBATCH_CUDA}>:device/cuda_graphs.cpp>)
 if(ONEBATCH_CUDA)
   # A kernel that is compiled for the card at run time: its text is part of the program.

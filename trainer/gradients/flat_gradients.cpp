@@ -201,7 +201,9 @@ bool FlatGradients::zero_unwritten(const std::vector<std::size_t>& but) const {
   if (!is_unwritten_) return false;
   is_unwritten_ = false;
   std::vector<Bucket> left;
-  for (const std::size_t index : but) left.push_back(extents_.at(index));
+  for (const std::size_t index : but) {
+    if (extents_.at(index).count > 0) left.push_back(extents_[index]);
+  }
   std::ranges::sort(left, {}, &Bucket::begin);
   left.push_back({flat_.numel(), 0});
   std::int64_t begin = 0;
@@ -218,6 +220,7 @@ void FlatGradients::complete_sum() {
 }
 
 void FlatGradients::finish_sum(double divisor) {
+  written();
   if (reproducible_)
     reproducible_->write_to(flat_, divisor);
   else

@@ -3,11 +3,11 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/matrix_products.hpp"
 #include "trainer/device/memory_budget.hpp"
+#include "trainer/device/native_failure.hpp"
 #include "trainer/device/native_words.hpp"
 #include "trainer/device/out_of_memory.hpp"
 #include "trainer/models/compiled_inputs.hpp"
 #include "trainer/models/final_sums.hpp"
-#include "trainer/models/inside_table.hpp"
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/unpacked_code.hpp"
 
@@ -102,17 +102,16 @@ class Code {
     const bool on_gpu = inputs.front().is_cuda();
     const std::int64_t refusals = on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals();
     NativeWords words;
-    const OutsideTable outside;
+    const NativeFailure failure;
+    const auto is_refused = [&] { return (on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) != refusals; };
     try {
-      return loader_->run(inputs);
+      std::vector<at::Tensor> made = loader_->run(inputs);
+      if (!failure.was_met()) return made;
     } catch (const std::exception&) {
-      if (outside.was_met()) {
-        words.drop();
-        outside.rethrow();
-      }
-      if ((on_gpu ? num_cuda_refusals() : MemoryBudget::num_refusals()) == refusals) throw;
+      if (!failure.was_met() && !is_refused()) throw;
     }
     words.drop();
+    if (!is_refused()) failure.rethrow();
     throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
                                 on_gpu ? "CUDA out of memory in compiled code" : MemoryBudget::last_refusal());
   }

@@ -1,15 +1,12 @@
-#include "trainer/models/inside_table.hpp"
+#include "trainer/device/inside_table.hpp"
+
+#include "trainer/device/native_failure.hpp"
 
 #include <ATen/ops/aminmax.h>
 #include <c10/util/Exception.h>
-#include <torch/library.h>
-
-#include <utility>
 
 namespace onebatch {
 namespace {
-
-thread_local OutsideTable* current = nullptr;
 
 void check(const at::Tensor& indices, std::int64_t least, std::int64_t end) {
   if (indices.numel() == 0) return;
@@ -23,28 +20,11 @@ void check(const at::Tensor& indices, std::int64_t least, std::int64_t end) {
 
 }  // namespace
 
-OutsideTable::OutsideTable() : before_(std::exchange(current, this)) {}
-
-OutsideTable::~OutsideTable() {
-  current = before_;
-}
-
 at::Tensor inside_table(const at::Tensor& indices, std::int64_t least, std::int64_t end) {
-  try {
+  return NativeFailure::told([&] {
     check(indices, least, end);
-  } catch (...) {
-    if (current != nullptr && !current->error_) current->error_ = std::current_exception();
-    throw;
-  }
-  return indices.clone();
+    return indices.clone();
+  });
 }
 
 }  // namespace onebatch
-
-TORCH_LIBRARY_FRAGMENT(onebatch, library) {
-  library.def("inside(Tensor indices, int least, int end) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(onebatch, CPU, library) {
-  library.impl("inside", &onebatch::inside_table);
-}
