@@ -227,7 +227,7 @@ def compile_program(file, out=None, precision="float32", loss=None, device="cpu"
             with without_atomics(deterministic), libtorchs_pooling(device), biases_apart(), sizes_declared(), own_results():
                 whole = training(graph, sums, folder / "training.pt2", device)
                 again = {} if lean is None else {"lean": training(lean, sums, folder / "lean.pt2", device)}
-                whole["overwritten"] = sorted(set.intersection(*(set(one["overwritten"]) for one in (whole, *again.values()))))
+                whole["overwritten"] = sorted(set.intersection(*(set(one.pop("overwritten")) for one in (whole, *again.values()))))  # by both
                 again |= {"evaluation": evaluating(program, folder / "evaluation.pt2", device)} if evaluation else {}
         except ExportError:
             raise
