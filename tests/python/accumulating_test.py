@@ -115,7 +115,6 @@ class Few(nn.Module):
 
 
 def test_one_product_alone_may_be_written_over_what_is_there(tmp_path):
-    """And then is the gradient, whatever was there."""
-    plain, adding, sums = of(Few(), torch.randn(3, 6), tmp_path / "model.pt2", TYPES["float64"])
+    _, adding, sums = of(Few(), torch.randn(3, 6), tmp_path / "model.pt2", TYPES["float64"])
     places = overwritten(adding, sums)
     assert [list(sums)[place] for place in places] == ["program.one.weight"]

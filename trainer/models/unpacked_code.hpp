@@ -7,7 +7,7 @@
 
 namespace onebatch {
 
-/// Folders right below `parent` that this process has loaded libraries from.
+/// Folders right below `parent` that LibTorch has unpacked code to which this process has loaded.
 std::set<std::filesystem::path> folders_of_code(const std::filesystem::path& parent = "/tmp");
 
 /// Removes those that are there now and were not `before`, where nothing more is read: what is loaded stays loaded.
