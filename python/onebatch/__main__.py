@@ -73,6 +73,7 @@ def add_convert(commands):
     command.add_argument("--classes", default="", help="the column whose values are classes")
     command.add_argument("--classes-of", metavar="FOLDER", help="number them as in this folder, which convert has written of another split")
     command.add_argument("--pad", type=int, default=0, help="of tensors: fill lists up to so many values, and write their lengths")
+    command.add_argument("--pad-value", metavar="COLUMN=NUMBER", type=filler, action="append", default=[], help="what --pad fills this column's lists up with, as tags=-100; else 0")
     command.add_argument("--packed", action="store_true", help="of tensors: lists of any length lie one after another, and offsets says where each begins")
     command.add_argument("--text", default="text", help="of tokens: the column with the text")
     command.add_argument("--tokenizer", default="bytes", help="of tokens: tokenizer.json, its folder, a name on the Hugging Face hub, or bytes")
@@ -88,6 +89,17 @@ def positive(text):
     return int(text)
 
 
+def filler(text):
+    column, _, number = text.rpartition("=")
+    for kind in (int, float):
+        try:
+            if column:
+                return column, kind(number)
+        except ValueError:
+            continue
+    raise argparse.ArgumentTypeError("write COLUMN=NUMBER, as tags=-100")
+
+
 def say(message, *_place):
     print(f"onebatch: {message}", file=sys.stderr)
 
@@ -99,7 +111,7 @@ def converted(given):
     if given.pad and given.packed:
         say("--pad fills lists up, and --packed does without: write one of them")
         return 2
-    wishes = Wishes(given.to, given.columns, given.classes, given.pad, given.packed, given.text, given.tokenizer, given.separator, given.image)
+    wishes = Wishes(given.to, given.columns, given.classes, given.pad, given.packed, given.text, given.tokenizer, given.separator, given.image, tuple(given.pad_value))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = say

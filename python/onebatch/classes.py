@@ -5,7 +5,7 @@ import math
 import pathlib
 
 from .refusals import ConversionError
-from .tables import is_nested, missing_in_csv, read_unit
+from .tables import arrow, is_nested, missing_in_csv, read_unit
 
 NAMED = 10  # in a sentence
 
@@ -90,7 +90,27 @@ def number_of(text):
 def classes_of(units, column):
     """The values of a column, sorted, or the names that numbers stand for."""
     values, names = values_of(units, column, else_names=True)
-    return Classes(names or sorted(values), names)
+    try:
+        return Classes(names or sorted(values), names)
+    except TypeError:  # of unlike kinds, as one file's all are of one
+        raise ConversionError(unlike_kinds(units, column)) from None
+
+
+def unlike_kinds(units, column):
+    """A file with each of two kinds, as numbers and words, which have no order."""
+    files = {}
+    for unit in units:
+        files.setdefault(kind_of(read_unit(unit, [column]).column(column).type), unit.file)
+    (kind, file), (other_kind, other) = list(files.items())[:2]
+    return f"{file} has {kind} in {column!r}, {other} {other_kind}: write them alike"
+
+
+def kind_of(held):
+    types = arrow().types
+    held = held.value_type if types.is_dictionary(held) else held
+    if types.is_boolean(held) or types.is_integer(held) or types.is_floating(held) or types.is_decimal(held):
+        return "numbers"
+    return "words" if types.is_string(held) or types.is_large_string(held) else str(held)
 
 
 def classes_as_in(folder, units, column):

@@ -7,8 +7,10 @@ import json
 import multiprocessing
 import os
 import pathlib
+import re
 import sys
 import time
+import warnings
 
 from .classes import classes_as_in, classes_of
 from .files import TYPES, read_header, replacing
@@ -32,16 +34,17 @@ class Wishes:
     tokenizer: str = "bytes"  # tokens: a tokenizer.json, its folder, a name on the Hugging Face hub, or "bytes"
     separator: str = ""  # tokens: after each row, a number or a token's text
     image: str = "image"  # images: the column
+    pad_value: tuple = ()  # tensors: (column, number) pairs, of lists that are filled up with something else than 0
 
 
 # What each option is of; those of every target do not stand here.
-OPTIONS = {"--columns": ("tensors",), "--classes": ("tensors", "images"), "--classes-of": ("tensors", "images"), "--pad": ("tensors",), "--packed": ("tensors",),
-           "--text": ("tokens",), "--tokenizer": ("tokens",), "--separator": ("tokens",), "--image": ("images",)}  # fmt: skip
+OPTIONS = {"--columns": ("tensors",), "--classes": ("tensors", "images"), "--classes-of": ("tensors", "images"), "--pad": ("tensors",), "--pad-value": ("tensors",),
+           "--packed": ("tensors",), "--text": ("tokens",), "--tokenizer": ("tokens",), "--separator": ("tokens",), "--image": ("images",)}  # fmt: skip
 
 
 def check_options(wishes, like):
     """An option of another target would change nothing. Raises ConversionError."""
-    given = {f"--{field.name}" for field in dataclasses.fields(wishes) if getattr(wishes, field.name) != field.default}
+    given = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(wishes) if getattr(wishes, field.name) != field.default}
     for option, targets in OPTIONS.items():
         if wishes.to not in targets and (option in given or (option == "--classes-of" and like)):
             raise ConversionError(f"{option} is of --to {' and '.join(targets)}, and changes nothing of --to {wishes.to}: leave it out")
@@ -161,9 +164,23 @@ class Said:
 
 def plan_of(source, units, wishes, rows):
     """What a conversion depends on: another plan's pieces are not its own."""
-    files = {unit.file: [os.stat(unit.file).st_size, os.stat(unit.file).st_mtime_ns] for unit in units}
+    files = {file: [os.stat(file).st_size, os.stat(file).st_mtime_ns] for unit in units for file in (unit.file, *unit.more)}
     plan = {"source": str(source), "files": files, "rows": rows, "pieces": len(units), **dataclasses.asdict(wishes)}
+    if not wishes.pad_value:  # what an earlier version has begun has none
+        del plan["pad_value"]
     return json.loads(json.dumps(plan))
+
+
+def warn_of_labels(tensors, wishes):
+    """Who fills up several columns by the same number, and has chosen none, may have labels among them."""
+    lists = [(name, kind) for name, (kind, shape) in tensors.items() if wishes.pad and shape[:1] == [wishes.pad] and f"{name}_lengths" in tensors]
+    whole = [(name, kind) for name, kind in lists if not kind.is_floating_point and kind != TYPES["BOOL"]]
+    if wishes.pad_value or len(whole) < 2:
+        return
+    *names, last = (repr(name) for name, _kind in whole)
+    signed = sorted((name for name, kind in whole if kind.is_signed), key=lambda name: re.search("label|tag|target|class", name.lower()) is not None)
+    advice = f"--pad-value {signed[-1]}=-100, or --packed" if signed else "--packed"
+    warnings.warn(f"{', '.join(names)} and {last} were filled up with 0: where one holds labels, 0 counts as class 0; write {advice}", stacklevel=3)
 
 
 def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_PIECE, progress=None, like=None):
@@ -184,7 +201,9 @@ def convert(source, target, wishes, *, split=None, workers=None, rows=ROWS_IN_A_
     try:
         with contextlib.closing(results(units, target, wishes, classes, workers)) as pieces:
             for done_rows, kept, unit, tensors in pieces:
-                first = first or (unit, tensors)
+                if first is None:
+                    first = (unit, tensors)
+                    warn_of_labels(tensors, wishes)
                 check_alike(unit, tensors, *first)
                 said.add(done_rows, kept)
     finally:

@@ -155,7 +155,10 @@ def write_arrays(path, arrays, shown):
         for begin in range(0, samples, piece):
             end = min(begin + piece, samples)
             for name, array in arrays.items():
-                file.write(name, begin, as_tensor(name, array[begin:end]))
+                rows = as_tensor(name, array[begin:end])
+                if len(rows) != end - begin:
+                    raise TypeError(f"{name}[{begin}:{end}] gives {len(rows)} samples, as where rows have labels instead of numbers: give a tensor or an array, as by .to_numpy()")
+                file.write(name, begin, rows)
             progress.add(end - begin)
 
 

@@ -4,14 +4,18 @@ import glob
 import json
 import os
 import pathlib
+import re
 
 from .refusals import ConversionError
 
 PARTS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".jsonl": "json lines", ".txt": "text"}
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 TEXT = "text"  # the column that plain text files have
 ROWS_IN_A_PIECE = 8192
+TEXT_IN_A_PIECE = 1 << 26  # bytes; more, where one file has more
 LEAST_BLOCK = 1 << 20  # bytes
 MOST_IN_A_BLOCK = (1 << 31) - 1
+NAMES_SHOWN = 8  # of a first line
 
 
 def arrow():
@@ -24,13 +28,47 @@ def arrow():
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Rows that are read and written together: of Parquet some row groups, of Arrow some record batches, else a whole file."""
+    """Rows that are read and written together: of Parquet some row groups, of Arrow some record batches, of text some files, else a whole file."""
 
     number: int
     file: str
     format: str
     first: int = 0  # row group or record batch
     end: int = 0
+    more: tuple = ()  # files after the first
+
+
+def refuse_several_sets(source, files):
+    """A folder of a data set's training and test files is two data sets."""
+    held = {"val", "valid", "validation", "validate", "held", "heldout", "dev", "test", "eval"}
+    words = {file: set(re.findall("[a-z]+", str(file).lower())) for file in files}
+    train = next((file for file in files if words[file] & {"train", "training"} and not words[file] & held), None)
+    other = next((file for file in files if words[file] & held and not words[file] & {"train", "training"}), None)
+    if train is not None and other is not None:
+        pattern = pathlib.Path(source) / train.with_name(re.match("[A-Za-z]*", train.name).group() + "*" + train.suffix)
+        raise ConversionError(f"{source} holds files to train with ({train}) and others ({other}), which would become one data set: name those of one by a pattern, as in \"{pattern}\"")
+
+
+def tables_in(folder):
+    """All of the folder and those in it. Of what save_to_disk has written, what it says that it has: an earlier, larger one's files may lie there still."""
+    if saved := saved_files(folder):
+        return saved
+    there = [file for file in folder.rglob("*") if not file.name.startswith(".") and not (file.name.startswith("cache-") and file.suffix == ".arrow")]
+    found = sorted(file for file in there if file.suffix in PARTS)
+    formats = {file.suffix for file in found}
+    for file in there:
+        suffix = pathlib.Path(file.stem).suffix if file.suffix in PACKED else file.suffix
+        if file.suffix not in PARTS and suffix.lower() in formats and file.is_file():
+            raise ConversionError(f"{file} would be left out: unpack it, and let its name end in {suffix.lower()}; or name the files to take by a pattern")
+    return found
+
+
+def saved_files(folder):
+    """As the state.json of save_to_disk names them; none where that is none of its."""
+    try:
+        return [folder / file["filename"] for file in json.loads((folder / "state.json").read_text())["_data_files"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
 
 
 def files_of(source, split=None):
@@ -45,11 +83,13 @@ def files_of(source, split=None):
         raise ConversionError(f"--split {split}: {source} is no folder in which save_to_disk has written several data sets: name the files of one by a pattern, "
                               f"as in \"{source}/{split}*.parquet\"")  # fmt: skip
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix in PARTS and not file.name.startswith(("cache-", ".")))
+        found = tables_in(path)
     elif path.is_file():
         found = [path]
     else:
         found = sorted(pathlib.Path(name) for name in glob.glob(str(source), recursive=True))
+    if path.is_dir():
+        refuse_several_sets(source, [file.relative_to(path) for file in found])
     formats = {PARTS.get(file.suffix) for file in found}
     if not found or None in formats:
         raise ConversionError(f"{source}: there is no file of {', '.join(PARTS)}: name a file, a folder of them or a pattern")
@@ -61,6 +101,10 @@ def files_of(source, split=None):
 def units_of(source, split=None, rows=ROWS_IN_A_PIECE):
     """The same ones each time, as long as the files are the same."""
     files, kind = files_of(source, split)
+    if kind == "text":
+        names = list(map(str, files))
+        weights = [max(1, rows * os.stat(name).st_size // TEXT_IN_A_PIECE) for name in names]
+        return [Unit(number, names[first], kind, more=tuple(names[first + 1 : end])) for number, (first, end) in enumerate(grouped(weights, rows))]
     parts = {"parquet": parquet_parts, "arrow": arrow_parts}.get(kind, lambda _file, _rows: [(0, 0)])
     places = [(str(file), kind, first, end) for file in files for first, end in parts(file, rows)]
     return [Unit(number, *place) for number, place in enumerate(places)]
@@ -136,10 +180,30 @@ def read_unit(unit, columns=None, as_text=""):
     pa = arrow()
     with reading(unit.file):
         table = read_table(pa, unit, columns, as_text)
+    if unit.format == "csv":
+        refuse_without_header(unit.file, table.column_names)
+    if repeated := [name for name in columns or table.column_names if table.column_names.count(name) > 1]:
+        raise ConversionError(f"{unit.file} has {table.column_names.count(repeated[0])} columns {repeated[0]!r}: give each column a name of its own")
     missing = [name for name in columns or () if name not in table.column_names]
     if missing:
         raise ConversionError(f"{unit.file} has no column {missing[0]!r}: it has {', '.join(map(repr, table.column_names))}")
     return table.select(columns) if columns else table
+
+
+def refuse_without_header(file, names):
+    """A CSV's first row would be lost: names that are numbers are one, but for those that pandas gives an array's columns."""
+    if not all(map(is_number, names)) or names == [str(i) for i in range(len(names))]:
+        return
+    shown = ",".join(names[:NAMES_SHOWN]) + (",…" if len(names) > NAMES_SHOWN else "")
+    raise ConversionError(f"{file}: its first line, {shown}, is to name the columns: write a line of names before it")
+
+
+def is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def block_of(file):
@@ -147,9 +211,14 @@ def block_of(file):
     return min(max(os.stat(file).st_size, LEAST_BLOCK), MOST_IN_A_BLOCK)
 
 
+def text_of(file):
+    with reading(file):
+        return pathlib.Path(file).read_bytes().decode("utf-8")
+
+
 def read_table(pa, unit, columns, as_text):
     if unit.format == "text":
-        return pa.table({TEXT: pa.array([pathlib.Path(unit.file).read_bytes().decode("utf-8")], pa.large_string())})
+        return pa.table({TEXT: pa.array([text_of(name) for name in (unit.file, *unit.more)], pa.large_string())})
     if unit.format == "csv":
         from pyarrow import csv
 

@@ -9,13 +9,14 @@ from .files import replacing, write_tensors
 from .refusals import ConversionError
 
 SUFFIXES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n\x1a\n", ".png"))
+ANIMATED = ("GIF", "WEBP", "PNG", "TIFF")  # a camera's JPEG has a second, small frame
 BYTES = 256  # a vocabulary
 HEADER = 256  # numbers of 32 bits before tokens of 32 bits, as llm.c writes them: these two, how many tokens there are, and zeros
 MAGIC, VERSION = 20240801, 7
 MOST_TOKENS = (1 << 31) - 1  # of a file with a header
 
 
-def numbers_of(name, array, unit, pad):
+def numbers_of(name, array, unit, pad, filler=0):
     """A column as {name: numpy array [rows, ...]}; with its lengths where lists were filled up."""
     import numpy
     import pyarrow as pa
@@ -31,14 +32,14 @@ def numbers_of(name, array, unit, pad):
     if pa.types.is_boolean(array.type) or pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
         return {name: array.to_numpy(zero_copy_only=False)}
     if pa.types.is_fixed_size_list(array.type) or pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return lists_of(name, array, unit, pad)
+        return lists_of(name, array, unit, pad, filler)
     if is_image(array.type):
         return {name: numpy.stack([pixels_of(value, name, unit) for value in same_sizes(name, array, unit)])}
     raise ConversionError(f"{unit.file}: the column {name!r} holds {array.type}, which is no number: leave it out by --columns, or make class "
                           f"indices of it by --classes {name}")  # fmt: skip
 
 
-def lists_of(name, array, unit, pad):
+def lists_of(name, array, unit, pad, filler):
     import numpy
     import pyarrow.compute as compute
 
@@ -52,9 +53,23 @@ def lists_of(name, array, unit, pad):
         return {name: inner.reshape(len(lengths), -1 if len(lengths) else 0, *inner.shape[1:])}
     if len(lengths) and lengths.max() > pad:
         raise ConversionError(f"{unit.file}: a list of {name!r} is {lengths.max()} long: write --pad {lengths.max()} or more")
-    filled = numpy.zeros((len(lengths), pad, *inner.shape[1:]), inner.dtype)
+    check_filler(name, filler, inner.dtype, unit)
+    filled = numpy.full((len(lengths), pad, *inner.shape[1:]), filler, inner.dtype)
     filled[numpy.arange(pad)[None, :] < lengths[:, None]] = inner
     return {name: filled, f"{name}_lengths": lengths.astype("int64")}
+
+
+def check_filler(name, filler, dtype, unit):
+    """Raises ConversionError where a column of this type cannot hold it: it would become another number."""
+    import numpy
+
+    fractions = dtype.kind == "f"
+    if fractions:
+        lowest, highest = float(numpy.finfo(dtype).min), float(numpy.finfo(dtype).max)
+    else:
+        lowest, highest = (0, 1) if dtype.kind == "b" else (numpy.iinfo(dtype).min, numpy.iinfo(dtype).max)
+    if not lowest <= filler <= highest or not (fractions or filler == int(filler)):
+        raise ConversionError(f"{unit.file}: --pad-value {name}={filler}: {name!r} holds {dtype}, {'' if fractions else 'whole '}numbers from {lowest} to {highest}: write one of them")
 
 
 def is_list(kind):
@@ -114,6 +129,10 @@ def eight_bits(image):
 
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         return (numpy.asarray(image) >> 8).astype("uint8")
+    if image.mode in ("I", "F"):
+        raise ValueError("its pixels are numbers of 32 bits, of which nobody knows what is black and what is white: write such images as 8 bits")
+    if image.format in ANIMATED and getattr(image, "n_frames", 1) > 1:
+        raise ValueError(f"it has {image.n_frames} frames: write each as an image of its own")
     return numpy.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
 
 
@@ -146,7 +165,11 @@ def same_sizes(name, array, unit):
 class Tensors:
     @staticmethod
     def check(wishes):
-        pass
+        if wishes.pad_value and not wishes.pad:
+            raise ConversionError("--pad-value says what --pad fills lists up with: write --pad N, too")
+        columns = [column for column, _filler in wishes.pad_value]
+        if repeated := [column for column in columns if columns.count(column) > 1]:
+            raise ConversionError(f"--pad-value has two numbers for {repeated[0]!r}: write one of them")
 
     @staticmethod
     def plan(_wishes, classes):
@@ -168,14 +191,22 @@ class Tensors:
         if wishes.packed and not lists:
             raise ConversionError(f"{unit.file}: --packed is of lists, and no column of {', '.join(map(repr, table.column_names))} holds some")
         arrays = {name: torch.from_numpy(array.copy()) for name, array in packed_of(lists, table, unit).items()} if lists else {}
+        fillers = dict(wishes.pad_value)
         for name in table.column_names:
             if name in lists:
                 continue
-            if name == wishes.classes:
-                arrays[name] = torch.tensor(classes.indices(table, unit, name, others=True))
+            if classes and name == wishes.classes:
+                made = {name: torch.tensor(classes.indices(table, unit, name, others=True))}
             else:
-                for part, array in numbers_of(name, table.column(name), unit, wishes.pad).items():
-                    arrays[part] = torch.from_numpy(array.copy())
+                made = {part: torch.from_numpy(array.copy()) for part, array in numbers_of(name, table.column(name), unit, wishes.pad, fillers.get(name, 0)).items()}
+            if taken := made.keys() & arrays.keys():
+                raise ConversionError(f"{unit.file}: {taken.pop()!r} would be written twice (--pad adds NAME_lengths): leave a column out by --columns, or give it another name")
+            if len(made) > 1:  # filled up
+                fillers.pop(name, None)
+            arrays |= made
+        if fillers:
+            name, filler = next(iter(fillers.items()))
+            raise ConversionError(f"{unit.file}: --pad-value {name}={filler}: {name!r} is no column of lists that --pad fills up: name one that is")
         path = target / f"part-{unit.number:05}.safetensors"
         try:
             write_tensors(path, arrays)

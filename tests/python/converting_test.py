@@ -50,6 +50,17 @@ def test_parquet_becomes_tensors(source, tmp_path, rows, workers):
     assert same(joined(tmp_path / "out"), rows)
 
 
+@pytest.mark.parametrize("names", (("train-00000.parquet", "test-00000.parquet"), ("train/0.parquet", "validation/0.parquet")))
+def test_a_folder_of_training_and_test_files_is_two_data_sets(source, tmp_path, rows, names):
+    for name in names:
+        (tmp_path / "hub" / name).parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table_of(rows), tmp_path / "hub" / name)
+    with pytest.raises(ConversionError, match=f"{names[0]}.*{names[1]}") as refused:
+        convert(tmp_path / "hub", tmp_path / "out", Wishes("tensors"), workers=1)
+    pattern = str(refused.value).split('"')[1]
+    assert convert(pattern, tmp_path / "out", Wishes("tensors"), workers=1)["rows"] == ROWS
+
+
 def test_columns_are_chosen(source, tmp_path, rows):
     convert(source, tmp_path / "out", Wishes("tensors", columns=("label",)), workers=1)
     assert same(joined(tmp_path / "out"), {"label": rows["label"]})
@@ -71,6 +82,13 @@ def test_what_save_to_disk_wrote_becomes_tensors(tmp_path, rows):
     convert(tmp_path / "data", tmp_path / "out", Wishes("tensors"), split="train", workers=2, rows=300)
     found = joined(tmp_path / "out")
     assert numpy.array_equal(found["x"].astype("float32"), rows["x"]) and numpy.array_equal(found["label"], rows["label"])
+
+
+@pytest.mark.parametrize("columns", (("ids", "ids_lengths"), ("ids_lengths", "ids")))
+def test_lengths_take_no_columns_place(tmp_path, columns):
+    values = {"ids": [[1, 2], [3]], "ids_lengths": [7, 8]}
+    parquet.write_table(pyarrow.table({name: values[name] for name in columns}), tmp_path / "rows.parquet")
+    assert "'ids_lengths' would be written twice" in refusal(tmp_path / "rows.parquet", tmp_path / "out", Wishes("tensors", pad=2))
 
 
 def test_a_split_is_that_of_a_folder_with_several(source, tmp_path):
@@ -168,6 +186,7 @@ def test_grey_images_among_coloured_ones_are_said_to_be_so(tmp_path):
 OPTIONS = {"--classes of tokens": "tokens --classes label", "--pad of tokens": "tokens --pad 3", "--packed of tokens": "tokens --packed", "--columns of tokens": "tokens --columns x",
            "--classes-of of tokens": "tokens --classes-of out", "--image of tokens": "tokens --image x", "--columns of images": "images --classes label --columns x",
            "--pad of images": "images --classes label --pad 3", "--text of images": "images --classes label --text x", "--tokenizer of tensors": "tensors --tokenizer t.json",
+           "--pad-value of tokens": "tokens --pad-value x=1", "--pad-value of images": "images --classes label --pad-value x=1",
            "--separator of tensors": "tensors --separator 256", "--text of tensors": "tensors --text x", "--image of tensors": "tensors --image x"}  # fmt: skip
 
 
@@ -278,6 +297,17 @@ def test_of_sixteen_grey_bits_the_upper_eight_are_taken(tmp_path):
     grey = (numpy.arange(20, dtype="uint16") * 3000).reshape(4, 5)
     convert(image_table(tmp_path / "rows.parquet", image=made.fromarray(grey), format="png"), tmp_path / "out", Wishes("tensors"), workers=1)
     assert (joined(tmp_path / "out")["image"][0, 0] == grey >> 8).all()
+
+
+@pytest.mark.parametrize("kind", ("float32", "int32", "frames"))
+def test_an_image_that_would_lose_what_it_shows_is_refused(tmp_path, kind):
+    made = pytest.importorskip("PIL.Image")
+    if kind == "frames":
+        frames = [made.new("RGB", (5, 4), (shade, 0, 0)) for shade in (10, 20)]
+        table, words = image_table(tmp_path / "rows.parquet", image=frames[0], format="gif", save_all=True, append_images=frames[1:]), "it has 2 frames"
+    else:
+        table, words = image_table(tmp_path / "rows.parquet", image=made.fromarray(numpy.ones((4, 5), kind)), format="tiff"), "numbers of 32 bits"
+    assert words in refusal(table, tmp_path / "out", Wishes("tensors"))
 
 
 def test_a_damaged_image_is_named(tmp_path):

@@ -244,6 +244,16 @@ def test_a_place_that_cannot_be_written_is_said_at_once(tmp_path, place, words):
         package.save_dataset(tmp_path / place, x=[1])
 
 
+def test_rows_that_are_not_counted_by_number_are_refused(tmp_path):
+    class Labelled(numpy.ndarray):
+        def __getitem__(self, key):
+            return super().__getitem__(slice(0, 2) if key.stop > 1 else key)
+
+    with pytest.raises(TypeError, match="gives 2 samples"):
+        package.save_dataset(tmp_path / "a.safetensors", {"x": numpy.arange(9.0).view(Labelled)})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_leaves_nothing(file):
     code = f"""if True:
         import resource, signal, torch, onebatch
