@@ -63,6 +63,9 @@ class Communicator {
 
   /// Releases what the group holds. Idempotent; nothing may be called after it.
   virtual void close() = 0;
+  /// From another thread: whatever is under way here or begins later fails soon, without the other ranks. The default
+  /// does nothing, as their watchdog ends what waits for them.
+  virtual void give_up() {}
   /// Ends every rank of the group: says `reason` once with this rank and host, and makes `exit_code` this process's
   /// code.
   [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;

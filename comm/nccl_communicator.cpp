@@ -11,6 +11,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -103,6 +104,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void start_all_reduce(void* buffer, std::size_t count, ScalarType type, ReduceOp op, int ready_mark) override {
+    check_goes_on("ncclAllReduce");
     const Watchdog::Guard guard(watchdog_, "ncclAllReduce", count * size_of(type));
     cudaEvent_t ready = nullptr;
     {
@@ -114,6 +116,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void finish_on(void* stream) override {
+    check_goes_on("ncclAllReduce");
     const Watchdog::Guard guard(watchdog_, "ncclAllReduce", 0);
     check_cuda(cudaEventRecord(all_done_, stream_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), all_done_, 0), "cudaStreamWaitEvent");
@@ -139,6 +142,8 @@ class NcclCommunicator final : public Communicator {
     ncclComm_t closing = std::exchange(communicator_, nullptr);
     check_nccl(ncclCommDestroy(closing), "ncclCommDestroy");
   }
+
+  void give_up() override { gives_up_ = true; }
 
   [[noreturn]] void abort(std::string_view reason, int exit_code) override {
     if (communicator_ != nullptr) ncclCommAbort(std::exchange(communicator_, nullptr));
@@ -202,6 +207,7 @@ class NcclCommunicator final : public Communicator {
   // deadline.
   template <typename Start>
   void run(const char* call, std::size_t bytes, const Start& start) {
+    check_goes_on(call);
     const Watchdog::Guard guard(watchdog_, call, bytes);
     check_cuda(cudaEventRecord(caller_reached_, cudaStreamLegacy), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(stream_, caller_reached_, 0), "cudaStreamWaitEvent");
@@ -239,9 +245,14 @@ class NcclCommunicator final : public Communicator {
     if (state != ncclInProgress) check_nccl(state, call);
   }
 
+  void check_goes_on(const char* call) const {
+    if (gives_up_) throw CommError(rank_, call, "the run has failed elsewhere");
+  }
+
   // Where the watchdog's deadline is the shorter one it is the one that counts: it knows of ranks that are at work, and
   // of time in which this process was stopped.
   void check_deadline(const Stopwatch& watch, const char* call) const {
+    check_goes_on(call);
     if (watchdog_.timeout_seconds() < deadline_seconds_) return;
     if (watch.seconds() > deadline_seconds_)
       throw CommError(rank_, call, fmt::format("the other ranks did not arrive within {:f} s", deadline_seconds_));
@@ -267,6 +278,7 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t caller_reached_ = nullptr;
   cudaEvent_t all_done_ = nullptr;
+  std::atomic<bool> gives_up_ = false;
   std::mutex marks_mutex_;
   std::vector<cudaEvent_t> marks_;
   std::size_t next_mark_ = 0;

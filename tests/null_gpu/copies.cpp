@@ -56,8 +56,9 @@ Coming& coming() {
 
 // The source is looked at when the copy runs, which on a real device is when it is read.
 void from_pinned(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  // What is there now is not what will be copied. Asked first: it may come while this looks.
+  const bool is_coming = coming().has(from, bytes);
   const XXH64_hash_t before = XXH3_64bits(from, bytes);
-  const bool is_coming = coming().has(from, bytes);  // what is there now is not what will be copied
   enqueue(stream, WorkKind::other, [=] {
     if (is_coming && coming().has(from, bytes)) {
       report("a copy to the device reads pinned memory before another stream's copy to the host has written it");

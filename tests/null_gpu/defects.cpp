@@ -131,10 +131,15 @@ void graphs_anew() {
   const auto graphs = onebatch::create_cuda_graphs(k_device.device());
   const at::Tensor x = at::ones({8, 8}, k_device);
   for (int i = 0; i < 3; ++i) {
-    const auto first = graphs->record([&] { static_cast<void>(x.matmul(x)); });
-    const auto second = graphs->record([&] { static_cast<void>(x.add(x)); });
-    first->replay();
-    second->replay();
+    const auto first = graphs->record([&](const auto& cut) {
+      const at::Tensor product = x.matmul(x);
+      cut();
+      static_cast<void>(product.add(x));
+    });
+    const auto second = graphs->record([&](const auto&) { static_cast<void>(x.add(x)); });
+    for (const auto* recorded : {&first, &second}) {
+      for (const auto& graph : *recorded) graph->replay();
+    }
     c10::cuda::getCurrentCUDAStream().synchronize();
   }
 }

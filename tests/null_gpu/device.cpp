@@ -35,7 +35,7 @@ void fill(cudaDeviceProp& p, const Device& device) {
   p.totalGlobalMem = static_cast<std::size_t>(device.memory);
   p.major = device.major;
   p.minor = device.minor;
-  p.pciBusID = device.slot;
+  p.pciBusID = device.bus;
   p.sharedMemPerBlock = k_shared_bytes;
   p.sharedMemPerBlockOptin = k_most_shared_bytes;
   p.sharedMemPerMultiprocessor = k_most_shared_bytes + 1024;
@@ -176,7 +176,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int number) {
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", slot_of(number));
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                settings().devices.at(static_cast<std::size_t>(number)).bus);
   return cudaSuccess;
 }
 

@@ -1,4 +1,5 @@
 """CUDA graphs of micro-steps on the stand-in: which are recorded, that a replay has the kernels that there are without, and what happens where one cannot be."""
+import json
 import subprocess
 import sys
 
@@ -42,7 +43,7 @@ def settings(*given):
 def counts_with(null_gpu, folder, model, graphs, batch, ranks=1, overlap='"auto"', change="run.seed=0"):
     """Of a step, of all ranks together."""
     shape = of_model(folder, model)
-    changes = settings(change, f"run.cuda_graphs={graphs}", f"batch.global_batch_size={batch}")
+    changes = settings(*([change] if isinstance(change, str) else change), f"run.cuda_graphs={graphs}", f"batch.global_batch_size={batch}")
     counts, words = counts_of_a_step(null_gpu, folder, shape, ranks, changes=changes, name=f"{model}-{graphs}-{batch}-{ranks}", overlap=overlap)
     return {key: sum(rank[key] for rank in counts) for key in counts[0]}, words
 
@@ -168,9 +169,57 @@ def test_a_model_that_cannot_be_recorded_runs_without_and_that_is_said_once(null
         assert done.total("graph_launches") == 0
 
 
-@pytest.mark.parametrize("more, words", [(mode("exact"), "take the model apart"), ("[memory]\nrecompute = 2", "take the model apart")])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_round_of_exact_batch_norm_is_a_graph_from_each_exchange_to_the_next(null_gpu, tmp_path, ranks):
+    """ResNet-8 has nine BatchNorms, each of which meets the other ranks twice a step."""
+    exact = ('batch_norm.mode="exact"', f"batch.gradient_accumulation_steps={4 // ranks}")
+    ordinary, words = counts_with(null_gpu, tmp_path, "resnet", "false", 24, ranks, change=exact)
+    assert ordinary["graph_launches"] == 0 and "CUDA graphs" not in words, words
+    replayed, words = counts_with(null_gpu, tmp_path, "resnet", "true", 24, ranks, change=exact)
+    assert replayed["graph_launches"] == ranks * (1 + (0 if ranks == 1 else 2 * 9)), words
+    inputs_and_labels, loss_factors = 2 * 4, ranks  # copied to where they are read; made anew in each step
+    assert launches(replayed) - replayed["graph_launches"] + replayed["replayed_kernels"] == launches(ordinary) + inputs_and_labels - loss_factors, (ordinary, replayed)
+    same = ("to_host", "to_device", "host_stops")
+    assert {key: replayed[key] for key in same} == {key: ordinary[key] for key in same}
+    assert words.count("run as CUDA graphs") == 1, words
+
+
+@pytest.mark.parametrize("ranks, more", [(1, mode("exact")), (2, mode("exact")), (2, mode("exact") + "\n" + PRECISIONS["bfloat16"]), (1, mode("exact") + "\n" + PRECISIONS["float16"]),
+                                         (2, mode("sync") + "\n" + PRECISIONS["float16"]), (1, "[memory]\nrecompute = 2"), (2, "[memory]\nrecompute = 2\n" + PRECISIONS["bfloat16"])])
+def test_graphs_are_of_models_that_are_taken_apart(null_gpu, tmp_path, ranks, more):
+    for steps in (5, 9):
+        config = configuration(tmp_path, "resnet", steps=steps, batch="micro_batch_size = 3", overlap="true", bucket=0.01, more=more)
+        done = null_gpu.run(ranks, "train", config, *settings("run.cuda_graphs=true", "data.validation.fraction=0.25"), "--resume", "--strict")
+        expect_trained(done, steps, tmp_path)
+        assert done.total("graph_launches") > 0 and done.words.count("run as CUDA graphs") == 1, done.words
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_what_masks_of_a_round_are_drawn_by_is_written_before_each_replay(null_gpu, tmp_path):
+    """Four rounds of one micro-batch each, that are computed again."""
+    counts = {}
+    for graphs in ("false", "true"):
+        folder = tmp_path / graphs
+        folder.mkdir()
+        counts[graphs], _ = counts_with(null_gpu, folder, "mlp", graphs, 24, change="memory.recompute=2")
+    assert counts["true"]["graph_launches"] == 4 and counts["true"]["to_device"] == counts["false"]["to_device"] >= 4
+    assert counts["true"]["host_stops"] == counts["false"]["host_stops"] == 0
+
+
+def test_what_exact_batch_norm_keeps_in_the_host_is_in_no_graph(null_gpu, tmp_path):
+    config = configuration(tmp_path, "resnet", batch="micro_batch_size = 6", more=mode("exact"))
+    assert null_gpu.run(1, "train", config, "--set", 'run.name="planned"').code == 0
+    plan = read_json(tmp_path / "runs/planned/plan.json")
+    plan["ranks"][0]["kept_in_host"] = True
+    (tmp_path / "in-host.json").write_text(json.dumps(plan))
+    done = null_gpu.run(1, "train", config, *settings("run.cuda_graphs=true"), "--plan", tmp_path / "in-host.json")
+    expect_trained(done, 5, tmp_path)
+    assert done.total("graph_launches") == 0 and done.words.count("keeps lies in the host's memory") == 1, done.words
+
+
+@pytest.mark.parametrize("more, words", [('[batch_norm]\nmode = "exact"', "sums gradients as they arrive")])
 def test_where_the_run_has_no_use_for_graphs_that_is_a_fallback_alone(null_gpu, tmp_path, more, words):
-    config = configuration(tmp_path, "resnet", steps=3, batch="micro_batch_size = 6", more=more)
+    config = configuration(tmp_path, "resnet", steps=3, batch="micro_batch_size = 6", deterministic='"bitwise"', more=more)
     for graphs in ('"auto"', "true"):
         done = null_gpu.run(1, "train", config, "--set", f"run.cuda_graphs={graphs}")
         assert done.code == 0 and done.total("graph_launches") == 0, done.words

@@ -253,6 +253,13 @@ def test_ranks_that_see_devices_of_their_own_are_not_taken_to_share(null_gpu, tm
     assert ("two ranks would share one" in done.words) == (code == 2), done.words
 
 
+def test_parts_of_one_gpu_sum_through_host_memory(null_gpu, tmp_path):
+    """NCCL tells GPUs apart by their places on the bus."""
+    parts = {rank: {"devices": [{"slot": 3 + int(rank), "bus": 3}]} for rank in "01"}
+    done = null_gpu.run(2, "train", configuration(tmp_path, more=""), of_rank=parts)
+    assert done.code == 0 and done.total("nccl") == 0 and "parts of one GPU (MIG)" in done.words, done.words
+
+
 def test_a_check_on_one_card_may_tell_nccl_that_the_ranks_hosts_are_others(null_gpu, tmp_path, monkeypatch):
     config = configuration(tmp_path, more="")
     settings = ("--set", 'comm.backend="nccl"', "--set", "comm.allow_shared_device=true")

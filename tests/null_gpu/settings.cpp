@@ -22,6 +22,8 @@ Device read_device(const Json& document) {
       device.reserved = value;
     } else if (key == "slot") {
       device.slot = value;
+    } else if (key == "bus") {
+      device.bus = value;
     } else if (key == "compute_capability") {
       const std::string text = value;
       device.major = std::stoi(text.substr(0, text.find('.')));
@@ -97,6 +99,7 @@ Settings read() {
     for (const auto& [key, value] : document.items()) read_key(settings, key, value);
     for (std::size_t i = 0; i < settings.devices.size(); ++i) {
       if (settings.devices[i].slot < 0) settings.devices[i].slot = static_cast<int>(i);
+      if (settings.devices[i].bus < 0) settings.devices[i].bus = settings.devices[i].slot;
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "NULL_GPU: %s\n", error.what());

@@ -27,6 +27,7 @@ struct Device {
   std::int64_t memory = std::int64_t{8} << 30;      // bytes
   std::int64_t reserved = std::int64_t{400} << 20;  // bytes that the context takes
   int slot = -1;  // in the node: one that other processes number otherwise is the same device; -1: its number here
+  int bus = -1;   // its place there, which parts of one GPU (MIG) have in common; -1: its slot
   int major = 9;
   int minor = 0;
 };

@@ -4,7 +4,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/step/graph_step.hpp"
-#include "trainer/step/micro_step_graphs.hpp"
+#include "trainer/step/step_graphs.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -151,10 +151,12 @@ TEST_F(AccumulationTest, a_played_device_takes_the_times_it_was_given) {
 class Ballast final : public DeviceGraphs {
  public:
   explicit Ballast(std::int64_t bytes) : bytes_(bytes) {}
-  std::unique_ptr<DeviceGraph> record(const std::function<void()>& /*work*/) override {
+  std::vector<std::unique_ptr<DeviceGraph>> record(const std::function<void(const Cut&)>& /*work*/) override {
     auto held = std::make_unique<Held>();
     held->tensor = at::empty({bytes_}, at::kByte);
-    return held;
+    std::vector<std::unique_ptr<DeviceGraph>> made;
+    made.push_back(std::move(held));
+    return made;
   }
 
  private:
@@ -171,7 +173,7 @@ TEST_F(AccumulationTest, graphs_give_way_to_a_micro_batch) {
   const std::int64_t needed = need(micro_batches);
   const LocalSums whole = accumulate(micro_batches);
   const at::Tensor expected = replica_->gradients.flat().clone();
-  MicroStepGraphs graphs(*replica_, std::make_unique<Ballast>(needed * 2 / 5));
+  StepGraphs graphs(*replica_, std::make_unique<Ballast>(needed * 2 / 5));
   budget().set_limit_bytes(budget().current_bytes() + needed * 6 / 5);
   replica_->gradients.begin_step();
   const LocalSums sums = accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
@@ -182,6 +184,34 @@ TEST_F(AccumulationTest, graphs_give_way_to_a_micro_batch) {
   EXPECT_LE(relative(replica_->gradients.flat(), expected), 1e-14);
   EXPECT_NEAR(sums.loss, whole.loss, 1e-12 * whole.loss);
   EXPECT_EQ(sums.weight.value(), whole.weight.value());
+}
+
+TEST_F(AccumulationTest, graphs_give_way_to_a_round_which_is_made_again) {
+  const std::vector<MicroBatchRun> micro_batches = {{48, 2}};
+  Configuration c = configuration_of("resnet");
+  c.batch_norm.mode = BatchNormMode::exact;
+  make(c);
+  const std::int64_t needed = need(micro_batches);
+  StepGraphs graphs(*replica_, std::make_unique<Ballast>(needed * 2 / 5));
+  const auto step = [&] {
+    replica_->gradients.begin_step();
+    accumulate_gradient(*runner_, *data_, samples_, micro_batches, 3,
+                        {.told = {}, .split_on_out_of_memory = true, .graphs = &graphs});
+    return replica_->gradients.flat().clone();
+  };
+  const at::Tensor expected = step();
+  step();
+  EXPECT_TRUE(graphs.is_holding());
+  budget().set_limit_bytes(budget().current_bytes() - (needed * 2 / 5) + (needed * 6 / 5));
+  try {
+    step();
+    ADD_FAILURE() << "it did fit";
+  } catch (const MicroBatchDoesNotFit& error) {
+    EXPECT_EQ(error.size(), MicroBatchDoesNotFit::k_beside_graphs);
+  }
+  EXPECT_EQ(graphs.take_news().given_up, "a micro-batch ran out of memory beside them");
+  EXPECT_FALSE(graphs.is_holding());
+  EXPECT_TRUE(step().equal(expected));
 }
 
 TEST_F(AccumulationTest, a_probe_gets_the_error_itself) {

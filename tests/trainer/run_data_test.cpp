@@ -13,6 +13,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -342,6 +343,71 @@ void register_broken_images() {
     return true;
   }();
   ASSERT_TRUE(done);
+}
+
+TEST(CommonFilesTest, what_trains_does_not_validate) {
+  const testing::ScratchFolder folder;
+  for (const char* name : {"a.safetensors", "b.safetensors"})
+    save_tensors(folder / name, {{"x", at::rand({4, 2})}, {"y", at::arange(4)}}, {});
+  DataConfiguration data;
+  data.train.kind = "safetensors";
+  data.train.path = folder.path().string();
+  data.validation = data.train;
+  data.validation->path = (folder.path() / "." / "b.safetensors").string();
+  EXPECT_THAT(words_of([&] { open_run_data(data, 1, {}); }),
+              HasSubstr("b.safetensors is among the files of data.path"));
+  data.train.path = (folder / "a.safetensors").string();
+  EXPECT_EQ(open_run_data(data, 1, {}).validation->size(), 4);
+}
+
+TEST(CommonFilesTest, nor_does_an_image_of_the_training_folder) {
+  const testing::ScratchFolder folder;
+  for (const char* name : {"train/cat", "train/dog", "other/cat", "other/dog"})
+    std::filesystem::create_directories(folder / name);
+  const std::string image = "which nobody looks into";
+  for (const char* name : {"train/cat/1.png", "train/dog/2.png", "other/cat/1.png"})
+    testing::write_bytes(folder / name, image);
+  const auto words = [&](const char* validation, const std::string& list) {
+    if (!list.empty()) testing::write_bytes(folder / validation, list);
+    DataConfiguration data;
+    data.train.kind = "image_folder";
+    data.train.path = (folder / "train").string();
+    data.train.image_size = {4, 4};
+    data.validation = data.train;
+    data.validation->path = (folder / validation).string();
+    return words_of([&] { open_run_data(data, 1, {}); });
+  };
+  const auto refused = HasSubstr("1.png is among the files of data.path");
+  EXPECT_THAT(words("val.csv", "path,label\ntrain/cat/1.png,cat\n"), refused);
+  EXPECT_THAT(words("train/../train/", ""), refused);
+  EXPECT_EQ(words("other", ""), "nothing was thrown") << "a class without images, too";
+  EXPECT_EQ(words("val.csv", "path,label\nother/cat/1.png,cat\n"), "nothing was thrown");
+}
+
+// One image of 2 x 2 pixels and its label.
+void write_idx_pair(const std::filesystem::path& folder, const std::string& split, char brightest) {
+  std::filesystem::create_directories(folder);
+  const auto number = [](char value) { return std::string(3, '\0') + value; };
+  testing::write_bytes(folder / (split + "-images-idx3-ubyte"), std::string("\0\0\x08\x03", 4) + number(1) + number(2) +
+                                                                    number(2) + std::string("\0\1\2", 3) + brightest);
+  testing::write_bytes(folder / (split + "-labels-idx1-ubyte"),
+                       std::string("\0\0\x08\x01", 4) + number(1) + std::string(1, '\0'));
+}
+
+TEST(IdxScaleTest, images_that_validate_are_scaled_as_those_that_train) {
+  const testing::ScratchFolder folder;
+  write_idx_pair(folder / "train", "train", 100);
+  write_idx_pair(folder / "held", "t10k", 50);
+  write_idx_pair(folder / "held", "train", 60);  // of another data set
+  DataConfiguration data;
+  data.train.kind = "idx";
+  data.train.path = (folder / "train").string();
+  data.validation = data.train;
+  data.validation->path = (folder / "held").string();
+  const RunData run = open_run_data(data, 1, {});
+  const std::int64_t first = 0;
+  EXPECT_EQ(run.train->gather({&first, 1}, at::kDouble).inputs[0].max().item<double>(), 1.0);
+  EXPECT_EQ(run.validation->gather({&first, 1}, at::kDouble).inputs[0].max().item<double>(), 0.5);
 }
 
 TEST(DataReportTest, tells_what_is_there_and_what_cannot_be_read) {

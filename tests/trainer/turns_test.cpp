@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace onebatch {
@@ -57,6 +58,16 @@ TEST_F(TurnsTest, runs_one_alone_on_the_caller_s_thread) {
   const std::vector<std::string> expected = {"a0", "all", "b0", "all", "c0"};
   EXPECT_EQ(said_, expected);
   for (const std::thread::id id : threads_) EXPECT_EQ(id, own_);
+}
+
+TEST_F(TurnsTest, a_work_s_thread_is_the_same_each_time) {
+  run(3);
+  const std::vector<std::thread::id> before = std::exchange(threads_, {});
+  run(3);
+  EXPECT_EQ(threads_, before);
+  threads_.clear();
+  run(2);
+  EXPECT_EQ(threads_, (std::vector{before[0], before[1], before[0], before[1], before[0], before[1]}));
 }
 
 TEST_F(TurnsTest, ends_all_where_one_throws) {

@@ -212,6 +212,7 @@ class UpdateTest : public testing::TestWithParam<std::string> {
   // Two steps with a gradient by chance; the difference after the second.
   static ExpectedUpdate::Result second_step(Bench& bench, const std::function<void(Replica&)>& afterwards) {
     Replica& replica = bench.replica();
+    average_.reset();
     const std::vector<double> touched(replica.gradients.parameters().size(), 1.0);
     std::optional<ExpectedUpdate> update;
     Gradient gradient;

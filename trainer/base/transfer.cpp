@@ -35,20 +35,20 @@ c10::Stream stream_of(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-// One of LibTorch's pool, which gives another each time that it is asked.
-c10::Stream copying_stream(c10::Device device) {
+}  // namespace
+
+c10::Stream copying_stream(c10::Device device, Copies which) {
   static std::mutex mutex;
-  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  static std::map<std::pair<c10::DeviceIndex, Copies>, c10::Stream> streams;
   const std::scoped_lock lock(mutex);
-  auto found = streams.find(device.index());
+  const auto key = std::pair(device.index(), which);
+  auto found = streams.find(key);
   if (found == streams.end()) {
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-    found = streams.emplace(device.index(), stream).first;
+    found = streams.emplace(key, stream).first;
   }
   return found->second;
 }
-
-}  // namespace
 
 NoUploads::NoUploads() {
   if (forbidden.exchange(true)) throw std::logic_error("uploads are refused already");
@@ -72,7 +72,7 @@ at::Tensor upload(const at::Tensor& host, c10::Device device) {
 // for. The allocator has it back when both streams have done with it.
 at::Tensor upload_pinned(const at::Tensor& pinned, c10::Device device) {
   const c10::Stream computes = stream_of(device);
-  const c10::Stream copies = copying_stream(device);
+  const c10::Stream copies = copying_stream(device, Copies::of_steps);
   at::Tensor there;
   {
     const c10::StreamGuard on_it(copies);
@@ -92,7 +92,7 @@ CopyBeside::CopyBeside(at::Tensor to, at::Tensor from) : to_(std::move(to)), fro
     return;
   }
   const c10::Stream computes = stream_of(device);
-  const c10::Stream copies = copying_stream(device);
+  const c10::Stream copies = copying_stream(device, Copies::of_steps);
   c10::Event asked(device.type());
   asked.record(computes);
   asked.block(copies);

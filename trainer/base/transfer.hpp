@@ -10,6 +10,12 @@
 
 namespace onebatch {
 
+/// What is copied beside the computation, on a stream of its own each: none waits for another's copies.
+enum class Copies { of_steps, of_checkpoints };
+/// The same one each time. LibTorch's pool gives its 32 streams in turn: who asked it for each copy would come to have
+/// that on which others copy, or record.
+c10::Stream copying_stream(c10::Device device, Copies which);
+
 /// `host` on a device; itself where it lies there. A GPU copies it from pinned memory when its stream comes to it: the
 /// host goes on.
 at::Tensor upload(const at::Tensor& host, c10::Device device);

@@ -3,12 +3,15 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 #include <torch/version.h>
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace onebatch {
 namespace {
@@ -28,33 +31,45 @@ class CudaGraphs final : public DeviceGraphs {
         pool_(at::cuda::graph_pool_handle()),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
 
-  std::unique_ptr<DeviceGraph> record(const std::function<void()>& work) override {
+  std::vector<std::unique_ptr<DeviceGraph>> record(const std::function<void(const Cut&)>& work) override {
     // The default stream cannot be captured. What is recorded waits for nothing that lies there: it is replayed behind
     // all of it.
     const c10::cuda::CUDAStreamGuard on_a_stream_of_its_own(stream_);
-    if (alive_.use_count() == 1 && used_) begin_another_pool();
+    release();
     used_ = true;
-    auto made = std::make_unique<CudaGraph>();
-    made->of_the_pool = alive_;
-    try {
+    std::vector<std::unique_ptr<DeviceGraph>> made;
+    CudaGraph* now = nullptr;
+    const auto begin = [&] {
+      auto graph = std::make_unique<CudaGraph>();
+      graph->of_the_pool = alive_;
+      now = graph.get();
+      made.push_back(std::move(graph));
       // In the default mode a call of another thread, as the communicator's, would end the capture.
-      made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
-      work();
-      made->graph.capture_end();
+      now->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    };
+    try {
+      begin();
+      work([&] {
+        now->graph.capture_end();
+        begin();
+      });
+      now->graph.capture_end();
     } catch (...) {
-      abandon(made->graph);
+      abandon(now->graph);
       throw;
     }
     return made;
   }
 
- private:
   // With its last graph a pool is over for LibTorch's allocators, while cuBLAS's workspaces still lie in it.
-  void begin_another_pool() {
+  void release() override {
+    if (alive_.use_count() > 1 || !used_) return;
     at::cuda::clearCublasWorkspaces();
     pool_ = at::cuda::graph_pool_handle();
+    used_ = false;
   }
 
+ private:
   // LibTorch's allocators go on handing out the pool's memory where a capture does not end well: later tensors would
   // lie in it.
   void abandon(at::cuda::CUDAGraph& graph) {
@@ -64,6 +79,21 @@ class CudaGraphs final : public DeviceGraphs {
       end_pool();
     }
     static_cast<void>(cudaGetLastError());  // else the next launch takes it for its own
+    end_for_the_generator();
+  }
+
+  // LibTorch's generator takes a capture that did not end well for one that goes on, and refuses to draw, until another
+  // has ended.
+  static void end_for_the_generator() {
+    try {
+      const at::Tensor any = at::zeros({1}, at::TensorOptions().device(at::kCUDA));
+      at::cuda::CUDAGraph graph;
+      graph.capture_begin(at::cuda::graph_pool_handle(), cudaStreamCaptureModeThreadLocal);
+      any.zero_();
+      graph.capture_end();
+    } catch (const std::exception&) {  // the device is lost, as whoever computes on it next is told
+      static_cast<void>(cudaGetLastError());
+    }
   }
 
   void end_pool() {

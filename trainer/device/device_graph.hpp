@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace onebatch {
 
@@ -26,9 +27,15 @@ class DeviceGraphs {
   DeviceGraphs& operator=(const DeviceGraphs&) = delete;
   virtual ~DeviceGraphs() = default;
 
-  /// Records what `work` puts on the device, on whichever thread; nothing of it is done. Throws what it throws, and the
+  /// Ends a graph and begins the next.
+  using Cut = std::function<void()>;
+
+  /// Records what `work` puts on the device, on whichever thread; nothing of it is done. One graph, and one more for
+  /// each Cut: what is replayed of them is replayed in their order, from the first on. Throws what it throws, and the
   /// device's own error where something in it cannot be recorded; the device is then as before.
-  virtual std::unique_ptr<DeviceGraph> record(const std::function<void()>& work) = 0;
+  virtual std::vector<std::unique_ptr<DeviceGraph>> record(const std::function<void(const Cut&)>& work) = 0;
+  /// Where no graph is alive: what was made for them goes too.
+  virtual void release() {}
 };
 
 }  // namespace onebatch

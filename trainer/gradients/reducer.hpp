@@ -33,6 +33,8 @@ class GradientReducer {
   void begin_last_backward();
   /// The same of one parameter, for backwards that go segment by segment: nothing will be added to its gradient.
   void parameter_is_final(std::size_t index);
+  /// Whether it is to be told of parameters that are final, to send them while the rest is computed.
+  [[nodiscard]] bool hears_of_parameters() const { return overlap_; }
   /// Whether buckets have a communicator of their own: else ranks that send one at another place among the step's
   /// exchanges would meet in unlike operations.
   [[nodiscard]] bool sends_beside_exchanges() const { return communicator_.backend() == "nccl"; }

@@ -1,6 +1,7 @@
 #include "trainer/run/graphs_of_run.hpp"
 
 #include "trainer/events/own_fallback.hpp"
+#include "trainer/models/compiled_program.hpp"
 #include "trainer/models/sample_dropout.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +17,8 @@ constexpr const char* k_asked = "run.cuda_graphs = true";
 // Empty: nothing is against them.
 std::string not_for_the_run(const MicroBatchRunner& runner) {
   if (!runner.replica().device.device().is_cuda()) return "the device is no GPU";
-  if (runner.apart() != nullptr) return "exact or synchronised BatchNorm and recomputation take the model apart";
+  if (runner.apart() != nullptr && runs_native_code(*runner.replica().model))
+    return "native code waits in its BatchNorms for the other micro-batches";
   if (runner.replica().gradients.reproducible() != nullptr)
     return "run.deterministic = \"bitwise\" sums gradients as they arrive";
   return "";
@@ -47,9 +49,9 @@ std::string not_for_the_model(const Configuration& configuration, const Examinat
 
 }  // namespace
 
-std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuration, const MicroBatchRunner& runner,
-                                               const Examination& examination, comm::Communicator& control,
-                                               EventStream& events) {
+std::unique_ptr<StepGraphs> graphs_of_run(const Configuration& configuration, const MicroBatchRunner& runner,
+                                          const Examination& examination, comm::Communicator& control,
+                                          EventStream& events) {
   const Switch asked = configuration.run.cuda_graphs;
   if (asked == Switch::off) return nullptr;
   std::string against = not_for_the_run(runner);
@@ -61,14 +63,14 @@ std::unique_ptr<MicroStepGraphs> graphs_of_run(const Configuration& configuratio
     events.info("micro-batches run kernel by kernel, not as CUDA graphs, since " + against);
   }
   if (!against.empty()) return nullptr;
-  return std::make_unique<MicroStepGraphs>(runner.replica(), runner.replica().device.create_graphs());
+  return std::make_unique<StepGraphs>(runner.replica(), runner.replica().device.create_graphs());
 }
 
-void say_news(MicroStepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events) {
+void say_news(StepGraphs* graphs, Switch asked, comm::Communicator& control, EventStream& events) {
   const std::string host_draws = take_host_draws();
   own_fallback(events, control, "dropout's masks drawn on the GPU",
                host_draws.empty() ? "" : "drawn on the host and copied there, since " + host_draws);
-  const MicroStepGraphs::News mine = graphs != nullptr ? graphs->take_news() : MicroStepGraphs::News();
+  const StepGraphs::News mine = graphs != nullptr ? graphs->take_news() : StepGraphs::News();
   for (const std::string& recorded : comm::all_gather_text(control, mine.recorded)) {
     if (recorded.empty()) continue;
     events.info(recorded);

@@ -11,10 +11,7 @@
 #include "trainer/models/sample_dropout.hpp"
 #include "trainer/replica/train_micro_batch.hpp"
 #include "trainer/step/graph_step.hpp"
-#include "trainer/step/micro_step_graphs.hpp"
-
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
+#include "trainer/step/step_graphs.hpp"
 
 #include <fmt/format.h>
 
@@ -34,6 +31,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Whether there is more memory without them.
+bool give_up(StepGraphs* graphs) {
+  if (graphs == nullptr || !graphs->is_holding()) return false;
+  graphs->give_up("a micro-batch ran out of memory beside them");
+  return true;
+}
+
 class Accumulator {
  public:
   Accumulator(Replica& replica, const Dataset& data, std::int64_t step, const AccumulationOptions& options)
@@ -42,7 +46,7 @@ class Accumulator {
         step_(step),
         options_(options),
         graphs_(options.graphs),
-        numbers_(graphs_ != nullptr ? graphs_->begin_step() : own_numbers(replica)) {}
+        numbers_(graphs_ != nullptr ? graphs_->begin_step() : StepNumbers::of(replica)) {}
 
   void micro_batch(Indices samples, bool last) {
     if (last && options_.told.begin) options_.told.begin();
@@ -53,31 +57,16 @@ class Accumulator {
 
   LocalSums finish() {
     sums_.unread.emplace();
-    const at::Tensor loss_sum = numbers_.loss_sum.reshape({1});
-    sums_.unread->numbers = replica_.loss.is_the_models() ? at::cat({loss_sum, numbers_.weight_sum}) : loss_sum;
+    sums_.unread->numbers = numbers_.unread(replica_);
     return sums_;
   }
 
  private:
-  // Summed where it is made and read once: reading a GPU's loss after every micro-batch would hold the next one up.
-  static MicroStepGraphs::Numbers own_numbers(const Replica& replica) {
-    const auto on_device = at::TensorOptions().device(replica.device.device());
-    const at::Tensor zero = at::zeros({}, on_device.dtype(at::kDouble));
-    return {zero, at::zeros({2}, zero.options()), all_times(replica.loss_scale.factor(), replica).factor};
-  }
-
-  // Whether there is more memory without them.
-  bool give_up_graphs() {
-    if (graphs_ == nullptr || !graphs_->is_holding()) return false;
-    graphs_->give_up("a micro-batch ran out of memory beside them");
-    return true;
-  }
-
   void run(Indices samples, const Wanted& wanted) {
     replica_.gradients.begin_backward();
     if (fits(samples, wanted)) return;
     const auto size = static_cast<std::int64_t>(samples.size());
-    if (give_up_graphs()) {
+    if (give_up(graphs_)) {
       if (can_go_on()) return run(samples, replica_.gradients.not_reached(wanted));
       throw MicroBatchDoesNotFit(MicroBatchDoesNotFit::k_beside_graphs);
     }
@@ -117,13 +106,24 @@ class Accumulator {
     const auto [batch, weight] = load(samples);
     const Span span(replica_.timeline, "micro-batch", "compute");
     fault_point("model", step_);
-    const auto step = [&](const Batch& given, at::Tensor& key) { micro_step(given, samples, key, wanted); };
-    at::Tensor key;
-    if (replays_ && !wanted)
-      graphs_->run(batch, {step, [&] { return noise_key(context_of(samples)); }});
+    if (at::Tensor key; !replays_ || wanted)
+      micro_step(batch, samples, key, wanted);
     else
-      step(batch, key);
+      replay(batch, samples);
     sums_.weight.add(weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
+  }
+
+  void replay(const Batch& batch, Indices samples) {
+    NoMeetings nobody;
+    const auto run = [this, samples](const std::vector<Batch>& given, std::vector<at::Tensor>& keys, Meetings&) {
+      micro_step(given.front(), samples, keys.front(), std::nullopt);
+    };
+    graphs_->run({WorkKind::micro_step,
+                  {},
+                  {batch},
+                  run,
+                  [this, samples](std::size_t) { return noise_key(context_of(samples)); }},
+                 nobody);
   }
 
   // All of it is the device's: it may be recorded.
@@ -131,9 +131,7 @@ class Accumulator {
     const ForwardContext context = context_of(samples, key);
     const Replica::Forward made = train_micro_batch(replica_, batch, context, {numbers_.factor, wanted});
     key = context.key;
-    numbers_.loss_sum.add_(made.loss);
-    if (made.weight.defined())
-      add_weight(numbers_.weight_sum, made.weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
+    numbers_.add(made.loss, made.weight, replica_);
   }
 
   [[nodiscard]] ForwardContext context_of(Indices samples, const at::Tensor& key = {}) const {
@@ -150,8 +148,8 @@ class Accumulator {
   const Dataset& data_;
   std::int64_t step_;
   const AccumulationOptions& options_;
-  MicroStepGraphs* graphs_;
-  MicroStepGraphs::Numbers numbers_;
+  StepGraphs* graphs_;
+  StepNumbers numbers_;  // summed where they are made and read once: to read each would hold the next one up
   bool replays_ = false;
   LocalSums sums_;
 };
@@ -184,7 +182,7 @@ std::optional<LocalSums> run_apart(const MicroBatchRunner& runner, const ReadAhe
     const bool shares = options.ranks != nullptr && runner.apart()->shares_statistics();
     return runner.apart()->accumulate(
         runner.replica(), data, samples, micro_batches, step, shares ? *options.ranks : alone,
-        options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial, options.told);
+        {options.ranks != nullptr ? Samples::of_a_step : Samples::of_a_trial, options.told, options.graphs});
   } catch (const std::exception& error) {
     if (!options.split_on_out_of_memory || !is_out_of_memory(error)) throw;
   }
@@ -240,7 +238,8 @@ LocalSums accumulate_gradient(const MicroBatchRunner& runner, const Dataset& all
     sums = run_apart(runner, data, samples, micro_batches, step, options);
     if (!sums) {
       recover_from_out_of_memory(replica.device);
-      throw MicroBatchDoesNotFit(largest_of(micro_batches));
+      throw MicroBatchDoesNotFit(give_up(options.graphs) ? MicroBatchDoesNotFit::k_beside_graphs
+                                                         : largest_of(micro_batches));
     }
   }
   sums->data_wait_seconds = data.waited_seconds();

@@ -24,8 +24,6 @@ class MicroBatchDoesNotFit : public std::runtime_error {
   std::int64_t size_;
 };
 
-class MicroStepGraphs;
-
 /// Of the numbers that the device has: `later`, by the caller, together with others.
 enum class Reads { now, later };
 
@@ -42,8 +40,8 @@ struct AccumulationOptions {
   std::span<const std::int64_t> global_batch = {};
   /// Who has read them ahead.
   Ahead ahead = {};
-  /// Of micro-batches that run one after the other; none: kernel by kernel.
-  MicroStepGraphs* graphs = nullptr;
+  /// None: kernel by kernel.
+  StepGraphs* graphs = nullptr;
   Reads reads = Reads::now;
 };
 

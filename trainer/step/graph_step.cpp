@@ -3,7 +3,9 @@
 #include "trainer/base/fault_point.hpp"
 #include "trainer/io/named_tensors.hpp"
 #include "trainer/models/compiled_program.hpp"
+#include "trainer/models/sample_dropout.hpp"
 #include "trainer/models/single_values.hpp"
+#include "trainer/step/step_graphs.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/stack.h>
@@ -49,7 +51,7 @@ struct OfAllRanks {
 };
 
 // Collective. `may_tell`: whether this rank could, as no native code does, which sends its gradients behind all
-// exchanges.
+// exchanges, and nobody whose round is to be recorded or compared.
 OfAllRanks look_at_all(const Rounds& rounds, const std::vector<Indices>& parts, bool together, bool may_tell,
                        StepExchange& start) {
   const std::vector<std::size_t> schedule = rounds.exchanges_of_a_round();
@@ -116,15 +118,19 @@ void GraphStep::watch(Replica& replica, const Dataset& data, Indices samples, st
   graph_of(replica, replica.load(data, samples).batch, samples, step);
 }
 
-MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, bool is_native,
-                           LocalSums& sums) {
+Batch GraphStep::load(Replica& replica, const Dataset& data, Indices samples, std::int64_t step, LocalSums& sums) {
   fault_point("loader", step);
   const Span span(replica.timeline, "load", "data");
-  const auto [batch, weight] = replica.load(data, samples);
+  auto [batch, weight] = replica.load(data, samples);
   sums.weight.add(weight, AnyOrder(replica.gradients.reproducible() != nullptr));
+  return std::move(batch);
+}
+
+MicroBatch GraphStep::micro_batch_of(Replica& replica, const Batch& batch, const ForwardContext& context,
+                                     bool is_native) {
   const c10::Device device = replica.device.device();
-  const Graph& graph = is_native ? graphs_.begin()->second : graph_of(replica, batch, samples, step);
-  MicroBatch micro_batch{{replica.seed, step, samples}, &graph, {place_, device}, {place_, device}, {}, {}};
+  const Graph& graph = is_native ? graphs_.begin()->second : graph_of(replica, batch, context.samples, context.step);
+  MicroBatch micro_batch{context, &graph, {place_, device}, {place_, device}, {}, {}};
   if (is_native) {
     micro_batch.batch = batch;
     return micro_batch;
@@ -135,9 +141,84 @@ MicroBatch GraphStep::load(Replica& replica, const Dataset& data, Indices sample
   return micro_batch;
 }
 
+struct GraphStep::Underway {
+  Replica& replica;
+  const ReadAhead& data;
+  std::int64_t step;
+  std::shared_ptr<Rounds> rounds;
+  bool is_native;
+  LocalSums sums = {};
+};
+
+// A round as what may be recorded.
+StepWork GraphStep::work_of(const Underway& of, std::vector<Batch> batches, const std::vector<Indices>& samples) {
+  StepWork work;
+  work.kind = WorkKind::round;
+  work.batches = std::move(batches);
+  work.run = [this, &replica = of.replica, rounds = of.rounds, samples, step = of.step](
+                 std::vector<Batch> given, std::vector<at::Tensor>& keys, Meetings& meetings) {
+    std::vector<MicroBatch> group;
+    for (std::size_t i = 0; i < given.size(); ++i)
+      group.push_back(micro_batch_of(replica, given[i], {replica.seed, step, samples[i], keys[i]}, false));
+    given.clear();  // what is kept of them goes when nobody takes it any more
+    rounds->run(group, meetings);
+    for (std::size_t i = 0; i < group.size(); ++i) keys[i] = group[i].context.key;
+  };
+  work.key = [&replica = of.replica, samples, step = of.step](std::size_t i) {
+    return noise_key({replica.seed, step, samples[i]});
+  };
+  return work;
+}
+
+// `by`: what records it; may be null. A rank has no samples in rounds that are others' alone.
+void GraphStep::run_round(Underway& of, const std::vector<Indices>& samples, StepGraphs* by,
+                          const std::vector<std::int64_t>& others, LiveMeetings& live) {
+  std::vector<MicroBatch> group;
+  std::vector<Batch> batches;
+  for (const Indices part : samples) {
+    Batch batch = load(of.replica, of.data, part, of.step, of.sums);
+    of.rounds->leave_out(of.data.waits().back());
+    if (by != nullptr)
+      batches.push_back(std::move(batch));
+    else
+      group.push_back(micro_batch_of(of.replica, batch, {of.replica.seed, of.step, part}, of.is_native));
+  }
+  fault_point("model", of.step);
+  of.replica.gradients.begin_backward();
+  if (batches.empty()) {
+    of.rounds->run(group, live);
+  } else {
+    StepWork work = work_of(of, std::move(batches), samples);
+    work.others = others;
+    by->run(std::move(work), live);
+  }
+  for (const Indices part : samples) of.rounds->count(part.size());
+}
+
+// What records rounds; null: they run kernel by kernel.
+StepGraphs* GraphStep::step_graphs_for(const ApartOptions& options, bool is_native) const {
+  if (options.graphs == nullptr || is_native) return nullptr;
+  if (place_ == SavedPlace::device) return options.graphs;
+  options.graphs->give_up("what exact BatchNorm keeps lies in the host's memory");
+  return nullptr;
+}
+
+// Before the step's last round, in which alone parameters are told of. Others' sizes may be known from the step before.
+bool GraphStep::asks_for_quiet(StepGraphs& graphs, const std::vector<Indices>& parts) const {
+  if (parts.empty() || options_.statistics == BatchNormMode::local) return false;  // of the last nothing is recorded
+  std::vector<std::int64_t> sizes;
+  if (options_.statistics == BatchNormMode::exact) {
+    for (const Indices part : parts) sizes.push_back(static_cast<std::int64_t>(part.size()));
+    std::erase(sizes, 0);
+    return graphs.ask_for_quiet({}, sizes);
+  }
+  if (parts.size() > others_.size()) return false;
+  return graphs.ask_for_quiet(others_[parts.size() - 1], {static_cast<std::int64_t>(parts.back().size())});
+}
+
 LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices samples,
                                 const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
-                                comm::Communicator& ranks, Samples which, const FinalParameters& told) {
+                                comm::Communicator& ranks, const ApartOptions& options) {
   std::vector<Indices> parts = micro_batches_of(samples, micro_batches);
   if (samples.empty() && ranks.size() == 1) return {};
   if (ranks.size() == 1)
@@ -153,9 +234,16 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
   StepExchange start(
       ranks, [] {}, [] {});
   start.expect({k_told_at_start});
-  std::optional<Rounds> rounds;
+  StepGraphs* step_graphs = nullptr;
+  bool may_tell = !is_native && options.told.is_final;
+  std::shared_ptr<Rounds> rounds;
   try {
-    if (graphs_.size() > k_most_graphs) graphs_.clear();
+    step_graphs = step_graphs_for(options, is_native);
+    if (graphs_.size() > k_most_graphs) {
+      graphs_.clear();
+      if (step_graphs != nullptr) step_graphs->release();  // which may read what the tapes held
+    }
+    if (may_tell && step_graphs != nullptr) may_tell = !asks_for_quiet(*step_graphs, parts);
     if (graphs_.empty()) {
       const auto found = std::ranges::find_if(parts, has_samples);
       Indices first = found == parts.end() ? Indices(some) : *found;
@@ -163,43 +251,51 @@ LocalSums GraphStep::accumulate(Replica& replica, const ReadAhead& data, Indices
       if (is_native) first = first.first(std::min(first.size(), some.size()));
       watch(replica, data, first, step);
     }
-    rounds.emplace(replica, graphs_.begin()->second, computes, is_native, ranks);
+    if (is_native && turns_ == nullptr) turns_ = std::make_shared<Turns>(replica.device.device());
+    rounds =
+        std::make_shared<Rounds>(replica, graphs_.begin()->second, computes, is_native ? turns_ : nullptr,
+                                 step_graphs != nullptr ? step_graphs->begin_step() : StepNumbers::of(replica), ranks);
   } catch (...) {
     start.report_failure();
     throw;
   }
-  const auto [most, all_end_with_samples] = look_at_all(*rounds, parts, together, !is_native, start);
+  const auto [most, all_end_with_samples] = look_at_all(*rounds, parts, together, may_tell, start);
   const std::size_t num_rounds = together ? 1 : most;
   // A rank without samples has nothing to tell: it would send its buckets behind exchanges for which others, who have
   // sent theirs, may wait with their whole device.
-  const bool tells = ranks.size() == 1 || (told.beside_exchanges && all_end_with_samples);
+  const bool tells = may_tell && (ranks.size() == 1 || (options.told.beside_exchanges && all_end_with_samples));
   if (together && replica.gradients.reproducible() != nullptr) rounds->send_apart(most);
-  if (which == Samples::of_a_step) rounds->refuse_single_values();
+  if (options.which == Samples::of_a_step) rounds->refuse_single_values();
   for (std::size_t i = 0; i < num_rounds; ++i) rounds->exchange().expect(rounds->exchanges_of_a_round());
-  LocalSums sums;
+  const bool others_vary = ranks.size() > 1 && in_lock_step();
+  others_.resize(others_vary ? std::max(others_.size(), num_rounds) : 0);
+  Underway underway{replica, data, step, rounds, is_native};
   try {
     for (std::size_t round = 0; round < num_rounds; ++round) {
       const std::size_t begin = together ? 0 : std::min(round, parts.size());
       const std::size_t end = together ? parts.size() : std::min(round + 1, parts.size());
-      std::vector<MicroBatch> group;
-      for (std::size_t k = begin; k < end; ++k) {
-        if (parts[k].empty()) continue;  // in lock-step: others have some in this round
-        group.push_back(load(replica, data, parts[k], step, is_native, sums));
-        rounds->leave_out(data.waits().back());
-      }
-      fault_point("model", step);
-      if (round + 1 == num_rounds && tells) rounds->tell(told);
-      rounds->run(group);
+      std::vector<Indices> present(parts.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   parts.begin() + static_cast<std::ptrdiff_t>(end));
+      std::erase_if(present, [](const Indices part) { return part.empty(); });  // others have some in this round
+      const bool is_told = round + 1 == num_rounds && tells;
+      LiveMeetings live(rounds->exchange(), replica.device.device(), is_told ? &options.told : nullptr);
+      // A graph without an exchange would tell of all parameters at its end.
+      const bool is_recorded = (shares_statistics() || !is_told) && !(others_vary && others_[round].empty());
+      run_round(underway, present, is_recorded ? step_graphs : nullptr,
+                others_vary ? others_[round] : std::vector<std::int64_t>(), live);
+      if (others_vary) others_[round] = live.counts();
     }
-    rounds->finish(sums);
-    kept_bytes_per_sample_ = rounds->kept_bytes_per_sample();
+    rounds->finish(underway.sums);
+    // A replay keeps as much as what was recorded did.
+    if (step_graphs == nullptr || rounds->kept_bytes_per_sample() > 0.0)
+      kept_bytes_per_sample_ = rounds->kept_bytes_per_sample();
   } catch (const StepAbandoned&) {
     throw;
   } catch (...) {
     rounds->exchange().report_failure();
     throw;
   }
-  return sums;
+  return underway.sums;
 }
 
 double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
@@ -225,37 +321,6 @@ double GraphStep::exchange_seconds(comm::Communicator& ranks) const {
     shortest = std::min(shortest, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return shortest;
-}
-
-std::unique_ptr<GraphStep> run_by_graph(const Configuration& configuration, const Replica& replica,
-                                        AutogradGraph graph) {
-  const BatchNormMode mode = replica.has_batch_statistics ? configuration.batch_norm.mode : BatchNormMode::local;
-  return std::make_unique<GraphStep>(GraphOptions{mode, configuration.memory.segments, graph});
-}
-
-MicroBatchRunner choose_runner(const Configuration& configuration, Replica& replica) {
-  if (!replica.shares_statistics && configuration.memory.recompute != Recompute::on) return MicroBatchRunner(replica);
-  return MicroBatchRunner(replica, run_by_graph(configuration, replica, AutogradGraph::left_out));
-}
-
-bool recompute(MicroBatchRunner& runner) {
-  if (const MayBeCompiled* owner = compiled_of(*runner.replica().model)) {
-    if (!owner->compiled->may_recompute() || owner->compiled->recomputes()) return false;
-    owner->compiled->recompute(true);
-    return true;
-  }
-  if (runner.apart() != nullptr) return false;
-  runner.take_apart(std::make_unique<GraphStep>(GraphOptions{}));
-  return true;
-}
-
-void keep_activations(MicroBatchRunner& runner) {
-  if (const MayBeCompiled* owner = compiled_of(*runner.replica().model)) owner->compiled->recompute(false);
-}
-
-bool recomputes(const MicroBatchRunner& runner) {
-  if (const MayBeCompiled* owner = compiled_of(*runner.replica().model)) return owner->compiled->recomputes();
-  return runner.apart() != nullptr && !runner.apart()->shares_statistics();
 }
 
 }  // namespace onebatch

@@ -18,9 +18,11 @@
 #pragma once
 
 #include "trainer/step/accumulation.hpp"
+#include "trainer/step/recorded_work.hpp"
 #include "trainer/step/rounds.hpp"
 
 #include <map>
+#include <memory>
 
 namespace onebatch {
 
@@ -43,11 +45,14 @@ class GraphStep : public StepRunner {
   /// ranks UserError where a step's BatchNorm has one value per channel in all.
   LocalSums accumulate(Replica& replica, const ReadAhead& data, std::span<const std::int64_t> samples,
                        const std::vector<MicroBatchRun>& micro_batches, std::int64_t step, comm::Communicator& ranks,
-                       Samples which, const FinalParameters& told) override;
+                       const ApartOptions& options) override;
 
   /// Captures the model with a micro-batch of these samples, where none of its shapes was. Throws as accumulate() does.
   void watch(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step);
-  void forget() override { graphs_.clear(); }
+  void forget() override {
+    graphs_.clear();
+    others_.clear();
+  }
 
   [[nodiscard]] bool shares_statistics() const override { return options_.statistics != BatchNormMode::local; }
   [[nodiscard]] bool in_lock_step() const override { return options_.statistics == BatchNormMode::sync; }
@@ -59,13 +64,25 @@ class GraphStep : public StepRunner {
 
  private:
   const Graph& graph_of(Replica& replica, const Batch& batch, std::span<const std::int64_t> samples, std::int64_t step);
-  MicroBatch load(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step,
-                  bool is_native, LocalSums& sums);
+  static Batch load(Replica& replica, const Dataset& data, std::span<const std::int64_t> samples, std::int64_t step,
+                    LocalSums& sums);
+  MicroBatch micro_batch_of(Replica& replica, const Batch& batch, const ForwardContext& context, bool is_native);
+  struct Underway;  // a step
+  StepWork work_of(const Underway& of, std::vector<Batch> batches,
+                   const std::vector<std::span<const std::int64_t>>& samples);
+  void run_round(Underway& of, const std::vector<std::span<const std::int64_t>>& samples, StepGraphs* by,
+                 const std::vector<std::int64_t>& others, LiveMeetings& live);
+  [[nodiscard]] bool asks_for_quiet(StepGraphs& graphs, const std::vector<std::span<const std::int64_t>>& parts) const;
+
+  [[nodiscard]] StepGraphs* step_graphs_for(const ApartOptions& options, bool is_native) const;
 
   GraphOptions options_;
   SavedPlace place_ = SavedPlace::device;
   double kept_bytes_per_sample_ = 0.0;
   std::string gave_way_;
+  std::shared_ptr<Turns> turns_;  // of native code
+  std::vector<std::vector<std::int64_t>>
+      others_;  // by round of synchronised BatchNorm: all ranks' counts the last time
   std::map<std::vector<std::vector<std::int64_t>>, Graph> graphs_;  // by the shapes of a micro-batch's tensors
 };
 

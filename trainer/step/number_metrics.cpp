@@ -27,15 +27,17 @@ double squares_around_mean(const NumberSums& sums) {
   WideSum around = sums.squared_targets;
   around.add(product_of(sums.targets, -2.0 * mean));
   around.add(product_of(product_of(sums.weight, mean), mean));
-  return std::max(0.0, around.value() - off.value() * off.value() / sums.weight.value());
+  const double squares = around.value() - off.value() * off.value() / sums.weight.value();
+  return squares < 0.0 ? 0.0 : squares;  // what is not a number stays so
 }
 
-// As scikit-learn's r2_score of one output, which is finite where targets are all alike.
+// As scikit-learn's r2_score of one output, which is finite where targets are all alike and errors are finite.
 double r2_of(const NumberSums& sums, const TargetRange& range) {
   const double errors = sums.squared_errors.value();
   const double squares = range.least == range.most ? 0.0 : squares_around_mean(sums);
-  if (squares == 0.0) return errors == 0.0 ? 1.0 : 0.0;
-  return 1.0 - errors / squares;
+  if (squares != 0.0) return 1.0 - errors / squares;
+  if (!std::isfinite(errors)) return k_none;
+  return errors == 0.0 ? 1.0 : 0.0;
 }
 
 }  // namespace

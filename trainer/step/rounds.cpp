@@ -4,8 +4,6 @@
 #include "trainer/models/keyed_randomness.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -70,39 +68,40 @@ Norm::Norm(const Tape& tape, const Segment& segment)
       channels(tape.values[static_cast<std::size_t>(segment.input)].channels),
       has_gradient(tape.values[static_cast<std::size_t>(segment.output)].requires_grad) {}
 
-Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, bool is_native, comm::Communicator& ranks)
+Rounds::Rounds(Replica& replica, const Graph& shape, Computes computes, std::shared_ptr<Turns> turns,
+               StepNumbers numbers, comm::Communicator& ranks)
     : replica_(replica),
       shape_(shape),
       twice_(computes == Computes::twice),
-      is_native_(is_native),
+      turns_(std::move(turns)),
       exchange_(
           ranks, [this] { time_.stop(); }, [this] { time_.start(); }),
       time_(replica.device),
-      loss_sum_(at::zeros({replica.loss.is_the_models() ? 3 : 1},
-                          at::TensorOptions().dtype(at::kDouble).device(replica.device.device()))) {
+      numbers_(std::move(numbers)) {
   for (const Segment& segment : shape.segments) {
     norms_.push_back(segment.begins_with_batch_norm ? std::make_unique<Norm>(shape.tape, segment) : nullptr);
   }
   time_.start();
 }
 
-void Rounds::run(std::vector<MicroBatch>& micro_batches) {
+void Rounds::run(std::vector<MicroBatch>& micro_batches, Meetings& meetings) {
+  meetings_ = &meetings;
   // A backward of one micro-batch or segment does not know of the others.
   const FlatGradients::ListenerPause pause(replica_.gradients);
-  if (is_native_ && !micro_batches.empty())
+  if (turns_ != nullptr && !micro_batches.empty())
     run_native(micro_batches);
   else
     run_segments(micro_batches);
-  for (const MicroBatch& micro_batch : micro_batches)
-    time_.count({static_cast<std::int64_t>(micro_batch.context.samples.size()), 1});
   commit();
+  meetings_ = nullptr;
 }
 
 void Rounds::run_segments(std::vector<MicroBatch>& micro_batches) {
   settle_segments(micro_batches);
-  if (told_.is_final) settle_final(micro_batches);
+  only_readers_.clear();
+  if (meetings_->tells()) settle_final(micro_batches);
   forward(micro_batches);
-  if (told_.begin) told_.begin();
+  meetings_->begin_last_backwards();
   for (std::size_t i = norms_.size(); i-- > 0;) {
     backward(micro_batches, i);
     tell_of(i);
@@ -140,7 +139,7 @@ void Rounds::settle_final(const std::vector<MicroBatch>& micro_batches) {
 
 void Rounds::tell_of(std::size_t index) const {
   for (std::size_t parameter = 0; parameter < only_readers_.size(); ++parameter) {
-    if (only_readers_[parameter] == index) told_.is_final(parameter);
+    if (only_readers_[parameter] == index) meetings_->is_final(parameter);
   }
 }
 
@@ -173,12 +172,13 @@ void Rounds::forward(std::vector<MicroBatch>& micro_batches) {
 // In the order of the ranks. One that is alone asks nothing of its device.
 std::vector<Moments> Rounds::of_all_ranks(const std::vector<Moments>& mine, const Norm& norm) {
   if (exchange_.is_alone()) return mine;
-  return unpacked_moments(exchange_.gather(packed(mine, norm.channels)), norm.channels, replica_.device.device());
+  const Met met = meetings_->meet(packed(mine, norm.channels));
+  return unpacked_moments(met.numbers, met.there, norm.channels);
 }
 
 std::vector<OutputSums> Rounds::of_all_ranks(const std::vector<OutputSums>& mine, const Norm& norm) {
   if (exchange_.is_alone()) return mine;
-  return unpacked_output_sums(exchange_.gather(packed(mine, norm.channels)), norm.channels, replica_.device.device());
+  return unpacked_output_sums(meetings_->meet(packed(mine, norm.channels)).there, norm.channels);
 }
 
 OutputSums Rounds::total_of(const std::vector<OutputSums>& mine, const Norm& norm) {
@@ -265,17 +265,12 @@ void Rounds::backward(std::vector<MicroBatch>& micro_batches, std::size_t index)
 void Rounds::backward_of(MicroBatch& micro_batch, std::size_t index, Run& run) {
   const Segment& segment = micro_batch.segment(index);
   const Value loss = micro_batch.graph->tape.loss;
-  const bool returns_weight = replica_.loss.is_the_models();
   if (const auto made = run.made.find(loss); made != run.made.end()) {
     const at::Tensor told = made->second.detach();
-    if (returns_weight) {
-      loss_sum_.select(0, 0).add_(told.select(0, 0));
-      add_weight(loss_sum_.narrow(0, 1, 2), told.select(0, 1), AnyOrder(replica_.gradients.reproducible() != nullptr));
-    } else {
-      loss_sum_.add_(told);
-    }
-    at::Tensor gradient = at::full_like(made->second, replica_.loss_scale.factor());
-    if (returns_weight) gradient[1].zero_();
+    const bool has_weight = replica_.loss.is_the_models();
+    numbers_.add(has_weight ? told[0] : told, has_weight ? told[1] : at::Tensor(), replica_);
+    at::Tensor gradient = numbers_.factor.to(told.scalar_type()).expand_as(told).clone();
+    if (has_weight) gradient[1].zero_();
     micro_batch.gradients.put(loss, gradient);
   }
   std::vector<at::Tensor> outputs;

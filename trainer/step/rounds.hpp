@@ -5,9 +5,12 @@
 #include "trainer/graph/saved_values.hpp"
 #include "trainer/graph/segments.hpp"
 #include "trainer/step/accumulation.hpp"
+#include "trainer/step/meetings.hpp"
 #include "trainer/step/own_time.hpp"
 #include "trainer/step/segment_input.hpp"
 #include "trainer/step/step_exchange.hpp"
+#include "trainer/step/step_numbers.hpp"
+#include "trainer/step/turns.hpp"
 
 #include <map>
 #include <memory>
@@ -60,14 +63,13 @@ class Rounds {
  public:
   /// `shape`: the graph of any size. With `twice` forwards keep nothing but what goes from segment to segment, and each
   /// segment is computed again for its backward.
-  /// `is_native`: each micro-batch is one call of the model's native code, which keeps all of its activations.
-  Rounds(Replica& replica, const Graph& shape, Computes computes, bool is_native, comm::Communicator& ranks);
+  /// With `turns` each micro-batch is one call of the model's native code, which keeps all of its activations.
+  Rounds(Replica& replica, const Graph& shape, Computes computes, std::shared_ptr<Turns> turns, StepNumbers numbers,
+         comm::Communicator& ranks);
 
-  /// In the next run(), which is the step's last, of the parameters of each segment whose backward is done, where they
-  /// are no other segment's.
-  void tell(const FinalParameters& who) { told_ = who; }
-  /// Forward and backward of micro-batches that share their statistics. Collective.
-  void run(std::vector<MicroBatch>& micro_batches);
+  /// Forward and backward of micro-batches that share their statistics with those that are met. Where these are told of
+  /// parameters, it is of each segment whose backward is done, where the parameters are no other segment's. Collective.
+  void run(std::vector<MicroBatch>& micro_batches, Meetings& meetings);
 
   /// How many micro-batches' statistics each rank sends apart, for all to merge in their order, so that who computed
   /// which changes no bit (Note [Bitwise]); 1: merged. To be set before anything else.
@@ -80,10 +82,12 @@ class Rounds {
 
   [[nodiscard]] StepExchange& exchange() { return exchange_; }
 
+  /// A micro-batch of so many samples is done.
+  void count(std::size_t samples) { time_.count({static_cast<std::int64_t>(samples), 1}); }
   /// Of the time since the last exchange this was none of the rank's own.
   void leave_out(const DataWait& wait) { time_.leave_out(wait); }
   /// The loss and this rank's own time, of which the last part is unread.
-  void finish(LocalSums& sums) { time_.finish(sums, loss_sum_); }
+  void finish(LocalSums& sums) { time_.finish(sums, numbers_.unread(replica_)); }
   /// The most that has been kept of the first micro-batch at any time, of each sample; infinity: all of its
   /// activations.
   [[nodiscard]] double kept_bytes_per_sample() const { return kept_bytes_per_sample_; }
@@ -129,14 +133,14 @@ class Rounds {
   Replica& replica_;
   const Graph& shape_;  // any size's: their BatchNorms are the same
   bool twice_;
-  bool is_native_;
+  std::shared_ptr<Turns> turns_;  // of native code; else null
   std::size_t slots_ = 1;
   bool refuses_single_values_ = false;
   StepExchange exchange_;
   OwnTime time_;
-  at::Tensor loss_sum_;                       // and both of WeightSum's, where the model tells it
-  std::vector<std::unique_ptr<Norm>> norms_;  // by segment; null where it begins with none
-  FinalParameters told_;
+  StepNumbers numbers_;
+  std::vector<std::unique_ptr<Norm>> norms_;              // by segment; null where it begins with none
+  Meetings* meetings_ = nullptr;                          // of run()
   std::vector<std::optional<std::size_t>> only_readers_;  // by parameter, in the last run()
   double kept_bytes_per_sample_ = 0.0;
 };

@@ -5,7 +5,6 @@
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/replica/train_micro_batch.hpp"
 #include "trainer/step/rounds.hpp"
-#include "trainer/step/turns.hpp"
 
 #include <ATen/core/grad_mode.h>
 
@@ -84,8 +83,7 @@ void Rounds::run_native(std::vector<MicroBatch>& micro_batches) {
   const at::NoGradGuard no_grad;
   const std::size_t number = micro_batches.size();
   compiled_of(*replica_.model)->compiled->let_run_at_once(number);
-  Turns turns(replica_.device.device());
-  Meeting meeting{turns, {}, std::vector<Moments>(number), std::vector<OutputSums>(number), {}};
+  Meeting meeting{*turns_, {}, std::vector<Moments>(number), std::vector<OutputSums>(number), {}};
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < norms_.size(); ++i) {
     if (!norms_[i]) continue;
@@ -106,7 +104,7 @@ void Rounds::run_native(std::vector<MicroBatch>& micro_batches) {
     const SharingScope scope(attendant);
     train_native(micro_batches[k]);
   };
-  turns.run(number, train, [&] {
+  turns_->run(number, train, [&] {
     meeting.check(meeting.in_backward || meeting.layer == met++);
     if (meeting.in_backward) {
       skip_to(meeting.layer + 1);
@@ -122,11 +120,8 @@ void Rounds::run_native(std::vector<MicroBatch>& micro_batches) {
 }
 
 void Rounds::train_native(const MicroBatch& micro_batch) {
-  const Replica::Forward made = train_micro_batch(replica_, micro_batch.batch, micro_batch.context,
-                                                  all_times(replica_.loss_scale.factor(), replica_));
-  loss_sum_.select(0, 0).add_(made.loss);
-  if (made.weight.defined())
-    add_weight(loss_sum_.narrow(0, 1, 2), made.weight, AnyOrder(replica_.gradients.reproducible() != nullptr));
+  const Replica::Forward made = train_micro_batch(replica_, micro_batch.batch, micro_batch.context, {numbers_.factor});
+  numbers_.add(made.loss, made.weight, replica_);
 }
 
 }  // namespace onebatch

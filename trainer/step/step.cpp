@@ -9,8 +9,8 @@
 #include "trainer/device/agreement.hpp"
 #include "trainer/models/compiled_program.hpp"
 #include "trainer/models/sample_dropout.hpp"
-#include "trainer/step/micro_step_graphs.hpp"
 #include "trainer/step/step_exchange.hpp"
+#include "trainer/step/step_graphs.hpp"
 
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ std::span<const std::int64_t> slice_of_rank(std::span<const std::int64_t> global
 }
 
 TrainingStep::TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
-                           comm::Communicator& control, const Clipping& clipping, MicroStepGraphs* graphs)
+                           comm::Communicator& control, const Clipping& clipping, StepGraphs* graphs)
     : runner_(runner),
       replica_(runner.replica()),
       data_(data),
@@ -126,17 +126,19 @@ TrainingStep::Part TrainingStep::forward_and_backward(const StepRequest& request
     replica_.gradients.begin_step(is_native ? Begin::unwritten : Begin::zeroed);
     replica_.device.reset_peak();
     const TrainingData data(data_, replica_.augment, {replica_.seed, request.epoch});
-    mine.sums = accumulate_gradient(
-        runner_, data, slice_of_rank(request.global_batch, request.plan, control_.rank()), share.micro_batches,
-        request.step,
-        {.told = {[this] { reducer_.begin_last_backward(); },
-                  [this](std::size_t index) { reducer_.parameter_is_final(index); }, reducer_.sends_beside_exchanges()},
-         .split_on_out_of_memory = true,
-         .ranks = &control_,
-         .global_batch = request.global_batch,
-         .ahead = {request.loader, request.epoch},
-         .graphs = graphs_,
-         .reads = replica_.loss.is_the_models() ? Reads::now : Reads::later});
+    FinalParameters told;
+    if (reducer_.hears_of_parameters())
+      told = {[this] { reducer_.begin_last_backward(); },
+              [this](std::size_t index) { reducer_.parameter_is_final(index); }, reducer_.sends_beside_exchanges()};
+    mine.sums = accumulate_gradient(runner_, data, slice_of_rank(request.global_batch, request.plan, control_.rank()),
+                                    share.micro_batches, request.step,
+                                    {.told = told,
+                                     .split_on_out_of_memory = true,
+                                     .ranks = &control_,
+                                     .global_batch = request.global_batch,
+                                     .ahead = {request.loader, request.epoch},
+                                     .graphs = graphs_,
+                                     .reads = replica_.loss.is_the_models() ? Reads::now : Reads::later});
   } catch (const StepAbandoned&) {
     // The rank that failed says so below.
   } catch (const MicroBatchDoesNotFit& error) {

@@ -60,7 +60,7 @@ struct StepRequest {
 class TrainingStep {
  public:
   TrainingStep(const MicroBatchRunner& runner, const Dataset& data, GradientReducer& reducer,
-               comm::Communicator& control, const Clipping& clipping, MicroStepGraphs* graphs = nullptr);
+               comm::Communicator& control, const Clipping& clipping, StepGraphs* graphs = nullptr);
 
   /// Collective.
   StepTotals run(const StepRequest& request);
@@ -111,7 +111,7 @@ class TrainingStep {
   GradientReducer& reducer_;
   comm::Communicator& control_;
   Clipping clipping_;
-  MicroStepGraphs* graphs_;  // may be none
+  StepGraphs* graphs_;  // may be none
   LateFigures late_;
   std::array<KeptTensors, 2> buffers_before_;  // this step, and the one before it, which may be late
   std::vector<double> touched_;                // by any rank in this step, one per parameter

@@ -21,10 +21,13 @@
 namespace onebatch {
 
 struct Replica;
+class StepGraphs;
 
 /// What only the device can tell of a rank's micro-batches, when it has done them.
 struct UnreadSums {
-  at::Tensor numbers;                         // float64: the loss's sum, and both of WeightSum's where the model tells
+  // float64: the loss's sum, and both of WeightSum's where the model tells. To be read, or copied on the device's
+  // stream, before the next step begins.
+  at::Tensor numbers;
   std::shared_ptr<const DeviceMoment> begin;  // of what compute_seconds does not have yet
   std::shared_ptr<const DeviceMoment> end;
   std::vector<DataWait> left_out;  // between the two: no computing
@@ -56,6 +59,13 @@ struct FinalParameters {
   bool beside_exchanges = false;
 };
 
+/// What a StepRunner's samples are, who hears of its parameters, and what its rounds are recorded by.
+struct ApartOptions {
+  Samples which;
+  const FinalParameters& told;
+  StepGraphs* graphs;  // may be none
+};
+
 /// Runs them otherwise than one after the other, each forward and backward.
 class StepRunner {
  public:
@@ -68,7 +78,7 @@ class StepRunner {
   /// all `ranks` where shares_statistics() says so, which makes it collective over them.
   virtual LocalSums accumulate(Replica& replica, const ReadAhead& data, std::span<const std::int64_t> samples,
                                const std::vector<MicroBatchRun>& micro_batches, std::int64_t step,
-                               comm::Communicator& ranks, Samples which, const FinalParameters& told) = 0;
+                               comm::Communicator& ranks, const ApartOptions& options) = 0;
 
   /// Where what micro-batches keep of a share lies, if anything is kept of more than one: in host memory it is slower,
   /// but a share of any size fits.

@@ -12,6 +12,57 @@
 
 namespace onebatch {
 
+// Does one work after another.
+class Turns::Thread {
+ public:
+  Thread() : thread_([this] { do_works(); }) {}
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+  ~Thread() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void begin(std::function<void()> work) {
+    {
+      const std::scoped_lock lock(mutex_);
+      work_ = std::move(work);
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return work_ == nullptr; });
+  }
+
+ private:
+  void do_works() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return ends_ || work_ != nullptr; });
+      if (work_ == nullptr) return;
+      lock.unlock();
+      work_();
+      lock.lock();
+      work_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> work_;
+  bool ends_ = false;
+  std::thread thread_;  // last: it takes what is above
+};
+
+Turns::Turns(c10::Device device) : device_(device) {}
+Turns::~Turns() = default;
+
 void Turns::run(std::size_t number, const Work& work, std::function<void()> all_paused) {
   all_paused_ = std::move(all_paused);
   error_ = nullptr;
@@ -36,7 +87,6 @@ void Turns::pause(std::size_t mine) {
 void Turns::run_in_turn(std::size_t number, const Work& work) {
   const at::ThreadLocalState here;
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  std::vector<std::thread> threads;
   for (std::size_t k = 0; k < number && !is_over(); ++k) {
     const auto body = [this, &here, stream, &work, k] {
       const at::ThreadLocalStateGuard as_there(here);
@@ -48,7 +98,8 @@ void Turns::run_in_turn(std::size_t number, const Work& work) {
       let_run(k_caller);
     };
     attempt([&] {
-      threads.emplace_back(body);
+      if (threads_.size() == k) threads_.push_back(std::make_unique<Thread>());
+      threads_[k]->begin(body);
       goes_on_[k] = 1;
     });
   }
@@ -60,7 +111,7 @@ void Turns::run_in_turn(std::size_t number, const Work& work) {
     }
     if (!is_over() && std::ranges::find(goes_on_, 1) != goes_on_.end()) attempt(all_paused_);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (const auto& thread : threads_) thread->wait();
 }
 
 void Turns::attempt(const std::function<void()>& work) {

@@ -1,6 +1,6 @@
 // Micro-steps that are replayed, on the CPU with a double that runs again what it recorded: which of them are, that
 // nothing else changes, and that what is recorded wrongly is never used.
-#include "trainer/step/micro_step_graphs.hpp"
+#include "trainer/step/step_graphs.hpp"
 
 #include "trainer/device/host.hpp"
 #include "trainer/io/named_tensors.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Numbers = MicroStepGraphs::Numbers;
+using Cut = DeviceGraphs::Cut;
 
 enum class Defect {
   none,
@@ -73,7 +73,8 @@ class Double final : public DeviceGraphs {
  public:
   Double(Replica& replica, CountedHost& host, Seen& seen) : replica_(replica), host_(host), seen_(seen) {}
 
-  std::unique_ptr<DeviceGraph> record(const std::function<void()>& work) override {
+  std::vector<std::unique_ptr<DeviceGraph>> record(const std::function<void(const Cut&)>& given) override {
+    const auto work = [given] { given([] { FAIL() << "micro-steps meet nobody"; }); };
     if (seen_.defect == Defect::refuses)
       throw std::runtime_error("operation not permitted when stream is capturing\nand more");
     if (seen_.defect == Defect::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory");
@@ -86,10 +87,12 @@ class Double final : public DeviceGraphs {
     replica_.gradients.flat().copy_(gradient);
     numbers->loss_sum.copy_(loss);
     buffers.restore();
-    return std::make_unique<Again>(host_, [this, work, own] { replay(work, own); });
+    std::vector<std::unique_ptr<DeviceGraph>> made;
+    made.push_back(std::make_unique<Again>(host_, [this, work, own] { replay(work, own); }));
+    return made;
   }
 
-  const Numbers* numbers = nullptr;
+  const StepNumbers* numbers = nullptr;
 
  private:
   void replay(const std::function<void()>& work, const at::Tensor& own) {
@@ -132,7 +135,7 @@ class Trainee {
     if (!with_graphs) return;
     auto device = std::make_unique<Double>(replica, host, seen);
     Double& made = *device;
-    graphs = std::make_unique<MicroStepGraphs>(replica, std::move(device));
+    graphs = std::make_unique<StepGraphs>(replica, std::move(device));
     made.numbers = &graphs->begin_step();
   }
 
@@ -148,8 +151,9 @@ class Trainee {
       const Batch batch = replica.load(*data_, samples_).batch;
       replica.gradients.begin_backward();
       at::Tensor key;
+      NoMeetings nobody;
       if (graphs)
-        graphs->run(batch, {micro_step_, [this] { return own_key(); }});
+        graphs->run(work_of(batch), nobody);
       else
         micro_step_(batch, key);
     }
@@ -158,7 +162,7 @@ class Trainee {
   double noise = 0.0;
   double scale = 1.0;
   bool draws = false;
-  const Numbers* now = nullptr;
+  const StepNumbers* now = nullptr;
   CountedHost host;
   Seen seen;
 
@@ -166,7 +170,15 @@ class Trainee {
   std::unique_ptr<Dataset> data_;
   std::int64_t next_ = 0;
   std::vector<std::int64_t> samples_;
-  Numbers numbers_;
+  StepNumbers numbers_;
+
+  StepWork work_of(const Batch& batch) {
+    const auto run = [this](const std::vector<Batch>& given, std::vector<at::Tensor>& keys, Meetings&) {
+      micro_step_(given.front(), keys.front());
+    };
+    return {WorkKind::micro_step, {}, {batch}, run, [this](std::size_t) { return own_key(); }};
+  }
+
   at::Tensor own_key() const { return at::tensor(samples_).to(at::kDouble); }
 
   // Where it draws, what it draws depends on the samples.
@@ -181,7 +193,7 @@ class Trainee {
 
  public:
   Replica replica;
-  std::unique_ptr<MicroStepGraphs> graphs;
+  std::unique_ptr<StepGraphs> graphs;
 };
 
 const std::vector<std::vector<std::int64_t>> k_steps = {{6, 6, 6, 2}, {6, 6, 6, 2}, {6, 6, 6, 2}, {7}, {6, 6, 6, 2}};
@@ -203,7 +215,7 @@ void expect_the_same(Trainee& ours) {
   }
 }
 
-TEST(MicroStepGraphsTest, what_is_replayed_is_the_same_and_each_shape_has_one_graph) {
+TEST(StepGraphsTest, what_is_replayed_is_the_same_and_each_shape_has_one_graph) {
   Trainee ours(true);
   expect_the_same(ours);
   EXPECT_EQ(ours.seen.recorded, 2) << "of 6 and of 2: 7 came once";
@@ -214,7 +226,7 @@ TEST(MicroStepGraphsTest, what_is_replayed_is_the_same_and_each_shape_has_one_gr
   EXPECT_FALSE(ours.graphs->has_news());
 }
 
-TEST(MicroStepGraphsTest, a_replay_draws_by_its_own_samples) {
+TEST(StepGraphsTest, a_replay_draws_by_its_own_samples) {
   Trainee ours(true);
   ours.draws = true;
   expect_the_same(ours);
@@ -222,7 +234,7 @@ TEST(MicroStepGraphsTest, a_replay_draws_by_its_own_samples) {
   EXPECT_THAT(ours.graphs->take_news().given_up, IsEmpty());
 }
 
-TEST(MicroStepGraphsTest, what_replays_otherwise_is_seen_before_it_is_used) {
+TEST(StepGraphsTest, what_replays_otherwise_is_seen_before_it_is_used) {
   for (const auto& [defect, why] : {std::pair(Defect::replays_nothing, "another gradient"),
                                     {Defect::replays_what_was_recorded, "another gradient"},
                                     {Defect::rounds, "another gradient"},
@@ -240,7 +252,7 @@ TEST(MicroStepGraphsTest, what_replays_otherwise_is_seen_before_it_is_used) {
   }
 }
 
-TEST(MicroStepGraphsTest, kernels_that_add_in_any_order_are_compared_with_themselves) {
+TEST(StepGraphsTest, kernels_that_add_in_any_order_are_compared_with_themselves) {
   Trainee ours(true);
   ours.noise = 1e-12;
   for (const auto& sizes : k_steps) ours.step(sizes);
@@ -248,7 +260,7 @@ TEST(MicroStepGraphsTest, kernels_that_add_in_any_order_are_compared_with_themse
   EXPECT_THAT(ours.graphs->take_news().given_up, IsEmpty());
 }
 
-TEST(MicroStepGraphsTest, gradients_that_are_zero_or_not_finite_say_nothing) {
+TEST(StepGraphsTest, gradients_that_are_zero_or_not_finite_say_nothing) {
   Trainee ours(true);
   ours.scale = std::numeric_limits<double>::quiet_NaN();
   ours.step({6, 6, 6, 6});
@@ -261,7 +273,7 @@ TEST(MicroStepGraphsTest, gradients_that_are_zero_or_not_finite_say_nothing) {
   EXPECT_THAT(ours.graphs->take_news().recorded, HasSubstr("micro-batches of 6"));
 }
 
-TEST(MicroStepGraphsTest, what_has_moved_is_recorded_again) {
+TEST(StepGraphsTest, what_has_moved_is_recorded_again) {
   Trainee ours(true);
   ours.step({6, 6, 6, 6});
   EXPECT_EQ(ours.seen.recorded, 1);
@@ -272,7 +284,7 @@ TEST(MicroStepGraphsTest, what_has_moved_is_recorded_again) {
   EXPECT_EQ(ours.seen.replayed, 2 + 1);
 }
 
-TEST(MicroStepGraphsTest, what_was_released_is_recorded_again) {
+TEST(StepGraphsTest, what_was_released_is_recorded_again) {
   Trainee ours(true);
   ours.step({6, 6, 6});
   EXPECT_TRUE(ours.graphs->is_holding());
@@ -283,7 +295,7 @@ TEST(MicroStepGraphsTest, what_was_released_is_recorded_again) {
   EXPECT_EQ(ours.seen.recorded, 2);
 }
 
-TEST(MicroStepGraphsTest, as_much_memory_has_to_be_left_as_graphs_hold) {
+TEST(StepGraphsTest, as_much_memory_has_to_be_left_as_graphs_hold) {
   for (const std::int64_t limit : {199, 200}) {
     Trainee ours(true);
     ours.host.limit = limit;
