@@ -25,5 +25,8 @@ class LaunchError : public std::runtime_error {
 
 /// This machine's name, as messages show it.
 std::string host_name();
+/// Of this boot of this machine: containers on one kernel share it, and machines may have one name. Empty: none is
+/// known.
+std::string boot_id();
 
 }  // namespace onebatch::comm

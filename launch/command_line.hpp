@@ -48,7 +48,7 @@ struct Arguments {
   std::string target_file;        // export, predict, report, compile
   std::vector<std::string> runs;  // report: folders of runs
   bool overwrite = false;         // likewise
-  std::string split;              // predict: "train" or "validation"
+  std::string split;              // predict: "train", "validation" or "all"; empty: "validation"
   std::string benchmark;          // bench: "all-reduce"
   double most_bytes = 256.0 * 1024 * 1024;
   std::optional<int> ranks;             // launch: none: as many as there are devices

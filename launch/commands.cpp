@@ -204,6 +204,7 @@ class Program {
       Session session(loaded_.configuration, world_, listeners(run_dir),
                       {.strict = arguments_.strict,
                        .run_dir = run_dir,
+                       .was_complete = folder && state_of(folder->path()) == FolderState::complete,
                        .accepted = [&] { folder->begin(); },
                        .timeline_file = arguments_.timeline_file,
                        .why_not_write = [&](FolderUse use) { return held.why_not_write(use); },

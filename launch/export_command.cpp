@@ -28,14 +28,6 @@ Format format_of(const fs::path& file) {
                   file.string()));
 }
 
-void check_target(const Arguments& arguments) {
-  const fs::path file = arguments.target_file;
-  check_can_be_written("--to", file);
-  if (fs::exists(fs::symlink_status(file)) && !arguments.overwrite)
-    throw UserError(
-        fmt::format("--to {} is there already: add --overwrite to replace it, or write another name", file.string()));
-}
-
 bool is_configuration(const std::string& source) {
   return fs::path(source).extension() == ".toml";
 }
@@ -76,11 +68,27 @@ FoundCheckpoint find_checkpoint(const Arguments& arguments) {
 }
 
 // The run's own, whatever has become of the file that it was started with.
-std::string configuration_file(const Arguments& arguments, const fs::path& checkpoint) {
+fs::path place_of_configuration(const Arguments& arguments, const fs::path& checkpoint) {
   if (is_configuration(arguments.source)) return arguments.source;
-  const fs::path run = fs::canonical(checkpoint).parent_path().parent_path();
-  const fs::path file = run / "config.toml";
-  if (!fs::is_regular_file(file))
+  return fs::canonical(checkpoint).parent_path().parent_path() / "config.toml";
+}
+
+// Weights alone are written without a configuration, too: then there is nothing to compare with.
+void check_target(const Arguments& arguments, const fs::path& checkpoint) {
+  const fs::path target = arguments.target_file;
+  const fs::path file = place_of_configuration(arguments, checkpoint);
+  if (fs::is_regular_file(file)) {
+    const LoadedConfig loaded = load_config(read_file(file.string()), file.string(), arguments.assignments);
+    check_is_not_read("--to", target, files_read(loaded.configuration), "by the run");
+  }
+  if (fs::exists(fs::symlink_status(target)) && !arguments.overwrite)
+    throw UserError(
+        fmt::format("--to {} is there already: add --overwrite to replace it, or write another name", target.string()));
+}
+
+std::string configuration_file(const Arguments& arguments, const fs::path& checkpoint) {
+  const fs::path file = place_of_configuration(arguments, checkpoint);
+  if (!is_configuration(arguments.source) && !fs::is_regular_file(file))
     throw UserError(
         fmt::format("{} is not there, which says what program was trained: write onebatch export CONFIG.toml "
                     "--checkpoint {} --to {}",
@@ -111,8 +119,9 @@ std::string program_of(const Arguments& arguments, const fs::path& checkpoint) {
 
 std::string export_model(const Arguments& arguments) {
   const Format format = format_of(arguments.target_file);
-  check_target(arguments);
+  check_can_be_written("--to", arguments.target_file);
   const FoundCheckpoint found = find_checkpoint(arguments);
+  check_target(arguments, found.folder);
   const WeightsChoice choice = weights_choice(arguments.weights);
   nlohmann::ordered_json document = {
       {"file", arguments.target_file}, {"checkpoint", found.folder.string()}, {"step", found.step}};

@@ -1,6 +1,7 @@
 #include "launch/launched_ranks.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -47,8 +48,8 @@ void LaunchFolder::ask_to_stop() const {
 
 int LaunchFolder::listening() const {
   int count = 0;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path_, ignored)) count += entry.path().filename() != k_stop ? 1 : 0;
+  static_cast<void>(for_each_entry(
+      path_, [&](const fs::directory_entry& entry) { count += entry.path().filename() != k_stop ? 1 : 0; }));
   return count;
 }
 

@@ -5,6 +5,7 @@
 #include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/documents/documents.hpp"
+#include "trainer/io/folder.hpp"
 #include "trainer/plan/elsewhere/all_reduce_model.hpp"
 #include "trainer/plan/plan_cluster.hpp"
 
@@ -30,10 +31,9 @@ DeviceProfiles read_profiles(const fs::path& folder) {
     throw UserError("--profiles " + folder.string() +
                     ": there is no such folder; save profiles there with onebatch probe CONFIG --json FILE");
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : entries_of(folder)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
-  std::sort(files.begin(), files.end());
   DeviceProfiles known;
   for (const fs::path& file : files)
     add_devices(known, parse_profile(read_file(file.string()), file.string()), file.stem().string());
@@ -111,6 +111,7 @@ std::string sweep(const Arguments& arguments, const std::vector<Candidate>& cand
                                .ranks = rank_costs(candidate.profile, batch),
                                .options = candidate.options,
                                .dataset_size = dataset_size.value_or(0),
+                               .last_batch = batch.last_batch,
                                .prices = prices};
     for (const std::int64_t size : sizes) points.push_back(sweep_point(request, size));
   }

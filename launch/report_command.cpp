@@ -8,6 +8,7 @@
 #include "launch/written_files.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -26,10 +27,10 @@ constexpr std::uintmax_t k_read_in_a_second = std::uintmax_t{32} << 20;  // of m
 // Where somebody has named the folder that runs lie in.
 std::string runs_in(const fs::path& folder) {
   std::vector<std::string> runs;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (fs::exists(entry.path() / "config.toml", error)) runs.push_back(entry.path().string());
-  }
+  static_cast<void>(for_each_entry(folder, [&](const fs::directory_entry& entry) {
+    std::error_code ignored;
+    if (fs::exists(entry.path() / "config.toml", ignored)) runs.push_back(entry.path().string());
+  }));
   std::sort(runs.begin(), runs.end());
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(runs.size(), 5); ++i)

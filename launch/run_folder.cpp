@@ -3,13 +3,13 @@
 #include "launch/run_differences.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/folder.hpp"
 #include "trainer/io/lies_in.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <set>
 
 namespace onebatch::launch {
@@ -22,7 +22,7 @@ constexpr const char* k_result = "result.json";
 
 bool has_checkpoint(const fs::path& folder) {
   if (!fs::is_directory(folder / "checkpoints")) return false;
-  for (const auto& entry : fs::directory_iterator(folder / "checkpoints")) {
+  for (const auto& entry : entries_of(folder / "checkpoints")) {
     if (entry.path().filename().string().starts_with("step-")) return true;
   }
   return false;
@@ -34,7 +34,7 @@ bool holds_nothing(const fs::path& folder) {
   static const std::set<std::string> left_by_a_start = {RunLock::k_file, k_config, std::string(k_config) + ".partial"};
   const bool has_begun = fs::exists(folder / k_config);
   if (has_begun && !fs::exists(folder / RunLock::k_file) && fs::exists(folder / k_config)) return false;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : entries_of(folder)) {
     const std::string name = entry.path().filename().string();
     const bool early_incident = !has_begun && name.starts_with("incident-");
     if (!early_incident && !left_by_a_start.contains(name)) return false;
@@ -43,7 +43,7 @@ bool holds_nothing(const fs::path& folder) {
 }
 
 bool holds_a_configuration_alone(const fs::path& folder) {
-  return fs::exists(folder / k_config) && std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1;
+  return fs::exists(folder / k_config) && entries_of(folder).size() == 1;
 }
 
 bool is_same_place(const fs::path& a, const fs::path& b) {
@@ -58,6 +58,10 @@ std::optional<std::int64_t> number_of(const std::string& folder, const std::stri
   const char* end = folder.data() + folder.size();
   const auto read = std::from_chars(folder.data() + name.size() + 1, end, number);
   return read.ec == std::errc() && read.ptr == end && number >= 2 ? std::optional(number) : std::nullopt;
+}
+
+bool is_run(FolderState state) {
+  return state == FolderState::begun || state == FolderState::has_checkpoints || state == FolderState::complete;
 }
 
 // A run that may go on.
@@ -133,8 +137,27 @@ class RunFolderSearch {
                     "; write another run.output_dir");
   }
 
+  [[nodiscard]] RunDifferences differences_of(const fs::path& run) const {
+    return compare_with_saved(run / k_config, loaded_.configuration);
+  }
+  [[nodiscard]] bool is_of_this_name(const RunDifferences& run) const {
+    return run.saved_name.empty() || run.saved_name == name_;
+  }
+
+  // Numbers are the order in which runs were begun: one that is gone gives its own to no other.
+  std::int64_t first_free() const {
+    std::int64_t first = 1;
+    for (const auto& entry : entries_of(wanted_.parent_path())) {
+      const auto number = number_of(entry.path().filename().string(), name_);
+      if (!number || *number < first) continue;
+      if (is_run(state_of(entry.path())) && is_of_this_name(differences_of(entry.path()))) first = *number + 1;
+    }
+    return first;
+  }
+
   RunFolder begin_anew(std::string said) {
-    for (int number = 1;; ++number) {
+    if (state_of(wanted_) == FolderState::foreign) refuse_foreign();
+    for (std::int64_t number = first_free();; ++number) {
       const fs::path path = number == 1 ? wanted_ : fs::path(fmt::format("{}-{}", wanted_.string(), number));
       auto lock = lock_unused(path);
       if (!lock) continue;
@@ -142,6 +165,13 @@ class RunFolderSearch {
         said += "a new run of this name: it is in " + path.string() + " (--resume goes on with an earlier one)";
       return {std::move(loaded_), path, std::move(*lock), std::move(said)};
     }
+  }
+
+  [[noreturn]] void refuse_foreign() const {
+    throw UserError(wanted_.string() +
+                    (fs::is_directory(wanted_)
+                         ? " is not a run's folder and is not empty: write another run.name or run.output_dir"
+                         : " is a file: write another run.name"));
   }
 
   // None where it belongs to another run, also to one that starts at this moment.
@@ -152,12 +182,7 @@ class RunFolderSearch {
       // That a file is there is said of a folder, too, which goes at this moment.
       if (code && code != std::errc::file_exists) fail(code);
       const FolderState state = state_of(path);
-      if (state == FolderState::foreign && path == wanted_) {
-        throw UserError(wanted_.string() +
-                        (fs::is_directory(wanted_)
-                             ? " is not a run's folder and is not empty: write another run.name or run.output_dir"
-                             : " is a file: write another run.name"));
-      }
+      if (state == FolderState::foreign && path == wanted_) refuse_foreign();
       if (state == FolderState::absent) continue;  // a start that was refused has removed it
       if (state != FolderState::unused) return std::nullopt;
       LockAttempt attempt = RunLock::try_lock(path, std::chrono::milliseconds(0));
@@ -186,18 +211,16 @@ class RunFolderSearch {
 
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> found;
-    for (const auto& entry : fs::directory_iterator(wanted_.parent_path())) {
+    for (const auto& entry : entries_of(wanted_.parent_path())) {
       const auto number = number_of(entry.path().filename().string(), name_);
       if (!number) continue;
       const fs::path path = wanted_.parent_path() / entry.path().filename();
       const FolderState state = state_of(path);
-      if (state != FolderState::begun && state != FolderState::has_checkpoints && state != FolderState::complete)
-        continue;
+      if (!is_run(state)) continue;
       if (state == FolderState::complete && !has_checkpoint(path))
         continue;  // nothing to go on from, and it is not lost
-      RunDifferences differences = compare_with_saved(path / k_config, loaded_.configuration);
-      if (differences.saved_name.empty() || differences.saved_name == name_)
-        found.push_back({*number, path, state, std::move(differences)});
+      RunDifferences differences = differences_of(path);
+      if (is_of_this_name(differences)) found.push_back({*number, path, state, std::move(differences)});
     }
     std::sort(found.begin(), found.end(), comes_before);
     return found;

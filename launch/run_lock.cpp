@@ -1,5 +1,6 @@
 #include "launch/run_lock.hpp"
 
+#include "comm/error.hpp"
 #include "comm/siblings.hpp"
 #include "trainer/io/descriptor.hpp"
 
@@ -27,19 +28,6 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds k_sign_of_life{4};
 constexpr std::chrono::milliseconds k_look{100};
 
-// Of this boot of this machine; containers on one kernel share it, and its locks.
-std::string kernel() {
-  std::ifstream in("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  std::getline(in, text);
-  return text;
-}
-
-std::string host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
-}
-
 // When a process has started, in the kernel's ticks: with its number the one process that is meant.
 std::string start_ticks(const std::string& process) {
   std::ifstream in("/proc/" + process + "/stat");
@@ -66,12 +54,9 @@ std::string now_text() {
 
 // The kernel first: it is what half of a lock still tells, of a process that died as it wrote.
 std::string own_text() {
-  const nlohmann::ordered_json json = {{"kernel", kernel()},
-                                       {"host", host()},
-                                       {"process", getpid()},
-                                       {"number_space", number_space()},
-                                       {"start_ticks", start_ticks("self")},
-                                       {"since", now_text()}};
+  const nlohmann::ordered_json json = {
+      {"kernel", comm::boot_id()},      {"host", comm::host_name()},          {"process", getpid()},
+      {"number_space", number_space()}, {"start_ticks", start_ticks("self")}, {"since", now_text()}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -95,7 +80,7 @@ std::string holder_text(const std::string& content) {
 }
 
 bool of_this_kernel(const std::string& content) {
-  const std::string own = kernel();
+  const std::string own = comm::boot_id();  // containers on one kernel share its locks, too
   return !own.empty() && content.find('"' + own + '"') != std::string::npos;
 }
 

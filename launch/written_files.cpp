@@ -2,6 +2,7 @@
 
 #include "launch/standard_streams.hpp"
 #include "trainer/base/error.hpp"
+#include "trainer/data/file_list.hpp"
 #include "trainer/io/descriptor.hpp"
 #include "trainer/io/durable_file.hpp"
 
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <system_error>
 
@@ -58,6 +60,19 @@ void refuse_what_is_read(const std::string& said, const fs::path& file, Output o
         ": name another file");
   if (is_there && file.extension() == ".toml" && output != Output::configuration)
     throw UserError(said + " is a configuration: name another file");
+}
+
+// Of a folder or a pattern. None where they are not there, which is said when they are opened.
+std::vector<fs::path> found_files(const DatasetConfiguration& set) {
+  const std::map<std::string, std::string> endings = {
+      {"safetensors", ".safetensors"}, {"tokens", ".bin"}, {"tar", ".tar"}};
+  const auto ending = endings.find(set.kind);
+  if (ending == endings.end()) return {};
+  try {
+    return files_of(set, ending->second);
+  } catch (const UserError&) {
+    return {};
+  }
 }
 
 // Of this process, /dev/stdout as well, where that leads into a file: what is written goes behind what is there. With a
@@ -118,23 +133,33 @@ void check_can_be_written(const std::string& option, const fs::path& named, Outp
   try_to_write(said, folder.empty() ? fs::path(".") : folder);
 }
 
-void check_is_not_read(const std::string& option, const fs::path& named, const std::vector<fs::path>& read) {
+void check_is_not_read(const std::string& option, const fs::path& named, const std::vector<fs::path>& read,
+                       const std::string& by) {
   std::error_code error;
   for (const fs::path& file : read) {
     if (fs::equivalent(named, file, error))
-      throw UserError(fmt::format("{} {} is read here: name another file", option, named.string()));
+      throw UserError(fmt::format("{} {} is read {}: name another file", option, named.string(), by));
   }
 }
 
-void check_gradient_file(const Arguments& arguments, const Configuration& configuration) {
+std::vector<fs::path> files_read(const Configuration& configuration) {
   const DataConfiguration& data = configuration.data;
-  std::vector<fs::path> read = {arguments.plan_file, configuration.model.path, configuration.model.weights,
-                                data.sampling.subset, data.sampling.weights};
+  std::vector<fs::path> read = {configuration.model.path, configuration.model.weights, data.sampling.subset,
+                                data.sampling.weights};
   for (const DatasetConfiguration& set : {data.train, data.validation.value_or(data.train)}) {
     read.emplace_back(set.path);
     for (const std::string& file : set.files) read.push_back(fs::path(set.path) / file);
+    for (const fs::path& file : found_files(set)) read.push_back(file);
   }
-  check_is_not_read("--save-gradient", arguments.gradient_file, read);
+  return read;
+}
+
+void check_gradient_file(const Arguments& arguments, const Configuration& configuration) {
+  const fs::path file = arguments.gradient_file;
+  if (file.empty()) return;
+  std::vector<fs::path> read = files_read(configuration);
+  read.emplace_back(arguments.plan_file);
+  check_is_not_read("--save-gradient", file, read);
 }
 
 void check_written_files(const Arguments& arguments) {

@@ -18,9 +18,12 @@ enum class Output { text, file, configuration };
 /// that is no output (a configuration, a checkpoint's), before there is any work for it. Leaves nothing behind.
 void check_can_be_written(const std::string& option, const std::filesystem::path& named, Output output = Output::file);
 
-/// Throws UserError, which begins with the option, where it names one of these files.
+/// Throws UserError, which begins with the option, where it names one of these files, which are read `by`.
 void check_is_not_read(const std::string& option, const std::filesystem::path& named,
-                       const std::vector<std::filesystem::path>& read);
+                       const std::vector<std::filesystem::path>& read, const std::string& by = "here");
+
+/// What a configuration names: its model's files, and its data's, also those of a folder or a pattern.
+std::vector<std::filesystem::path> files_read(const Configuration& configuration);
 
 /// The same of --save-gradient, as far as a configuration names files.
 void check_gradient_file(const Arguments& arguments, const Configuration& configuration);

@@ -1,5 +1,5 @@
 # The package for Python, against PyTorch and the program.
-foreach(part datasets checkpoints exporting checking accumulating announcing compiling compile_command compiled_by_run compiled_batch_norm compiled_code compiled_evaluation compiled_recomputing recomputing compile_failures indices converting converting_classes example_configs)
+foreach(part datasets checkpoints exporting other_programs checking accumulating announcing compiling compile_command compiled_by_run compiled_batch_norm compiled_code compiled_evaluation compiled_recomputing recomputing compile_failures indices converting converting_classes converting_sources example_configs)
   onebatch_add_pytest(python_${part} python/${part}_test.py LABELS python TIMEOUT 200 PROCESSORS 1 ARGUMENTS --program $<TARGET_FILE:onebatch> --faulty-program $<TARGET_FILE:faulty_onebatch>)
 endforeach()
 set_tests_properties(python_converting PROPERTIES TIMEOUT 400)  # processes that start PyTorch

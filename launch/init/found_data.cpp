@@ -4,6 +4,7 @@
 #include "launch/shell_words.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/data/idx.hpp"
+#include "trainer/io/folder.hpp"
 #include "trainer/settings/key_types.hpp"
 
 #include <fmt/format.h>
@@ -24,11 +25,6 @@ constexpr std::int64_t k_enough_to_split = 20;
 constexpr std::array<std::string_view, 9> k_validation = {"val",     "valid", "validation", "validate", "held",
                                                           "heldout", "dev",   "test",       "eval"};
 
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-  return text;
-}
-
 // Of a file's or folder's name, of letters.
 std::vector<std::string> words_of(const fs::path& path) {
   std::string letters = lower_case(path.stem().string());
@@ -44,9 +40,18 @@ bool is_called_val(const fs::path& path) {
   });
 }
 
+// To convert into: one that is not there, as the source itself is.
+std::string new_folder_for(const fs::path& data) {
+  std::string name = fs::weakly_canonical(data).stem().string();  // "tables/"
+  if (name.empty()) name = "data";
+  std::string folder = name;
+  for (int i = 1; fs::exists(folder); ++i) folder = i == 1 ? name + "-tensors" : fmt::format("{}-tensors-{}", name, i);
+  return folder;
+}
+
 // What a program of one's own makes of a format that is not read as it is.
 [[noreturn]] void refuse_to_convert(const fs::path& data, const std::string& what) {
-  const std::string folder = data.stem().empty() ? "data" : data.stem().string();
+  const std::string folder = new_folder_for(data);
   throw UserError(fmt::format(
       "{}: {} is not trained on as it is. Convert it first, and then ask again:\n"
       "  python -m onebatch convert {} {} --to tensors\n  onebatch init {}\n"
@@ -54,9 +59,30 @@ bool is_called_val(const fs::path& path) {
       data.string(), what, quoted_for_shell(data.string()), quoted_for_shell(folder), quoted_for_shell(folder)));
 }
 
+[[noreturn]] void refuse_ending(const fs::path& data, const fs::path& file, const std::string& what_to_do,
+                                const std::string& ending) {
+  const fs::path renamed = fs::path(file).replace_extension(ending);
+  throw UserError(fmt::format("{}: a table ({}) is not read as it is: {} {}, and then ask again:\n  onebatch init {}",
+                              file.string(), file.extension().string(), what_to_do, renamed.string(),
+                              quoted_for_shell((fs::is_directory(data) ? data : renamed).string())));
+}
+
+// Those that convert does not know.
+void refuse_other_endings(const fs::path& data, const std::vector<fs::path>& files, const std::string& ending) {
+  if (ending == ".tsv") refuse_ending(data, files.front(), "write it with commas in the place of tabs as", ".csv");
+  if (ending == ".json") refuse_ending(data, files.front(), "write one JSON object a line as", ".jsonl");
+  for (const fs::path& file : files) {
+    if (file.extension() != ending) refuse_ending(data, file, "rename it to", ending);
+  }
+}
+
 void refuse_tables(const fs::path& data) {
+  if (fs::is_regular_file(data / "dataset_dict.json")) refuse_to_convert(data, "what save_to_disk wrote");
   for (const char* ending : {".parquet", ".arrow", ".csv", ".tsv", ".jsonl", ".json"}) {
-    if (!files_with(data, ending).empty()) refuse_to_convert(data, fmt::format("a table ({})", ending));
+    const auto files = files_with(data, ending);
+    if (files.empty()) continue;
+    refuse_other_endings(data, files, ending);
+    refuse_to_convert(data, fmt::format("a table ({})", ending));
   }
   for (const char* ending : {".npy", ".npz", ".pt", ".pth", ".h5", ".hdf5", ".pkl"}) {
     if (!files_with(data, ending).empty())
@@ -69,6 +95,11 @@ void refuse_tables(const fs::path& data) {
 }
 
 }  // namespace
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  return text;
+}
 
 std::string toml_text(const std::string& text) {
   return quoted(text);
@@ -86,10 +117,9 @@ std::vector<fs::path> files_with(const fs::path& data, const std::string& ending
   };
   if (fs::is_regular_file(data)) return fits(data) ? std::vector{data} : std::vector<fs::path>{};
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(data)) {
+  for (const auto& entry : entries_of(data)) {
     if (entry.is_regular_file() && fits(entry.path())) files.push_back(entry.path());
   }
-  std::ranges::sort(files);
   return files;
 }
 

@@ -48,6 +48,8 @@ MaybeFound find_tokens(const std::filesystem::path& data);
 MaybeFound find_text(const std::filesystem::path& data);  // last: a README.txt may lie beside anything
 MaybeFound find_shards(const std::filesystem::path& data);
 
+/// Of the letters A to Z.
+std::string lower_case(std::string text);
 /// A folder's files with this ending, or the file itself; sorted by name.
 std::vector<std::filesystem::path> files_with(const std::filesystem::path& data, const std::string& ending);
 /// Whether a file's or folder's name is one that people give to data for validation.

@@ -1,11 +1,14 @@
 // Image files: in a folder for each class, for training and validation apart, or in a list.
 #include "launch/init/found_data.hpp"
 
+#include "launch/shell_words.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/images/decode.hpp"
 #include "trainer/images/image_list.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -26,9 +29,7 @@ constexpr auto k_reached =
 constexpr std::string_view k_endings[] = {".jpg", ".jpeg", ".png", ".webp"};
 
 bool is_image(const fs::path& file) {
-  std::string ending = file.extension().string();
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-  return std::ranges::find(k_endings, ending) != std::end(k_endings);
+  return std::ranges::find(k_endings, lower_case(file.extension().string())) != std::end(k_endings);
 }
 
 bool holds_images(const fs::path& folder) {
@@ -38,10 +39,9 @@ bool holds_images(const fs::path& folder) {
 
 std::vector<fs::path> folders_in(const fs::path& data) {
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(data)) {
+  for (const auto& entry : entries_of(data)) {
     if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) folders.push_back(entry.path());
   }
-  std::ranges::sort(folders);
   return folders;
 }
 
@@ -51,21 +51,36 @@ struct Split {
   fs::path held;  // empty: none
 };
 
+// Empty: none is named for it.
+fs::path training_folder(const fs::path& data, const std::vector<fs::path>& folders) {
+  const auto is_train = [](const fs::path& folder) { return lower_case(folder.filename().string()) == "train"; };
+  if (std::ranges::count_if(folders, is_train) == 1) return *std::ranges::find_if(folders, is_train);
+  std::vector<fs::path> named;
+  std::ranges::copy_if(folders, std::back_inserter(named), is_named_for_training);
+  // Those without folders in them may be classes.
+  std::vector<fs::path> of_classes;
+  std::ranges::copy_if(named, std::back_inserter(of_classes),
+                       [](const fs::path& folder) { return !folders_in(folder).empty(); });
+  if (of_classes.empty()) return named.empty() ? fs::path() : named.back();
+  if (of_classes.size() == 1) return of_classes.front();
+  std::vector<std::string> names;
+  for (const fs::path& folder : of_classes) names.push_back(folder.filename().string());
+  throw UserError(
+      fmt::format("{}: which of {} is to be trained on is not to be guessed: call it train, or write onebatch init {}",
+                  data.string(), fmt::join(names, ", "), quoted_for_shell(of_classes.front().string())));
+}
+
 Split split_of(const fs::path& data) {
-  Split split{data, {}};
-  fs::path train;
-  for (const fs::path& folder : folders_in(data)) {
-    if (is_named_for_training(folder)) train = folder;
-    // "val" before "test", which people keep for the end
-    if (is_named_for_validation(folder) && (split.held.empty() || folder.filename().string().starts_with("val")))
-      split.held = folder;
-  }
-  if (train.empty()) return {data, {}};
+  std::vector<fs::path> folders = folders_in(data);
+  Split split{training_folder(data, folders), {}};
+  if (split.train.empty()) return {data, {}};
+  std::erase(folders, split.train);
+  if (const auto held = files_for_validation(folders); !held.empty()) split.held = held.front();
+  const bool has_classes = !folders_in(split.train).empty();
   // A folder of images that is called "train" may be a class among others.
-  if (folders_in(train).empty() && split.held.empty() && folders_in(data).size() > 1) return {data, {}};
+  if (!has_classes && split.held.empty() && !folders.empty()) return {data, {}};
   // Without labels nothing can be validated.
-  if (!folders_in(train).empty() && !split.held.empty() && folders_in(split.held).empty()) split.held.clear();
-  split.train = train;
+  if (has_classes && !split.held.empty() && folders_in(split.held).empty()) split.held.clear();
   return split;
 }
 

@@ -39,6 +39,10 @@ bool is_whole(const SafetensorsEntry& entry) {
   return entry.dtype.starts_with('I') || entry.dtype.starts_with('U') || entry.dtype == "BOOL";
 }
 
+bool is_named_for_lengths(const SafetensorsEntry& entry) {
+  return is_whole(entry) && entry.shape.size() == 1 && entry.name.find("length") != std::string::npos;
+}
+
 std::string shown(const SafetensorsEntry& entry) {
   return fmt::format("{} {} [{}]", entry.name, entry.dtype, fmt::join(entry.shape, ", "));
 }
@@ -61,9 +65,7 @@ class Columns {
     target = take_target();
     if (target == nullptr) return;
     samples = offsets != nullptr ? offsets->shape[0] - 1 : target->shape[0];
-    lengths = take([&](const SafetensorsEntry& one) {
-      return is_column(one) && is_whole(one) && one.shape.size() == 1 && one.name.find("length") != std::string::npos;
-    });
+    lengths = take([&](const SafetensorsEntry& one) { return is_column(one) && is_named_for_lengths(one); });
     weights = take([&](const SafetensorsEntry& one) {
       return !is_whole(one) && one.shape == target->shape && one.name.find("weight") != std::string::npos;
     });
@@ -93,8 +95,12 @@ class Columns {
     for (const char* name : k_targets) {
       if (const auto* found = take([&](const SafetensorsEntry& one) { return one.name == name; })) return found;
     }
-    return take(
-        [&](const SafetensorsEntry& one) { return is_whole(one) && one.shape.size() == 1 && left_.size() > 1; });
+    // By its type, where that leaves one alone.
+    const auto may_be = [](const SafetensorsEntry& one) {
+      return is_whole(one) && one.shape.size() == 1 && !is_named_for_lengths(one);
+    };
+    const auto found = std::ranges::count_if(left_, [&](const SafetensorsEntry* one) { return may_be(*one); });
+    return found == 1 && left_.size() > 1 ? take(may_be) : nullptr;
   }
 
   [[nodiscard]] bool is_column(const SafetensorsEntry& one) const {

@@ -1,7 +1,10 @@
 #include "launch/report/bins.hpp"
 
+#include "comm/statistics.hpp"
+
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace onebatch::launch::report {
 namespace {
@@ -58,9 +61,7 @@ CurveFacts facts_of(const std::vector<double>& x, const std::vector<double>& y) 
 
 double quantile(std::vector<double> values, double q) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
+  return values.empty() ? 0.0 : comm::quantile_between(std::move(values), q);
 }
 
 }  // namespace onebatch::launch::report

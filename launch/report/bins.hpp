@@ -33,7 +33,7 @@ struct CurveFacts {
 std::vector<Bin> bins_of(const std::vector<double>& x, const std::vector<double>& y, std::size_t most_bins);
 CurveFacts facts_of(const std::vector<double>& x, const std::vector<double>& y);
 
-/// The value below which the part `q` of them lies; 0 where there is none.
+/// comm::quantile_between() of the finite ones; 0 where there is none.
 double quantile(std::vector<double> values, double q);
 
 }  // namespace onebatch::launch::report

@@ -1,6 +1,7 @@
 #include "launch/report/read_events.hpp"
 
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -120,11 +121,10 @@ std::optional<double> moment_of(const std::string& text) {
 // Each where it belongs among the other events.
 void read_incidents(const fs::path& folder, RunRecord& run) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : entries_of(folder)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("incident-") && name.ends_with(".json")) files.push_back(entry.path());
   }
-  std::sort(files.begin(), files.end());
   for (const fs::path& file : files) {
     const Json json = Json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) continue;
@@ -148,11 +148,10 @@ std::optional<std::int64_t> step_of_folder(const std::string& name) {
 }
 
 void read_checkpoints(const fs::path& folder, RunRecord& run) {
-  std::error_code error;
   std::vector<std::int64_t> steps;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  static_cast<void>(for_each_entry(folder, [&](const fs::directory_entry& entry) {
     if (const auto step = step_of_folder(entry.path().filename().string())) steps.push_back(*step);
-  }
+  }));
   std::sort(steps.begin(), steps.end());
   for (const std::int64_t step : steps)
     run.events.push_back({.time = {}, .kind = "checkpoint", .step = step, .text = fmt::format("of step {}", step)});

@@ -146,17 +146,19 @@ std::string rows_of_result(const Runs& runs) {
   rows += row("a step, median", runs, step_quantile(0.5));
   rows += row("95 % of the steps within", runs, step_quantile(0.95));
   rows += row("predicted for a step", runs, [](const RunRecord& run) {
-    return run.plan ? exact(run.plan->full.predicted_step_seconds, seconds_text(run.plan->full.predicted_step_seconds))
-                    : "";
+    if (run.spans.empty()) return std::string();
+    const double predicted = run.spans.back().predicted_step_seconds;
+    return exact(predicted, seconds_text(predicted));
   });
   rows += row("time in steps", runs, [](const RunRecord& run) {
     const double seconds = sum(run.metrics.columns.step_seconds);
     return seconds > 0.0 ? exact(seconds, seconds_text(seconds)) : "";
   });
-  rows += row("out of memory in a step", runs,
+  rows += row("out of memory in a step, last start", runs,
               [](const RunRecord& run) { return result_count(run, "out_of_memory_events"); });
-  rows += row("new plans", runs, [](const RunRecord& run) { return result_count(run, "replans"); });
-  return rows + row("replicas mended", runs, [](const RunRecord& run) { return result_count(run, "mended_replicas"); });
+  rows += row("new plans, last start", runs, [](const RunRecord& run) { return result_count(run, "replans"); });
+  return rows + row("replicas mended, last start", runs,
+                    [](const RunRecord& run) { return result_count(run, "mended_replicas"); });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """Every command, its documents and the run's folder."""
 import json
 import re
+import statistics
 
 import pytest
 
@@ -57,6 +58,25 @@ def test_metrics_have_a_line_for_each_step(trained):
     assert len(metrics) == 18
     assert METRIC_FIELDS <= metrics[0].keys()
     assert len(metrics[0]["compute_seconds"]) == 2
+
+
+def test_the_result_has_the_steps_median_and_what_95_percent_do_not_exceed(trained):
+    seconds = [line["step_seconds"] for line in read_json_lines(trained.folder / "metrics.jsonl")]
+    assert trained.result["step_seconds"]["median"] == pytest.approx(statistics.median(seconds), rel=1e-12), "of 18 the mean of the two in the middle"
+    assert trained.result["step_seconds"]["p95"] == max(seconds)
+
+
+def test_epochs_that_are_complete_are_counted_after_each_step(trained):
+    assert [line["epoch"] for line in read_json_lines(trained.folder / "metrics.jsonl")] == [0] * 5 + [1] * 6 + [2] * 6 + [3]
+
+
+def test_of_less_data_than_a_batch_the_prediction_is_of_the_steps_that_are_made(onebatch, scratch):
+    onebatch.run(2, "train", scratch.config, *settings("batch.global_batch_size=2000"), "--json", scratch.path / "train.json")
+    plan, result = read_json(scratch.runs / "run" / "plan.json"), read_json(scratch.path / "train.json")
+    begins, = (line for line in read_json_lines(scratch.runs / "run" / "events.jsonl") if line["event"] == "training_begins")
+    assert result["steps"] == 3 and plan["last_batch"]["global_batch_size"] == 1500
+    assert result["predicted_step_seconds"] == begins["predicted_step_seconds"] == plan["last_batch"]["predicted_step_seconds"]
+    assert result["predicted_step_seconds"] != plan["predicted_step_seconds"]
 
 
 def test_the_plan_is_written_and_printed(trained):
@@ -245,5 +265,8 @@ def test_devices_that_the_cpu_simulates_are_said_in_words(onebatch, scratch):
 
 def test_a_complete_run_that_goes_on_says_no_loss_that_it_has_not_seen(onebatch, scratch):
     onebatch.run(1, "train", scratch.config, "--quiet", "--set", "run.epochs=1")
-    said = onebatch.run(1, "train", scratch.config, "--resume", "--set", "run.epochs=1")
+    said = onebatch.run(1, "train", scratch.config, "--resume", "--set", "run.epochs=1", "--json", scratch.path / "again.json")
     assert "none of them now" in said and "train loss" not in said
+    again = read_json(scratch.path / "again.json")
+    assert again["steps"] == 6 and again["step_seconds"] == {"median": None, "p95": None}
+    assert [again[name] for name in ("train_loss", "samples_per_second", "predicted_step_seconds")] == [None] * 3

@@ -1,10 +1,12 @@
 """What data may hold that cannot be trained: each said before the first step, or, where it may be meant, named when it does harm."""
+import gzip
 import math
 import random
+import shutil
 
 import pytest
 
-from program import Scratch, read_safetensors, settings, write_safetensors
+from program import ROOT, Scratch, read_safetensors, settings, write_safetensors
 
 MLP = """
 [run]
@@ -98,6 +100,46 @@ def test_a_validation_label_without_a_class_is_refused_before_the_training(refus
     validation = scratch.path / "validation.safetensors"
     write_safetensors(validation, x=inputs(), y=labels(changed(LABELS, 11, 4)))
     refused(['sample 11 of data.target "y" holds the label 4', "only 3 classes"], f"data.validation.path={validation}")
+
+
+def test_a_run_does_not_go_on_over_other_values(train, scratch, onebatch):
+    def resume(code=0):
+        return onebatch.run(1, "train", scratch.config, "--resume", *settings("run.max_steps=6"), code=code)
+
+    file = scratch.path / "data.safetensors"
+    train("checkpoint.every_steps=2")
+    before = file.read_bytes()
+    for name, change in (("x", {"x": inputs(changed(VALUES, 71, 0.25))}), ("y", {"y": labels(changed(LABELS, 23, 0))})):
+        write_safetensors(file, **{"x": inputs(), "y": labels(), **change})
+        said = resume(code=2)
+        assert "the training data's digest" in said and "hold something else than they did" in said, name
+    # The same values in another order of tensors, beside one that nobody reads: the same data.
+    write_safetensors(file, y=labels(), unread=("F32", [1], [1.0]), x=inputs())
+    assert file.read_bytes() != before
+    assert "resumed from" in resume()
+
+
+def test_nor_over_other_labels_of_images(onebatch, tmp_path):
+    shutil.copytree(ROOT / "data/digits", tmp_path / "digits")
+    packed = tmp_path / "digits/train-labels-idx1-ubyte.gz"
+    labels, file = bytearray(gzip.decompress(packed.read_bytes())), packed.with_suffix("")
+    scratch = Scratch(tmp_path, MLP.replace('"safetensors"', '"idx"').replace("data.safetensors", "digits"))
+    onebatch.run(1, "train", scratch.config, *settings("checkpoint.every_steps=2"))
+    packed.unlink()
+    for label, code in ((labels[-1], 0), (1 - min(labels[-1], 1), 2)):
+        file.write_bytes(labels[:-1] + bytes([label]))
+        said = onebatch.run(1, "train", scratch.config, "--resume", *settings("run.max_steps=6"), code=code)
+        assert ("the training data's digest" in said) == (code == 2), said
+
+
+def test_a_conversion_that_was_stopped_is_no_data(onebatch, scratch):
+    folder = scratch.path / "data.safetensors"  # whatever its name
+    folder.mkdir()
+    write_safetensors(folder / "piece-00000.safetensors", x=inputs(), y=labels())
+    (folder / ".convert-plan.json").write_text("{}")
+    assert "the same convert command goes on" in onebatch.run(1, "train", scratch.config, code=2)
+    (folder / "convert.json").write_text("{}")
+    onebatch.run(1, "train", scratch.config)
 
 
 def test_numbers_are_no_classes(refused):

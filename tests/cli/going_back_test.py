@@ -121,6 +121,16 @@ def test_a_complete_run_stays_what_it_is(runs, begin):
     assert read_json(result)["steps"] == 16
 
 
+def test_a_complete_runs_validation_stays_what_it_was(runs):
+    runs.train("v", 12, *settings("data.validation.kind=synthetic", "data.validation.size=40"))
+    names = ("result.json", "config.toml", "validation.jsonl", "metrics.jsonl", "validation.csv")
+    before = {name: (runs.runs / "v" / name).read_bytes() for name in names}
+    again = runs.train("v", 12, "--resume", *settings("data.validation.kind=synthetic", "data.validation.size=24", "checkpoint.keep_best.metric=loss"))
+    assert "none of them now" in again
+    assert {name: (runs.runs / "v" / name).read_bytes() for name in names} == before
+    assert "best" not in runs.saved("v")
+
+
 def test_a_run_that_was_killed_as_it_had_saved_its_last_step_ends_with_latest_there(runs):
     latest = runs.checkpoints("a") / "latest"
     latest.unlink()
@@ -155,3 +165,21 @@ def test_weights_that_are_no_numbers_replace_none(runs, rate, is_number):
     assert "step-12" in runs.saved("a")
     if not is_number:
         assert f"resumed from {runs.checkpoints('a')}/step-12:" in runs.train("a", 14, "--resume")
+
+
+def test_weights_that_are_no_numbers_are_not_saved_where_a_save_is_due(runs):
+    """The gradient of step 13 is finite, and its update makes infinities."""
+    wrong = settings("optimizer.lr=1e39", "checkpoint.keep=1", "checkpoint.every_steps=1")
+    said = runs.program.run(1, "train", runs.config, *settings("run.name=a", "run.max_steps=20"), *wrong, "--resume", code=1)
+    assert "the weights that step 13 has made are not finite (NaN or infinity), and not saved" in said
+    assert "step-12" in runs.saved("a") and "step-13" not in runs.saved("a")
+    assert f"resumed from {runs.checkpoints('a')}/step-12:" in runs.train("a", 14, "--resume")
+
+
+def test_steps_that_overflow_push_out_no_checkpoint(runs):
+    half = ("--set", "precision.compute=float16", "--set", "checkpoint.keep=1")
+    runs.train("half", 12, *half)
+    assert runs.saved("half") == ["latest", "step-12"]
+    said = runs.program.run(1, "train", runs.config, *settings("run.name=half", "run.max_steps=60", "optimizer.lr=1e30"), *half, "--resume", code=1)
+    assert "overflows float16" in said
+    assert "step-12" in runs.saved("half"), runs.saved("half")

@@ -41,6 +41,18 @@ def test_ranks_and_parts_change_nothing(onebatch, tmp_path, text):
     assert json.loads((one.runs / "run/classes.json").read_text()) == ["ant", "bee", "cow"]
 
 
+def test_classes_of_other_names_are_not_counted_as_those_of_the_run(onebatch, tmp_path):
+    scratch = prepared(tmp_path / "run", CONFIG)
+    keys = settings("data.validation.fraction=0.4")
+    onebatch.run(1, "train", scratch.config, *keys)
+    checkpoint = max(scratch.runs.glob("run/checkpoints/step-*"))
+    command = ("eval", scratch.config, "--checkpoint", checkpoint, *keys)
+    onebatch.run(1, *command)
+    (tmp_path / "run/images/bee").rename(tmp_path / "run/images/wasp")
+    said = onebatch.run(2, *command, code=2)
+    assert 'class 1 of this data is "cow", and was "bee" in training' in said
+
+
 def test_names_of_classes_may_hold_anything(onebatch, tmp_path):
     """They are columns of validation.csv: a reader of RFC 4180 finds each again, also after a run has gone on."""
     names = ['a,b "c"', "d\n4,5", "e"]
@@ -117,7 +129,7 @@ def test_lists_that_differ_between_ranks_are_refused(onebatch, tmp_path):
     make_images(tmp_path / "there/images", classes=("ant", "bee", "fox"))
     starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), onebatch.path, "train", str(scratch.config))]
     done = onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
-    assert done.returncode == 2 and "the training data's list of files" in done.stdout + done.stderr
+    assert done.returncode == 2 and "the training data's digest" in done.stdout + done.stderr
 
 
 def test_ranks_with_unlike_validation_data_are_refused(onebatch, tmp_path):
@@ -129,6 +141,16 @@ def test_ranks_with_unlike_validation_data_are_refused(onebatch, tmp_path):
     starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), onebatch.path, "train", str(scratch.config))]
     done = onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
     assert done.returncode == 2 and "the number of validation samples" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_ranks_with_unlike_values_of_as_many_samples_are_refused(onebatch, tmp_path):
+    scratch = Scratch(tmp_path, DIGITS_MLP.replace("[data.validation]", "").replace('kind = "idx"\npath = "data/digits"', 'kind = "safetensors"\npath = "train.safetensors"'))
+    (tmp_path / "there").mkdir()
+    for folder, one in ((tmp_path, 1), (tmp_path / "there", 2)):
+        write_safetensors(folder / "train.safetensors", x=("F32", [30, 2], [0.5] * 60), y=("I64", [30], [0, one, *(i % 3 for i in range(28))]))
+    starts = [word for folder in (tmp_path, tmp_path / "there") for word in (":", "-np", "1", "-wdir", str(folder), onebatch.path, "train", str(scratch.config))]
+    done = onebatch.finish(["mpirun", "--oversubscribe", "--bind-to", "none", *starts[1:]])
+    assert done.returncode == 2 and "the training data's digest" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_a_label_that_is_left_out_is_no_class(onebatch, tmp_path):

@@ -90,6 +90,28 @@ def test_folders_for_training_and_validation(init, trains, tmp_path):
     assert result["validation_accuracy"] is not None
 
 
+def test_val_validates_before_test_however_they_are_spelt(init, tmp_path):
+    for name in ("Train", "Test", "Val"):
+        write_images(tmp_path / "photos" / name, count=4)
+    keys = keys_of(init("photos")[1])
+    assert keys["data.path"] == '"photos/Train"' and keys["data.validation.path"] == '"photos/Val"'
+
+
+def test_of_several_folders_for_training_that_called_train_is_taken(init, tmp_path):
+    for name in ("Train", "train_small", "val"):
+        write_images(tmp_path / "photos" / name, count=4)
+    keys = keys_of(init("photos")[1])
+    assert keys["data.path"] == '"photos/Train"' and keys["data.validation.path"] == '"photos/val"'
+
+
+def test_several_folders_for_training_are_named_where_none_is_called_train(init, tmp_path):
+    for name in ("train_full", "train_small", "val"):
+        write_images(tmp_path / "photos" / name, count=4)
+    words, file = init("photos", code=2)
+    assert "photos: which of train_full, train_small is to be trained on is not to be guessed: call it train, or write onebatch init photos/train_full" in words
+    assert not file.exists()
+
+
 def test_large_images_are_cut_to_224(init, tmp_path):
     write_images(tmp_path / "photos", count=10, size=(300, 200))
     keys = keys_of(init("photos")[1])
@@ -98,11 +120,11 @@ def test_large_images_are_cut_to_224(init, tmp_path):
 
 def test_a_list_of_images(init, trains, tmp_path):
     write_images(tmp_path / "photos")
-    for name in ("train", "val"):
+    for name, images in (("train", range(12)), ("val", range(12, 16))):
         with (tmp_path / f"{name}.csv").open("w") as out:
             rows = csv.writer(out)
             rows.writerow(["path", "label"])
-            rows.writerows([f"photos/{kind}/{i}.png", kind] for kind in ("cat", "dog") for i in range(16))
+            rows.writerows([f"photos/{kind}/{i}.png", kind] for kind in ("cat", "dog") for i in images)
     file = init("train.csv")[1]
     assert keys_of(file)["data.validation.path"] == '"val.csv"'
     trains(file)
@@ -178,6 +200,22 @@ def test_tensors_without_a_target_are_listed(init, tmp_path):
     write_safetensors(tmp_path / "data.safetensors", a=("F32", [6, 5], numbers(30)), b=("F32", [6, 2], numbers(12)))
     words, _ = init("data.safetensors", code=2)
     assert "a F32 [6, 5]; b F32 [6, 2]" in words and "call it y or label" in words
+
+
+def test_lengths_are_no_target(init, tmp_path):
+    columns = {"x": ("F32", [60, 4, 3], numbers(720)), "a_length": ("I64", [60], [i % 4 + 1 for i in range(60)])}
+    write_safetensors(tmp_path / "data.safetensors", **columns, z=("I64", [60], [i % 3 for i in range(60)]))
+    keys = keys_of(init("data.safetensors")[1])
+    assert (keys["data.inputs"], keys["data.target"], keys["data.lengths"]) == ('["x"]', '"z"', '"a_length"')
+    write_safetensors(tmp_path / "data.safetensors", **columns)
+    assert "is not to be guessed" in init("data.safetensors", "--force", code=2)[0]
+
+
+def test_of_two_that_may_be_the_target_none_is_guessed(init, tmp_path):
+    whole = ("I64", [60], [i % 3 for i in range(60)])
+    write_safetensors(tmp_path / "data.safetensors", x=("F32", [60, 5], numbers(300)), age=whole, kind=whole)
+    words, file = init("data.safetensors", code=2)
+    assert "age I64 [60]; kind I64 [60]" in words and "is not to be guessed: call it y or label" in words and not file.exists()
 
 
 def test_mnists_files(init, trains):
@@ -284,11 +322,23 @@ def test_a_text_is_its_bytes_and_convert_is_named(init, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "words"), [("table.parquet", "python -m onebatch convert table.parquet table --to tensors"), ("table.csv", "a table (.csv)"),
+                                             ("DATA.CSV", "DATA.CSV: a table (.CSV) is not read as it is: rename it to DATA.csv, and then ask again:\n  onebatch init DATA.csv"),
+                                             ("t.tsv", "write it with commas in the place of tabs as t.csv"), ("t.json", "write one JSON object a line as t.jsonl"),
                                              ("x.npy", "onebatch.save_dataset"), ("model.pt2", "init DATA --model model.pt2"), ("a.toml", "onebatch train a.toml")])
 def test_what_is_not_trained_on_is_told_what_to_do(init, tmp_path, name, words):
     (tmp_path / name).write_text("a,b\n1,2\n")
     said, file = init(name, code=2)
     assert words in said and not file.exists()
+
+
+def test_a_folder_of_tables_is_not_converted_into_itself(init, tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "tables.csv").write_text("a,b\n1,2\n")
+    for data in ("tables", "tables/", "tables.csv"):
+        assert f"convert {data} tables-tensors --to tensors\n  onebatch init tables-tensors\n" in init(data, code=2)[0]
+    (tmp_path / "tables/b.CSV").write_text("a,b\n1,2\n")
+    assert "tables/b.CSV: a table (.CSV) is not read as it is: rename it to tables/b.csv, and then ask again:\n  onebatch init tables\n" in init("tables", code=2)[0]
 
 
 def test_an_empty_folder_and_none_are_mistakes(init, tmp_path):

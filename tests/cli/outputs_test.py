@@ -228,6 +228,21 @@ def test_verify_does_not_write_over_the_data(onebatch, tmp_path):
     assert data.read_bytes() == before
 
 
+def test_export_does_not_write_over_what_the_run_reads(onebatch, scratch):
+    first, base, program = scratch.runs / "run", scratch.path / "base.safetensors", scratch.path / "model.pt2"
+    onebatch.run(1, "train", scratch.config, *settings("run.max_steps=2"))
+    onebatch.run(1, "export", first, "--to", base)
+    onebatch.run(1, "train", scratch.config, *settings("run.max_steps=2", "run.name=next", f"model.weights={base}"))
+    program.write_text("a program")
+    before = base.read_bytes()
+    for more in ((), ("--overwrite",)):
+        assert f"--to {base} is read by the run: name another file" in onebatch.run(1, "export", scratch.runs / "next", "--to", base, *more, code=2)
+        named = onebatch.run(1, "export", scratch.config, "--checkpoint", first, *settings(f"model.path={program}"), "--to", program, *more, code=2)
+        assert f"--to {program} is read by the run: name another file" in named
+    assert base.read_bytes() == before and program.read_text() == "a program"
+    assert "add --overwrite" in onebatch.run(1, "export", first, "--to", base, code=2)
+
+
 def test_check_does_not_write_over_what_it_reads(onebatch, tmp_path):
     program, inputs = tmp_path / "model.pt2", tmp_path / "given.safetensors"
     program.write_text("a program")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from program import Scratch, read_json, settings
+from program import ROOT, Scratch, read_json, settings
 
 RESNET = """
 [run]
@@ -190,7 +190,7 @@ def rewritten(onebatch, trained):
 
 
 def test_half_of_each_batch_is_not_left_out_where_a_checkpoint_says_one_rank(rewritten):
-    out = rewritten.train(1, "whole", {"world_size": 1, "devices": rewritten.state["devices"][:1]})
+    out = rewritten.train(1, "whole", {"world_size": 1, "devices": rewritten.state["devices"][:1], "shares": rewritten.state["shares"][:1]})
     assert "the run's plan is for 2 rank(s), but 1 were started: probing and planning anew" in out
     assert [rank["samples"] for rank in read_json(rewritten.scratch.runs / "whole" / "plan.json")["ranks"]] == [200]
 
@@ -258,3 +258,18 @@ def test_a_plan_that_recomputes_is_followed_as_it_was_made(onebatch, tmp_path):
     roomy = settings('simulate.devices=[{memory = "32MiB"}]')  # verify holds more than a run
     assert "the plan is that of" in onebatch.run(1, "verify", scratch.config, "--plan", file, *roomy)
     assert weights(scratch, "other") == weights(scratch, "run")
+
+
+def test_profiles_of_one_device_are_told_apart_by_their_files_names(onebatch, tmp_path):
+    first = read_json(ROOT / "docs/profiles/v100-p100.json")["ranks"][0]
+    slower = dict(first, step_seconds=[[size, 3.0 * seconds] for size, seconds in first["step_seconds"]])
+    for name, rank in (("bert", first), ("resnet", slower)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"ranks": [rank]}))
+    plan = ("plan", "configs/v100-p100.toml", "--profiles", tmp_path, "--gradient-bytes", "102e6", "--json", tmp_path / "plan.out")
+    said = onebatch.run(1, *plan, "--devices", "4xV100-16GB", code=2)
+    assert 'several files have different profiles of "V100-16GB" (bert.json, resnet.json): write a file\'s own name instead, as in --devices 4xbert' in said
+    onebatch.run(1, *plan, "--devices", "1xbert,1xresnet")
+    fast, slow = (rank["samples"] for rank in read_json(tmp_path / "plan.out")["ranks"])
+    assert fast > 2 * slow
+    (tmp_path / "resnet.json").write_text((tmp_path / "bert.json").read_text())
+    onebatch.run(1, *plan, "--devices", "4xV100-16GB")

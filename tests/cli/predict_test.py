@@ -84,8 +84,9 @@ def test_outputs_are_those_of_the_exported_weights_in_the_order_of_the_samples(p
     assert sorted(found) == ["outputs", "sample"] and list(found["sample"]) == list(range(ROWS))
     outputs = np.array(found["outputs"]).reshape(ROWS, CLASSES)
     np.testing.assert_allclose(outputs, forward(weights, inputs_of(1)), rtol=1e-13, atol=1e-14)
-    assert f"out.safetensors has what {weights}/runs/run/checkpoints/step-3 returns for {ROWS} samples: sample [700], outputs [700, 3]" in said
+    assert f"out.safetensors has what {weights}/runs/run/checkpoints/step-3 returns for {ROWS} samples (data.validation of {weights}/validation.safetensors): sample [700], outputs [700, 3]" in said
     document = read_json(weights / "predict.json")
+    assert document["data"] == "validation" and document["path"] == f"{weights}/validation.safetensors"
     assert document["samples"] == ROWS and document["checkpoint"] == f"{weights}/runs/run/checkpoints/step-3"
     assert document["tensors"] == [{"name": "sample", "type": "I64", "sizes": [ROWS]}, {"name": "outputs", "type": "F64", "sizes": [ROWS, CLASSES]}]
 
@@ -121,6 +122,39 @@ def test_new_samples_need_no_labels(predict, weights):
     write_data(weights / "new.safetensors", inputs_of(9, 11), labels=False)
     found, _ = predict(2, "--data", "train", *settings(f'data.path="{weights}/new.safetensors"', 'data.target=""'))
     np.testing.assert_allclose(np.array(found["outputs"]).reshape(11, CLASSES), forward(weights, inputs_of(9, 11)), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("data, words", (("train", "the training data of"), ("all", "all data of")))
+def test_which_samples_they_are_is_said(predict, tmp_path, data, words):
+    _, said = predict(2, "--data", data, "--json", tmp_path / "predict.json")
+    assert f"returns for {ROWS} samples ({words} {tmp_path}/data.safetensors): " in said
+    document = read_json(tmp_path / "predict.json")
+    assert document["data"] == data and document["path"] == f"{tmp_path}/data.safetensors"
+
+
+def test_other_data_are_not_passed_over_for_validations(predict, tmp_path):
+    write_data(tmp_path / "new.safetensors", inputs_of(9, 11))
+    path = f'data.path="{tmp_path}/new.safetensors"'
+    for other in (path, f"data.path={tmp_path}/new.safetensors", 'data.files=["new.safetensors"]'):
+        said = predict(2, *settings(other), code=2)
+        assert f"--set {other} gives other data" in said and "add --data all (or --data train, --data validation)" in said
+    assert not (tmp_path / "out.safetensors").exists()
+    found, said = predict(2, "--data", "all", *settings(path))
+    assert len(found["sample"]) == 11 and f"(all data of {tmp_path}/new.safetensors)" in said
+    for told in (("--data", "validation"), settings(f'data.validation.path="{tmp_path}/validation.safetensors"')):
+        found, _ = predict(2, "--force", *told, *settings(path))
+        assert len(found["sample"]) == ROWS
+
+
+def test_what_is_read_is_not_written_over(predict, tmp_path):
+    files = [tmp_path / f"{name}.safetensors" for name in ("data", "validation")]
+    before = [file.read_bytes() for file in files]
+    for file in files:
+        for more in ((), ("--force",)):
+            assert f"--out {file} is read here: name another file" in predict(2, *more, out=file.name, code=2)
+    for place in (f'data.path="{tmp_path}/d*.safetensors"', f'data.path="{tmp_path}"'):
+        assert "data.safetensors is read here" in predict(1, "--data", "all", "--force", *settings(place), out="data.safetensors", code=2)
+    assert [file.read_bytes() for file in files] == before
 
 
 def test_one_sample_is_enough(predict, weights):

@@ -1,4 +1,5 @@
 """Runs that are interrupted (a rank killed, SIGUSR1 to mpirun, SIGTERM and SIGINT without it) and resumed on the same and on other ranks and batches."""
+import json
 import os
 import pathlib
 import random
@@ -212,3 +213,24 @@ def test_checkpoints_are_saved_by_time(make_run, minutes, ranks):
     assert (len(saved) > 1) == (minutes > 0), f"steps of {sum(seconds) / STEPS:.3f} s"
     for first, second in zip(saved, saved[1:-1]):
         assert sum(seconds[first:second]) >= 60 * minutes * 0.5, f"saved after {first} and {second} already"
+
+
+def test_a_rank_that_had_no_samples_begins_with_the_others_running_statistics(make_run):
+    """Its own are of nothing: mean 0, variance 1 and no batch."""
+    run = make_run("batch_norm.frozen=false", "batch.global_batch_size=32", "batch.last_batch='drop'")
+    plans = []
+    for shares in ((32, 0), (16, 16)):
+        ranks = [{"rank": rank, "device": "CPU", "samples": share, "micro_batches": [[16, share // 16]] if share else [], "predicted_seconds": 1.0, "idle_fraction": 0.0} for rank, share in enumerate(shares)]
+        plans.append(run.path / f"{shares[1]}.json")
+        plans[-1].write_text(json.dumps({"global_batch_size": 32, "predicted_step_seconds": 1.0, "ranks": ranks, "notes": [], "last_batch": None}))
+    run.train(2, "--plan", plans[0], *settings("run.max_steps=8"))
+    run.train(2, "--resume", "--plan", plans[1], *settings("run.max_steps=9"))
+    before, after = (read_safetensors(run.folder / f"checkpoints/step-{step}/rank_buffers.safetensors") for step in (8, 9))
+    counts = [name for name in after if name.startswith("rank1.") and name.endswith("num_batches_tracked")]
+    assert counts and all(after[name] == (17,) and before[name] == (0,) for name in counts)
+    variances = next(name for name in after if name.startswith("rank0.") and name.endswith("running_var"))
+    held = before[variances]
+    assert max(held) < 0.7, "far from the 1 that it begins with"
+    # Of the batch of step 9 alone: new = 0.9 old + 0.1 of the batch.
+    of_batch = [[(new - 0.9 * old) / 0.1 for new, old in zip(after[variances.replace("rank0", rank)], held, strict=True)] for rank in ("rank0", "rank1")]
+    assert all(0.3 < other / own < 3 for own, other in zip(*of_batch, strict=True)), of_batch

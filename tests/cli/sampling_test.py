@@ -213,3 +213,14 @@ def test_a_safetensors_file_can_be_split(run, tmp_path):
     train = set(sum(made.samples(), []))
     assert len(train) == 18
     assert collections.Counter(i % 3 for i in train) == {0: 6, 1: 6, 2: 6}
+
+
+def test_validation_by_another_split_than_the_runs_is_said(onebatch, tmp_path):
+    run = Run(onebatch, tmp_path, "run.epochs=1", "run.seed=2")
+    run.train(1)
+    checkpoint = ("--checkpoint", run.folder / "checkpoints/latest")
+    words = "may be some that the checkpoint's run has trained with"
+    for command, more in (("eval", ()), ("predict", ("--out", tmp_path / "out.safetensors", "--force"))):
+        assert words not in onebatch.run(1, command, run.config, *settings("run.seed=2"), *checkpoint, *more)
+        said = onebatch.run(1, command, run.config, *checkpoint, *more)
+        assert words in said and "the checkpoint has run.seed = 2, not 1" in said

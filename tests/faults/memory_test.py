@@ -44,6 +44,8 @@ class Trained:
         self.out = program.run(2, "train", scratch.config, "--json", path / "r.json", environment={"ONEBATCH_FAULT": fault, "OMP_NUM_THREADS": "1"}, seconds=300)
         self.result = read_json(path / "r.json")
         run = pathlib.Path(self.result["run_dir"])
+        self.events = read_json_lines(run / "events.jsonl")
+        self.plans = {line["step"]: line["plan"] for line in read_json_lines(run / "metrics.jsonl")}
         self.losses = [line["loss"] for line in read_json_lines(run / "metrics.jsonl")]
         self.samples = (run / "samples.jsonl").read_text()
 
@@ -85,6 +87,13 @@ def test_it_is_counted_and_said(mlp):
     assert mlp.less.result["replans"] >= 1
     assert "on rank 1" in mlp.less.out
     assert "ran out of memory in a step" in mlp.less.out
+
+
+def test_a_step_that_was_done_in_halves_is_the_last_under_its_plan(mlp):
+    ran_out = {event["step"] for event in mlp.less.events if event["event"] == "out_of_memory"}
+    changes = [event for event in mlp.less.events if event["event"] == "replanned" and event["cause"] == "out_of_memory"]
+    assert {event["step"] for event in changes} == ran_out
+    assert [mlp.less.plans[event["step"]] for event in changes] == [event["replans"] - 1 for event in changes]
 
 
 def test_after_it_survivors_save_the_new_plan(faulty_onebatch, tmp_path):

@@ -42,8 +42,8 @@ def basics(check):
 
 def same_bits(check):
     deterministic = {"run": {"max_steps": 12, "deterministic": True}, "batch": {"global_batch_size": 96, "micro_batch_size": 16}, "checkpoint": {"every_steps": 6, "keep": 5}}
-    for name, model in (("MLP with dropout", MLP), ("ResNet-8", RESNET)):
-        config = check.configuration(**deterministic, model=model)
+    for name, model, mode in (("MLP with dropout", MLP, "local"), ("ResNet-8", RESNET, "local"), ("Exact BatchNorm", RESNET, "exact")):
+        config = check.configuration(**deterministic, model=model, batch_norm={"mode": mode})
         runs = {}
         for kind, given in {"once": [], "again": [], "without": ["run.cuda_graphs=false"], "half": ["run.max_steps=6"]}.items():
             code, said, run = check.train(config, f"{name[:3]}-{kind}", *given)

@@ -110,10 +110,12 @@ def test_a_token_beyond_the_vocabulary_is_named_when_it_is_met(show, tmp_path):
 
 
 def test_a_large_vocabulary_is_not_taken_for_16_bits(show, tmp_path):
-    values = tokens(500, 6, 70000, np.uint32)
-    values.tofile(tmp_path / "a.bin")
+    tokens(1000, 6, 60000).tofile(tmp_path / "a.bin")  # nothing to be seen in the file
     assert 'a.bin has no header that says how large its tokens are, and 16 bits hold no vocabulary of 70000: write data.token_type = "uint32"' in show(
         tmp_path / "a.bin", 0, data="vocabulary = 70000", code=2)
+    values = tokens(500, 6, 70000, np.uint32)
+    values.tofile(tmp_path / "a.bin")
+    assert 'every second is below 2, as in a file of larger ones: write data.token_type = "uint32"' in show(tmp_path / "a.bin", 0, code=2)
     read, _ = show(tmp_path / "a.bin", 0, data='vocabulary = 70000\ntoken_type = "uint32"')
     assert any((tensor.flatten() == torch.from_numpy(values[:BLOCK].astype(np.int64))).all() for tensor in read.values())
     llm_c(tmp_path / "a.bin", values, 20240801, 7)

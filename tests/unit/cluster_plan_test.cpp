@@ -114,6 +114,50 @@ TEST(DeviceListTest, names_are_found_however_they_are_written) {
   EXPECT_THROW(make_cluster(parse_devices("1xH100"), {}), UserError);
 }
 
+std::string refusal(const std::string& devices, const DeviceProfiles& known) {
+  try {
+    make_cluster(parse_devices(devices), known);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(DeviceListTest, files_with_different_profiles_of_a_device_are_named) {
+  ClusterProfile slower = profile_of({"V100 16 GB"});
+  slower.ranks.front().step_seconds = {{1, 0.02}, {64, 1.28}};
+  DeviceProfiles known;
+  add_devices(known, profile_of({"V100 16 GB", "P100 16 GB"}), "mixed");
+  add_devices(known, slower, "big bert");
+  EXPECT_THAT(refusal("3xV100-16GB", known),
+              HasSubstr("different profiles of \"V100-16GB\" (mixed.json, big bert.json)"));
+  EXPECT_THAT(refusal("3xV100-16GB", known), HasSubstr("as in --devices 3xbig-bert"));
+  EXPECT_EQ(make_cluster(parse_devices("1xbig-bert"), known).ranks[0].step_seconds[0].seconds, 0.02);
+  EXPECT_EQ(make_cluster(parse_devices("1xP100-16GB"), known).ranks.size(), 1U);
+  add_devices(known, profile_of({"V100 16 GB"}), "V100-16GB");
+  EXPECT_EQ(make_cluster(parse_devices("1xV100-16GB"), known).ranks[0].step_seconds[0].seconds, 0.01)
+      << "a file's own name goes before a device's";
+}
+
+TEST(DeviceListTest, what_no_files_name_tells_apart_is_to_be_taken_out_of_the_folder) {
+  ClusterProfile slower = profile_of({"V100", "P100"});
+  slower.ranks.front().max_micro_batch = 8;
+  DeviceProfiles known;
+  add_devices(known, profile_of({"V100", "P100"}), "a");
+  add_devices(known, slower, "b");
+  EXPECT_THAT(refusal("1xV100", known), HasSubstr("(a.json, b.json): keep one of them in the folder"));
+  EXPECT_EQ(refusal("1xP100", known), "none");
+}
+
+TEST(DeviceListTest, the_same_profile_in_several_files_is_one) {
+  DeviceProfiles known;
+  ClusterProfile elsewhere = profile_of({"V100", "V100"});
+  elsewhere.ranks.front().host = "another";
+  add_devices(known, profile_of({"V100"}), "a");
+  add_devices(known, elsewhere, "b");
+  EXPECT_EQ(refusal("2xV100,1xa,1xb", known), "none");
+}
+
 TEST(AllReduceModelTest, is_a_ring_for_much_and_a_tree_for_little) {
   const Network network{.ranks_per_node = 4,
                         .node_bytes_per_second = 1e9,
@@ -149,6 +193,17 @@ TEST(SweepTest, a_point_is_the_plan_and_what_it_costs) {
   EXPECT_NEAR(point.epoch_seconds, 90.0, 1e-9);
   EXPECT_NEAR(point.cost_per_epoch.value(), 4 * 2.0 * 90.0 / 3600.0, 1e-12);
   EXPECT_NEAR(sweep_point(request(), 6).efficiency, 0.75, 1e-9) << "six samples on four cards: two each on some";
+}
+
+TEST(SweepTest, an_epoch_is_without_the_batch_that_is_dropped) {
+  SweepRequest dropping = request();
+  dropping.last_batch = LastBatch::drop;
+  const SweepPoint point = sweep_point(dropping, 256);
+  EXPECT_NEAR(point.epoch_seconds, (36000 - 160) / 400.0, 1e-9);
+  EXPECT_NEAR(point.cost_per_epoch.value(), 4 * 2.0 * 89.6 / 3600.0, 1e-12);
+  dropping.dataset_size = 100;
+  EXPECT_EQ(sweep_point(dropping, 256).epoch_seconds, 0.0) << "there is none";
+  EXPECT_FALSE(sweep_point(dropping, 256).cost_per_epoch.has_value());
 }
 
 TEST(SweepTest, what_is_not_known_is_left_out) {

@@ -109,6 +109,12 @@ TEST(DocumentsTest, what_is_not_finite_becomes_null) {
   EXPECT_THAT(to_json(result), HasSubstr("\"train_loss\": null"));
 }
 
+TEST(DocumentsTest, a_start_without_a_step_has_no_times) {
+  const std::string text = to_json(TrainResult{});
+  for (const char* name : {"samples_per_second", "median", "p95", "predicted_step_seconds"})
+    EXPECT_THAT(text, HasSubstr("\"" + std::string(name) + "\": null"));
+}
+
 TEST(DocumentsTest, metrics_stand_by_their_names_and_the_confusion_matrix_where_there_is_one) {
   EvaluationResult result{.loss = 0.5, .accuracy = 0.25, .samples = 8, .metrics = {{"top_2", 0.75}, {"r2", HUGE_VAL}}};
   const ValidationMoment moment{.step = 3, .epoch = 1};

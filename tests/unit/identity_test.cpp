@@ -115,10 +115,12 @@ TEST_F(IdentityTest, a_run_is_known_by_its_seed_and_by_what_its_tensors_mean) {
 }
 
 TEST_F(IdentityTest, other_files_are_another_run_where_the_checkpoint_knows_them) {
-  const std::map<std::string, std::string> now = {{k_list_of_files, "b"}};
-  EXPECT_THAT(identity_differences({{k_list_of_files, "b"}}, now), IsEmpty());
+  const std::map<std::string, std::string> now = {{k_data_digest, "b"}};
+  EXPECT_THAT(identity_differences({{k_data_digest, "b"}}, now), IsEmpty());
   EXPECT_THAT(identity_differences({}, now), IsEmpty());
-  EXPECT_THAT(identity_differences({{k_list_of_files, "a"}}, now), HasSubstr("list of files = a, not b"));
+  EXPECT_THAT(identity_differences({{k_data_digest, "a"}}, now), HasSubstr("training data's digest = a, not b"));
+  EXPECT_THAT(identity_differences({{"the training data's list of files", "b"}}, now), IsEmpty());
+  EXPECT_THAT(identity_differences({{"the training data's list of files", "a"}}, now), HasSubstr("= a, not b"));
 }
 
 TEST_F(IdentityTest, older_checkpoints_are_understood) {

@@ -47,6 +47,16 @@ TEST(NumberMetricsTest, targets_that_are_all_alike_have_nothing_to_explain) {
   EXPECT_EQ(found_of({{1, {0.1, 0.1, 0.1}, {0.1, 0.1, 0.2}, {}}}).r2, 0.0);
 }
 
+TEST(NumberMetricsTest, of_what_is_not_a_number_there_is_no_r2) {
+  EXPECT_TRUE(std::isnan(found_of({{1, {1, NAN, 4}, {1, 3, 3}, {}}}).r2));
+  EXPECT_TRUE(std::isnan(found_of({{1, {1, 2, 4}, {1, NAN, 3}, {}}}).r2));
+  EXPECT_TRUE(std::isnan(found_of({{1, {1, HUGE_VAL, 4}, {1, 3, 3}, {}}}).r2));
+  EXPECT_TRUE(std::isnan(found_of({{1, {2, NAN, 2}, {2, 2, 2}, {}}}).r2)) << "the others are all alike";
+  EXPECT_TRUE(std::isnan(found_of({{1, {2, 2, 2}, {2, NAN, 2}, {}}}).r2));
+  EXPECT_TRUE(std::isnan(found_of({{1, {2, 2, 2}, {2, HUGE_VAL, 2}, {}}}).r2));
+  EXPECT_TRUE(std::isnan(found_of({{2, {1, 1, 2, NAN, 4, 3}, {1, 1, 3, 2, 3, 3}, {}}}).r2)) << "one of two outputs";
+}
+
 TEST(NumberMetricsTest, what_weighs_nothing_is_not_there) {
   const Found without = found_of({{1, {1, 2, 4}, {1, 3, 3}, {}}});
   const Found with = found_of({{1, {1, 1e300, 2, 4}, {1, NAN, 3, 3}, {1, 0, 1, 1}}});

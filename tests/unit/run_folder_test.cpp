@@ -97,6 +97,16 @@ TEST(RunFolderTest, a_new_run_takes_the_next_free_name) {
   EXPECT_EQ(fifth.path(), scratch / "x-5") << "a folder that is held is not free, whatever is in it";
 }
 
+TEST(RunFolderTest, the_number_of_a_run_that_is_gone_goes_to_no_other) {
+  const ScratchFolder scratch;
+  leave_run(scratch, FolderState::has_checkpoints);
+  leave_run(scratch, FolderState::has_checkpoints);
+  fs::remove_all(scratch / "x");
+  leave_run(scratch, FolderState::has_checkpoints);
+  EXPECT_TRUE(fs::exists(scratch / "x-3"));
+  EXPECT_EQ(claim(scratch, "auto", {"run.max_steps=9"}).path(), scratch / "x-3") << "the newest";
+}
+
 TEST(RunFolderTest, a_start_that_is_refused_leaves_nothing) {
   const ScratchFolder scratch;
   { const RunFolder folder = claim(scratch, "never"); }

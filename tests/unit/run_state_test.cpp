@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <map>
+
 namespace onebatch {
 namespace {
 
@@ -40,6 +42,7 @@ TEST(RunStateTest, survives_the_round_trip) {
   state.loss_scale = 65536.0;
   state.loss_scale_steps = 3;
   state.bases = {-900, 4};
+  state.shares = {7, 0};
   const RunState read = parse_run_state(to_json(state), "state.json");
   EXPECT_EQ(read.step, 18);
   EXPECT_EQ(read.position, state.position);
@@ -47,6 +50,7 @@ TEST(RunStateTest, survives_the_round_trip) {
   EXPECT_EQ(read.loss_scale, 65536.0);
   EXPECT_EQ(read.loss_scale_steps, 3);
   EXPECT_EQ(read.bases, state.bases);
+  EXPECT_EQ(read.shares, state.shares);
   EXPECT_EQ(read.identity, state.identity);
   EXPECT_FALSE(read.plan.has_value());
 }
@@ -98,6 +102,16 @@ TEST(RunStateTest, a_loss_scale_is_a_number_above_0_and_a_count) {
     auto json = example_json();
     json["loss_scale"] = {{"scale", scale}, {"steps_since_change", steps}};
     EXPECT_THAT(refusal(json), HasSubstr("state.json:.loss_scale.")) << json;
+  }
+}
+
+TEST(RunStateTest, shares_are_one_of_each_rank) {
+  const std::map<std::string, std::string> wrong = {
+      {"[1]", "has 1 shares of 2 rank(s)"}, {"[1, -1]", "state.json:.shares"}, {"[1, 0.5]", "state.json:.shares"}};
+  for (const auto& [shares, said] : wrong) {
+    nlohmann::json json = example_json();
+    json["shares"] = nlohmann::json::parse(shares);
+    EXPECT_THAT(refusal(json), HasSubstr(said)) << shares;
   }
 }
 

@@ -74,6 +74,19 @@ TEST_F(ShardIndexTest, what_was_found_is_remembered) {
   EXPECT_EQ(sizes(), (Sizes{9, 2, 3})) << "the headers are not looked at again";
 }
 
+TEST_F(ShardIndexTest, a_shard_behind_another_is_no_end) {
+  write_bytes(file(), shard({"7"}) + std::string(9000, '\0'));  // tar fills its last record up
+  EXPECT_EQ(sizes(), (Sizes{1}));
+  write_bytes(file(), shard({"7"}) + shard({"12"}));
+  try {
+    static_cast<void>(sizes());
+    FAIL() << "the second one was lost";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("something follows its end: where several were joined"),
+              std::string::npos);
+  }
+}
+
 TEST_F(ShardIndexTest, a_changed_shard_is_seen) {
   write_bytes(file(), shard({"7", "12", "345"}));
   EXPECT_EQ(remembered_sizes(), (Sizes{1, 2, 3}));

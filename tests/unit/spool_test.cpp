@@ -165,5 +165,24 @@ TEST_F(SpoolTest, a_folder_that_others_may_write_to_is_refused) {
   EXPECT_THAT(refusal_of([] { const Spool spool("pipe:echo x", 100); }), HasSubstr("set TMPDIR to another place"));
 }
 
+TEST(SpoolPlaceTest, what_a_command_may_read_otherwise_is_another_file) {
+  const ScratchFolder folder;
+  const fs::path before = fs::current_path();
+  const fs::path here = Spool::place_of("pipe:cat 000.tar");
+  EXPECT_EQ(Spool::place_of("pipe:cat 000.tar"), here);
+  fs::current_path(folder.path());
+  EXPECT_NE(Spool::place_of("pipe:cat 000.tar"), here);
+  fs::current_path(before);
+  for (const std::string name : {"pipe:sh -c 'cat $SPOOLED_FROM/a.tar'", "pipe:sh -c 'cat ${SPOOLED_FROM}.tar'"}) {
+    ::unsetenv("SPOOLED_FROM");
+    const fs::path unset = Spool::place_of(name);
+    ::setenv("SPOOLED_FROM", "x", 1);
+    const fs::path set = Spool::place_of(name);
+    EXPECT_NE(set, unset) << name;
+    EXPECT_EQ(Spool::place_of(name), set);
+  }
+  ::unsetenv("SPOOLED_FROM");
+}
+
 }  // namespace
 }  // namespace onebatch

@@ -5,6 +5,7 @@
 #include "trainer/base/mix_bits.hpp"
 #include "trainer/data/file_list.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -54,6 +55,31 @@ std::string refusal_of(const std::function<void()>& work) {
   return "nothing was refused";
 }
 
+std::string digest_of(const ScratchFolder& folder, const std::vector<std::string>& contents) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& bytes : contents) {
+    files.push_back(folder / fmt::format("{}.bin", files.size()));
+    write_bytes(files.back(), bytes);
+  }
+  return TokenFiles(files, TokenType::automatic, 3).digest();
+}
+
+TEST(TokenFilesTest, the_digest_is_of_the_blocks) {
+  const ScratchFolder folder;
+  const auto some = [](std::size_t count, int first) {
+    return bytes_of(counted<std::uint16_t>(count, static_cast<std::uint16_t>(first)));
+  };
+  const std::string digest = digest_of(folder, {some(9, 100), some(7, 109)});
+  EXPECT_EQ(digest_of(folder, {some(9, 100), some(7, 109)}), digest);
+  EXPECT_EQ(digest_of(folder, {some(8, 100), some(3, 7), some(9, 109)}), digest)
+      << "what is in no block does not count";
+  EXPECT_EQ(digest_of(folder, {llm_c(20240520, 1, counted<std::uint16_t>(9, 100)), some(7, 109)}), digest);
+  EXPECT_NE(digest_of(folder, {some(9, 100), some(7, 110)}), digest);
+  EXPECT_NE(digest_of(folder, {some(7, 109), some(9, 100)}), digest) << "their order counts";
+  // 7 + 4 and 4 + 7 tokens of 100, 101, …: one after another the same bytes, and blocks of other tokens.
+  EXPECT_NE(digest_of(folder, {some(7, 100), some(4, 107)}), digest_of(folder, {some(4, 100), some(7, 104)}));
+}
+
 TEST(TokenFilesTest, blocks_are_counted_through_files_and_lie_in_one) {
   const ScratchFolder folder;
   write_bytes(folder / "a.bin", bytes_of(counted<std::uint16_t>(12, 100)));           // 3 blocks of 3, 2 left
@@ -69,6 +95,42 @@ TEST(TokenFilesTest, blocks_are_counted_through_files_and_lie_in_one) {
   EXPECT_THAT(block_of(files, 5), ElementsAre(4'000'000'003, 4'000'000'004, 4'000'000'005, 4'000'000'006));
   EXPECT_THROW(block_of(files, 6), std::out_of_range);
   EXPECT_THROW(block_of(files, -1), std::out_of_range);
+}
+
+TEST(TokenFilesTest, numbers_of_32_and_64_bits_are_not_taken_for_16) {
+  const ScratchFolder folder;
+  const auto open = [&](TokenType type) { return TokenFiles({folder / "a.bin"}, type, 3); };
+  write_bytes(folder / "a.bin", bytes_of(counted<std::uint32_t>(40, 7)));
+  EXPECT_THAT(refusal_of([&] { open(TokenType::automatic); }),
+              HasSubstr("every second is below 1, as in a file of larger ones: write data.token_type = \"uint32\""));
+  EXPECT_THAT(block_of(open(TokenType::uint32), 0), ElementsAre(7, 8, 9, 10));
+  EXPECT_THAT(block_of(open(TokenType::uint16), 0), ElementsAre(7, 0, 8, 0));
+  write_bytes(folder / "a.bin", bytes_of(counted<std::int64_t>(40, 7)));
+  EXPECT_THAT(refusal_of([&] { open(TokenType::automatic); }), HasSubstr("every second is below 1"));
+  write_bytes(folder / "a.bin", bytes_of(counted<std::uint32_t>(40, 65'520)));  // some above 16 bits
+  EXPECT_THAT(refusal_of([&] { open(TokenType::automatic); }), HasSubstr("every second is below 2"));
+  std::vector<std::uint16_t> padded(80, 0);
+  padded[0] = 500;
+  std::vector<std::uint16_t> few(80);
+  for (std::size_t i = 0; i < few.size(); ++i) few[i] = static_cast<std::uint16_t>(i * i % 5);
+  for (const auto& tokens : {padded, few}) {
+    write_bytes(folder / "a.bin", bytes_of(tokens));
+    EXPECT_EQ(open(TokenType::automatic).blocks(), 26);
+  }
+}
+
+TEST(TokenFilesTest, tokens_that_are_in_no_sample_are_counted) {
+  const ScratchFolder folder;
+  write_bytes(folder / "a.bin", bytes_of(counted<std::uint16_t>(10, 1)));
+  write_bytes(folder / "b.bin", bytes_of(counted<std::uint16_t>(7, 1)));
+  write_bytes(folder / "c.bin", bytes_of(counted<std::uint16_t>(3, 1)));
+  const auto said = [&](const std::vector<std::filesystem::path>& files) {
+    return TokenFiles(files, TokenType::automatic, 3).about_unused();
+  };
+  EXPECT_EQ(said({folder / "a.bin", folder / "b.bin"}), "") << "what is left over is a block's last token";
+  EXPECT_THAT(
+      said({folder / "a.bin", folder / "b.bin", folder / "c.bin"}),
+      AllOf(HasSubstr("3 of the 20 tokens (15.0 %) are in no sample"), HasSubstr("1 of the 3 files hold none")));
 }
 
 TEST(TokenFilesTest, bytes_are_tokens_too) {

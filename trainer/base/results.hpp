@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +12,7 @@ namespace onebatch {
 /// One optimizer step, as metrics.jsonl has it.
 struct StepRecord {
   std::int64_t step = 0;   // 1-based: steps done after this one
-  std::int64_t epoch = 0;  // 0-based
+  std::int64_t epoch = 0;  // epochs that are complete after this step: the last one of each has the next one's number
   std::int64_t consumed_samples = 0;
   double loss = 0.0;  // mean over the global batch's true weight
   double lr = 0.0;
@@ -25,7 +26,7 @@ struct StepRecord {
   double samples_per_second = 0.0;
   std::vector<std::int64_t> memory_peak_bytes;  // per rank
   std::int64_t reduced_bytes = 0;               // that each rank handed to the communicator
-  std::int64_t plan = 0;                        // how often the plan had changed in this run until then
+  std::int64_t plan = 0;                        // how often the plan had changed in this start until then
 };
 
 /// A number of a whole validation set, by its name in the result documents: "f1_macro", "perplexity", ...
@@ -42,9 +43,10 @@ struct EvaluationResult {
   std::vector<std::vector<std::int64_t>> confusion_matrix = {};  // [true class][predicted class]; may be empty
 };
 
+/// Not a number where no step was made.
 struct StepSeconds {
-  double median = 0.0;
-  double p95 = 0.0;
+  double median = std::numeric_limits<double>::quiet_NaN();
+  double p95 = std::numeric_limits<double>::quiet_NaN();
 };
 
 struct TrainResult {
@@ -52,14 +54,15 @@ struct TrainResult {
   std::int64_t consumed_samples = 0;
   double train_loss = 0.0;                     // of the last step
   std::optional<EvaluationResult> validation;  // after the last step
-  double samples_per_second = 0.0;
+  // Of this start; not a number where it made no step.
+  double samples_per_second = std::numeric_limits<double>::quiet_NaN();
   StepSeconds step_seconds;
-  double predicted_step_seconds = 0.0;
-  double data_wait_seconds = 0.0;  // of all steps: of each, the rank's that waited most for samples
-  std::int64_t out_of_memory_events = 0;
+  double predicted_step_seconds = std::numeric_limits<double>::quiet_NaN();
+  double data_wait_seconds = 0.0;         // of all steps: of each, the rank's that waited most for samples
+  std::int64_t out_of_memory_events = 0;  // in this start, as the next one
   std::int64_t replans = 0;
   std::int64_t reduced_bytes_per_step = 0;  // of the last step; the same whatever the accumulation
-  std::int64_t mended_replicas = 0;         // how often some rank's parameters differed and were replaced
+  std::int64_t mended_replicas = 0;  // in this start: how often some rank's parameters differed and were replaced
   std::string run_dir;
   bool stopped_by_signal = false;      // saved; --resume goes on
   bool stopped_early = false;          // by run.early_stopping

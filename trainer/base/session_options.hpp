@@ -17,6 +17,7 @@ enum class SessionFor { training, evaluation };
 struct SessionOptions {
   bool strict = false;  // where something else than asked would be done, all ranks throw AgreedError instead
   std::filesystem::path run_dir = {};  // where checkpoints, metrics and samples go; made by the caller on rank 0
+  bool was_complete = false;           // train, on rank 0: where nothing is left to do the run stays what it is
   std::function<void()> accepted = [] {
   };  // train: rank 0 calls it once all checks have passed, before anything is measured or written
   std::filesystem::path timeline_file = {};  // train: where rank 0 writes the trace of all ranks; empty = nowhere

@@ -9,7 +9,6 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -45,31 +44,10 @@ at::Tensor by_channel(const at::Tensor& values, const at::Tensor& like) {
   return values.view(shape);
 }
 
-using TwoRows = std::pair<at::Tensor, at::Tensor>;
-
-// Both rows of each slot, behind room for other numbers; zeros where they are undefined. The device is asked once.
-std::vector<double> read_rows(const std::vector<TwoRows>& slots, std::int64_t channels, std::int64_t room) {
-  std::vector<at::Tensor> parts;
-  for (const auto& [first, second] : slots) {
-    if (first.defined()) parts.insert(parts.end(), {first, second});
-  }
-  const std::vector<double> read = parts.empty() ? std::vector<double>() : read_numbers(at::cat(parts));
-  std::vector<double> numbers(slots.size() * static_cast<std::size_t>(room + 2 * channels), 0.0);
-  auto from = read.begin();
-  auto to = numbers.begin();
-  for (const auto& [first, second] : slots) {
-    if (first.defined()) {
-      std::copy_n(from, 2 * channels, to + room);
-      from += 2 * channels;
-    }
-    to += room + 2 * channels;
-  }
-  return numbers;
-}
-
-// Rows of `width` numbers that ranks have sent, on a device, all in one transfer.
-at::Tensor rows_of(const std::vector<double>& numbers, std::int64_t width, c10::Device device) {
-  return upload(at::tensor(numbers, at::kDouble), device).view({-1, width});
+// Adds both rows of a slot, where it has any.
+void pack(const at::Tensor& first, const at::Tensor& second, Packed& to, std::vector<at::Tensor>& rows) {
+  to.has.push_back(first.defined());
+  if (first.defined()) rows.insert(rows.end(), {first, second});
 }
 
 }  // namespace
@@ -87,18 +65,35 @@ void Moments::add(const Moments& more) {
   count = total;
 }
 
-std::vector<double> packed(const std::vector<Moments>& slots, std::int64_t channels) {
-  std::vector<TwoRows> rows;
-  for (const Moments& moments : slots) rows.push_back({moments.mean, moments.squares});
-  std::vector<double> numbers = read_rows(rows, channels, /*room=*/1);
-  const auto width = static_cast<std::size_t>(1 + 2 * channels);
-  for (std::size_t i = 0; i < slots.size(); ++i) numbers[i * width] = slots[i].count;
+std::vector<double> Packed::read() const {
+  const std::vector<double> found = rows.defined() ? read_numbers(rows) : std::vector<double>();
+  std::vector<double> numbers;
+  auto from = found.begin();
+  for (std::size_t i = 0; i < has.size(); ++i) {
+    if (!counts.empty()) numbers.push_back(counts[i]);
+    const auto next = has[i] ? from + 2 * channels : from;
+    numbers.insert(numbers.end(), from, next);
+    numbers.resize((i + 1) * width(), 0.0);
+    from = next;
+  }
   return numbers;
 }
 
-std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, std::int64_t channels, c10::Device device) {
+Packed packed(const std::vector<Moments>& slots, std::int64_t channels) {
+  Packed made = {.counts = {}, .has = {}, .rows = {}, .channels = channels};
+  std::vector<at::Tensor> rows;
+  for (const Moments& moments : slots) {
+    made.counts.push_back(moments.count);
+    pack(moments.mean, moments.squares, made, rows);
+  }
+  if (!rows.empty()) made.rows = at::cat(rows);
+  return made;
+}
+
+std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, const at::Tensor& there,
+                                      std::int64_t channels) {
   const std::int64_t width = 1 + 2 * channels;
-  const at::Tensor rows = rows_of(numbers, width, device);
+  const at::Tensor rows = there.view({-1, width});
   std::vector<Moments> slots;
   for (std::int64_t i = 0; i < rows.size(0); ++i)
     slots.push_back({numbers[static_cast<std::size_t>(i * width)], rows[i].narrow(0, 1, channels),
@@ -167,15 +162,16 @@ void OutputSums::add(const OutputSums& more) {
   gradient_times_normalised = gradient_times_normalised.add(more.gradient_times_normalised);
 }
 
-std::vector<double> packed(const std::vector<OutputSums>& slots, std::int64_t channels) {
-  std::vector<TwoRows> rows;
-  for (const OutputSums& sums : slots) rows.push_back({sums.gradient, sums.gradient_times_normalised});
-  return read_rows(rows, channels, /*room=*/0);
+Packed packed(const std::vector<OutputSums>& slots, std::int64_t channels) {
+  Packed made = {.counts = {}, .has = {}, .rows = {}, .channels = channels};
+  std::vector<at::Tensor> rows;
+  for (const OutputSums& sums : slots) pack(sums.gradient, sums.gradient_times_normalised, made, rows);
+  if (!rows.empty()) made.rows = at::cat(rows);
+  return made;
 }
 
-std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels,
-                                             c10::Device device) {
-  const at::Tensor rows = rows_of(numbers, 2 * channels, device);
+std::vector<OutputSums> unpacked_output_sums(const at::Tensor& there, std::int64_t channels) {
+  const at::Tensor rows = there.view({-1, 2 * channels});
   std::vector<OutputSums> slots;
   for (std::int64_t i = 0; i < rows.size(0); ++i)
     slots.push_back({rows[i].narrow(0, 0, channels), rows[i].narrow(0, channels, channels)});

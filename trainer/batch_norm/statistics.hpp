@@ -60,10 +60,23 @@ void update_running(const at::Tensor& running_mean, const at::Tensor& running_va
 
 /// What ranks send each other: float64, for each slot count, mean and squares, or both sums; zeros where a slot has
 /// nothing.
-std::vector<double> packed(const std::vector<Moments>& slots, std::int64_t channels);
-std::vector<double> packed(const std::vector<OutputSums>& slots, std::int64_t channels);
-std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, std::int64_t channels, c10::Device device);
-std::vector<OutputSums> unpacked_output_sums(const std::vector<double>& numbers, std::int64_t channels,
-                                             c10::Device device);
+struct Packed {
+  std::vector<double> counts;  // by slot; of sums there are none
+  std::vector<bool> has;       // by slot
+  at::Tensor rows;             // where the inputs lie, of all slots that have any; undefined: none has
+  std::int64_t channels = 0;
+
+  /// How many numbers a slot has.
+  [[nodiscard]] std::size_t width() const { return static_cast<std::size_t>(2 * channels) + (counts.empty() ? 0 : 1); }
+  /// Of one slot after the other. A device is asked once, and waited for.
+  [[nodiscard]] std::vector<double> read() const;
+};
+
+Packed packed(const std::vector<Moments>& slots, std::int64_t channels);
+Packed packed(const std::vector<OutputSums>& slots, std::int64_t channels);
+/// Of `there`, the same numbers where the inputs lie.
+std::vector<Moments> unpacked_moments(const std::vector<double>& numbers, const at::Tensor& there,
+                                      std::int64_t channels);
+std::vector<OutputSums> unpacked_output_sums(const at::Tensor& there, std::int64_t channels);
 
 }  // namespace onebatch

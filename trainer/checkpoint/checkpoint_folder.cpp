@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/checkpoint/locked_folder.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/folder.hpp"
 #include "trainer/io/json_reader.hpp"
 
 #include <fcntl.h>
@@ -60,11 +61,10 @@ struct StepFolder {
 };
 
 // All that lies in a folder; nothing where there is none. One that cannot be read is not an empty one.
-std::vector<fs::path> entries_of(const fs::path& folder) {
+std::vector<fs::path> entries_if_any(const fs::path& folder) {
   std::vector<fs::path> entries;
-  std::error_code error;
-  fs::directory_iterator at(folder, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) entries.push_back(at->path());
+  const std::error_code error =
+      for_each_entry(folder, [&](const fs::directory_entry& entry) { entries.push_back(entry.path()); });
   if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
     throw std::system_error(error, "cannot read the folder " + folder.string());
   return entries;
@@ -73,7 +73,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 // Newest first.
 std::vector<StepFolder> step_folders(const fs::path& checkpoints) {
   std::vector<StepFolder> folders;
-  for (const fs::path& path : entries_of(checkpoints)) {
+  for (const fs::path& path : entries_if_any(checkpoints)) {
     const auto step = step_of_checkpoint(path);
     std::error_code not_there;  // a link may lead nowhere, or to itself
     if (step && fs::is_directory(path, not_there)) folders.push_back({*step, path});
@@ -136,7 +136,7 @@ void point_latest_at(const fs::path& checkpoints, const fs::path& folder) {
 
 // What runs that were killed have left of a checkpoint.
 void remove_partial_ones(const fs::path& checkpoints) {
-  for (std::error_code ignored; const fs::path& folder : entries_of(checkpoints)) {
+  for (std::error_code ignored; const fs::path& folder : entries_if_any(checkpoints)) {
     const std::string name = folder.filename().string();
     if (name.starts_with(std::string(".") + k_prefix) && name.ends_with(".partial")) fs::remove_all(folder, ignored);
   }
@@ -165,7 +165,7 @@ void check_file(const fs::path& file, const JsonReader& said) {
 std::vector<std::string> lost_ones(const fs::path& checkpoints) {
   std::vector<std::string> lost;
   std::error_code error;
-  for (const fs::path& path : entries_of(checkpoints)) {
+  for (const fs::path& path : entries_if_any(checkpoints)) {
     if (step_of_checkpoint(path) && !fs::is_directory(path, error)) lost.push_back(path.string() + " is no folder");
   }
   const fs::path latest = checkpoints / k_latest;
@@ -259,7 +259,7 @@ void check_checkpoint(const fs::path& checkpoint) {
     if (fs::path(name).filename() != name) files.fail("names a file outside the checkpoint: " + name);
     check_file(checkpoint / name, JsonReader(value, file.string() + ": " + name));
   }
-  for (const fs::path& path : entries_of(checkpoint)) {
+  for (const fs::path& path : entries_if_any(checkpoint)) {
     const std::string name = path.filename().string();
     if (name != k_manifest && !files.json().contains(name))
       files.fail("does not name " + name + ", which lies in the checkpoint");
@@ -301,7 +301,7 @@ fs::path placed_among(const fs::path& checkpoints, const fs::path& checkpoint, s
   const bool is_there = fs::is_regular_file(place / k_manifest, error);
   if (is_there && read_text(place / k_manifest) == read_text(checkpoint / k_manifest)) return place;
   PartialFolder partial(checkpoints / ("." + name + ".partial"));
-  for (const fs::path& file : entries_of(checkpoint)) {
+  for (const fs::path& file : entries_if_any(checkpoint)) {
     fs::create_hard_link(fs::canonical(file), partial.path() / file.filename(), error);
     if (error) copy_durably(file, partial.path() / file.filename());
   }

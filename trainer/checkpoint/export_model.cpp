@@ -3,12 +3,14 @@
 #include "trainer/base/error.hpp"
 #include "trainer/checkpoint/averaged_weights.hpp"
 #include "trainer/checkpoint/checkpoint_contents.hpp"
+#include "trainer/checkpoint/run_state.hpp"
 #include "trainer/device/compute_device.hpp"
 #include "trainer/io/durable_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/io/zip_file.hpp"
 #include "trainer/io/zip_records.hpp"
 #include "trainer/models/exported_state.hpp"
+#include "trainer/settings/identity.hpp"
 
 #include <fmt/format.h>
 
@@ -41,6 +43,7 @@ void check_on_disk(const fs::path& file, const Checksum& written) {
 }
 
 struct TrainedProgram {
+  std::string digest;
   std::string folder;  // of the archive
   std::vector<ExportedTensor> places;
   std::vector<NamedTensor> weights;  // without gaps between those of a record
@@ -50,13 +53,22 @@ TrainedProgram read_program(const std::string& file) {
   try {
     ExportedArchive archive = read_exported_archive(file);
     const ExportedState state(archive, file);
-    return {archive.folder, std::move(archive.tensors), state.state_dict()};
+    return {archive.digest, archive.folder, std::move(archive.tensors), state.state_dict()};
   } catch (const UserError&) {
     throw;
   } catch (const std::exception& error) {
     if (is_out_of_memory(error)) throw;
     throw UserError(file + " cannot be read as a program of torch.export: " + error.what());
   }
+}
+
+void refuse_another_program(const fs::path& checkpoint, const std::string& program, const std::string& digest) {
+  const fs::path file = checkpoint / k_state_file;
+  const auto identity = parse_run_state(read_text(file), file.string()).identity;
+  const auto trained = identity.find(k_program_digest);
+  if (trained != identity.end() && trained->second != digest)
+    throw UserError(program + " is not the program that was trained: it computes something else with these weights. " +
+                    "Give it the file that the run had, or take the weights alone: --to NAME.safetensors");
 }
 
 // Into the program's own tensors. Returns how many were of another type.
@@ -128,6 +140,7 @@ ExportedWeights export_program(const fs::path& checkpoint, const std::string& pr
   done.weights = weights_of(checkpoint, choice);
   done.tensors = std::ssize(trained.weights);
   done.converted = take_weights(checkpoint, program, trained.weights, done.weights);
+  refuse_another_program(checkpoint, program, trained.digest);  // after tensors that do not fit, which say more
   const RecordBytes records = records_of(trained);
   write_atomically(target, [&](const fs::path& partial) {
     const Checksum written = copy_with_records(program, partial, records);

@@ -1,11 +1,11 @@
 #include "trainer/checkpoint/host_copy.hpp"
 
+#include "trainer/base/transfer.hpp"
 #include "trainer/io/tensor_file.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <map>
 #include <set>
@@ -76,7 +76,7 @@ void finish_copies(const std::vector<PendingCopy>& pending) {
   if (pending.empty()) return;
   std::optional<c10::StreamGuard> beside;
   if (const c10::Device device = pending.front().from.device(); !device.is_cpu())
-    beside.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+    beside.emplace(copying_stream(device, Copies::of_checkpoints));
   for (const auto& [from, to] : pending) copy_values(from, to);
 }
 

@@ -34,8 +34,8 @@ class RunSaver {
   /// The checkpoint of that step, which has been saved, is the best one: waits until it is written, marks it, and lets
   /// the one before it go. Throws AgreedError. Collective.
   void keep_as_best(const BestMark& mark);
-  /// From now on all checkpoints stay.
-  void remove_none() { configuration_.keep = 0; }
+  /// Whether from now on a save removes older checkpoints, as checkpoint.keep says; else all stay.
+  void let_remove(bool lets) { removes_ = lets; }
   /// Until what is being saved has been copied. Not collective.
   void wait_for_copy();
   /// Says what has been saved since. What a save has failed of since, which all ranks are to be told. Not collective.
@@ -51,7 +51,7 @@ class RunSaver {
   };
   [[nodiscard]] Write prepare(const RunState& state, const LiveState& live, const Retention& retention);
   [[nodiscard]] Retention retention() const {
-    return {.keep = configuration_.keep, .keep_every = configuration_.keep_every};
+    return {.keep = removes_ ? configuration_.keep : 0, .keep_every = configuration_.keep_every};
   }
   [[nodiscard]] bool has_room_for(std::size_t bytes) const;
   // Waits for the end of what is under way, and says what was saved.
@@ -59,6 +59,7 @@ class RunSaver {
 
   std::filesystem::path checkpoints_;
   CheckpointConfiguration configuration_;
+  bool removes_ = true;
   comm::Communicator& control_;
   EventStream& events_;
   std::shared_ptr<HostCopy> copy_ = std::make_shared<HostCopy>();

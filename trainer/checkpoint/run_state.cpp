@@ -36,11 +36,11 @@ std::map<std::string, std::string> read_texts(const JsonReader& object) {
   return texts;
 }
 
-std::vector<std::int64_t> read_bases(const JsonReader& list) {
-  std::vector<std::int64_t> bases;
+std::vector<std::int64_t> read_numbers(const JsonReader& list, std::int64_t least, std::int64_t largest) {
+  std::vector<std::int64_t> numbers;
   const std::size_t size = list.array_size("whole numbers");
-  for (std::size_t i = 0; i < size; ++i) bases.push_back(list.item(i).integer(-k_largest_base, k_largest_base));
-  return bases;
+  for (std::size_t i = 0; i < size; ++i) numbers.push_back(list.item(i).integer(least, largest));
+  return numbers;
 }
 
 Json watch_json(const WatchState& state) {
@@ -90,6 +90,7 @@ std::string to_json(const RunState& state) {
   if (state.loss_scale > 0.0)
     json["loss_scale"] = {{"scale", state.loss_scale}, {"steps_since_change", state.loss_scale_steps}};
   if (!state.bases.empty()) json["bases"] = state.bases;
+  if (!state.shares.empty()) json["shares"] = state.shares;
   if (state.validations) json["validations"] = validations_json(*state.validations);
   if (state.shared_names) json["shared_names"] = *state.shared_names;
   if (state.plan) json["plan"] = Json::parse(to_json(*state.plan));
@@ -116,7 +117,10 @@ RunState parse_run_state(const std::string& text, const std::string& origin) {
     state.loss_scale = scale.field("scale").number_at_least(std::numeric_limits<double>::min());
     state.loss_scale_steps = count(scale, "steps_since_change", 0);
   }
-  if (reader.has("bases")) state.bases = read_bases(reader.field("bases"));
+  if (reader.has("bases")) state.bases = read_numbers(reader.field("bases"), -k_largest_base, k_largest_base);
+  if (reader.has("shares")) state.shares = read_numbers(reader.field("shares"), 0, k_most);
+  if (!state.shares.empty() && state.shares.size() != state.devices.size())
+    throw UserError(fmt::format("{} has {} shares of {} rank(s)", origin, state.shares.size(), state.world_size));
   if (reader.has("validations")) state.validations = read_validations(reader.field("validations"));
   if (reader.has("shared_names")) state.shared_names = read_texts(reader.field("shared_names"));
   if (reader.has("plan")) state.plan = parse_epoch_plan(json.at("plan").dump(), origin + ": plan");

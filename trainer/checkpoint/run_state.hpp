@@ -27,6 +27,7 @@ struct RunState {
   std::int64_t global_batch_size = 0;
   int world_size = 1;
   std::vector<std::string> devices;            // per rank
+  std::vector<std::int64_t> shares;            // of ranks, in samples: of what the running statistics are
   std::optional<EpochPlan> plan;               // goes on unchanged where ranks, devices and batch are the same
   double loss_scale = 0.0;                     // 0 = none was kept
   std::int64_t loss_scale_steps = 0;           // since it has changed

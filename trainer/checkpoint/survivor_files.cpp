@@ -90,6 +90,7 @@ std::vector<std::byte> averaged(at::ScalarType type, std::size_t bytes, const st
 }
 
 std::vector<double> weights_of(const RunState& state, std::size_t ranks) {
+  if (!state.shares.empty()) return {state.shares.begin(), state.shares.end()};
   std::vector<double> weights(ranks, 0.0);
   if (!state.plan) return weights;
   for (const RankPlan& rank : state.plan->full.ranks)

@@ -106,6 +106,7 @@ void SurvivorSave::end_step(RunState progress, StepEnd end) {
   state_.loss_scale = progress.loss_scale;
   state_.loss_scale_steps = progress.loss_scale_steps;
   state_.bases = std::move(progress.bases);
+  state_.shares = std::move(progress.shares);
   state_.validations = std::move(progress.validations);
   files_.note_versions();
   gate_.release();

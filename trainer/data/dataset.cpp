@@ -4,11 +4,13 @@
 #include "trainer/base/transfer.hpp"
 #include "trainer/data/count_samples.hpp"
 #include "trainer/data/dataset_kind.hpp"
+#include "trainer/data/file_list.hpp"
 
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace onebatch {
 
@@ -93,6 +95,13 @@ std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration,
 
 std::unique_ptr<Dataset> open_dataset(const DatasetConfiguration& configuration, const OpenRequest& request) {
   return chosen_kind<DatasetKind>(configuration).open(configuration, request);
+}
+
+decltype(DatasetKind::for_each_file) each_file_of(std::string extension) {
+  return [extension = std::move(extension)](const DatasetConfiguration& data, const OpenRequest& /*request*/,
+                                            const std::function<void(const std::filesystem::path&)>& take) {
+    for (const auto& file : files_of(data, extension)) take(file);
+  };
 }
 
 void refuse_same_files(const DatasetConfiguration& data, const CheckRequest& request) {

@@ -97,9 +97,11 @@ class Dataset {
                                          std::int64_t length) const;
   /// In the order of their indices; none where classes have no names.
   [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
-  /// Tells data sets apart that are no one's alone to open: a folder may hold something else on another node. Empty
-  /// where nothing but the size is compared.
+  /// Tells data apart: files may be others on another node, or other ones when a run goes on, which is refused. The
+  /// same in all versions, therefore. Empty where nothing but the size is compared.
   [[nodiscard]] virtual std::string digest() const { return {}; }
+  /// What its owner should know before training with it; empty: nothing.
+  [[nodiscard]] virtual std::string warning() const { return {}; }
   /// What could not be read and was skipped, a line for each sample, once; empties the list. By any thread.
   [[nodiscard]] virtual std::vector<std::string> take_complaints() const { return {}; }
   [[nodiscard]] virtual bool has_complaints() const { return false; }

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/data/pipe_command.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <glob.h>
 
@@ -15,15 +16,14 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> of_folder(const fs::path& folder, const std::string& extension) {
   std::vector<fs::path> files;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    const bool hidden = entry->path().filename().string().starts_with('.');
-    if (!hidden && entry->path().extension() == extension) files.push_back(entry->path());
+  try {
+    for (const fs::path& file : entries_of(folder)) {
+      if (!file.filename().string().starts_with('.') && file.extension() == extension) files.push_back(file);
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw UserError("cannot read the folder " + folder.string() + ": " + error.code().message());
   }
-  if (error) throw UserError("cannot read the folder " + folder.string() + ": " + error.message());
   if (files.empty()) throw UserError("the folder " + folder.string() + " holds no file that ends in " + extension);
-  std::sort(files.begin(), files.end());
   return files;
 }
 
@@ -63,7 +63,9 @@ std::vector<fs::path> files_of(const DatasetConfiguration& data, const std::stri
     files.insert(files.end(), some.begin(), some.end());
   }
   std::set<fs::path> seen;
+  std::set<fs::path> folders;
   for (const fs::path& file : files) {
+    if (!is_pipe(file.string()) && folders.insert(file.parent_path()).second) refuse_half_converted(file.parent_path());
     if (is_pipe(file.string()) && extension != ".tar")
       throw UserError(file.string() + ": what a command gives is read as shards alone, by data.kind = \"tar\"");
     if (!seen.insert(file.lexically_normal()).second)

@@ -2,6 +2,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/idx.hpp"
+#include "trainer/io/checksum.hpp"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -52,7 +53,12 @@ class IdxDataset final : public Dataset {
       : data_(std::move(data)),
         divisor_(std::max<double>(1.0, largest_pixel)),
         num_classes_(num_classes),
-        labels_(labels) {}
+        labels_(labels) {
+    ChecksumStream stream;
+    for (const IdxArray* array : {&data_.images, &data_.labels}) stream.update(std::as_bytes(std::span(array->values)));
+    stream.update(std::as_bytes(std::span(&largest_pixel, 1)));
+    digest_ = to_text(stream.value());
+  }
 
   std::int64_t size() const override { return data_.labels.shape[0]; }
   std::vector<std::int64_t> sample_shape() const override { return {1, data_.images.shape[1], data_.images.shape[2]}; }
@@ -61,6 +67,7 @@ class IdxDataset final : public Dataset {
   std::optional<std::int64_t> class_of(std::int64_t sample) const override {
     return data_.labels.values.at(static_cast<std::size_t>(sample));
   }
+  std::string digest() const override { return digest_; }
   std::string name_of(std::size_t tensor) const override { return tensor == 0 ? "the images" : "the labels"; }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType type) const override {
@@ -91,15 +98,15 @@ class IdxDataset final : public Dataset {
   }
 
   Labelled data_;
+  std::string digest_;
   double divisor_;
   std::int64_t num_classes_;
   std::optional<LabelRange> labels_;
 };
 
-// Where the training files are: beside those of validation, or, where these are alone, in the training data's folder.
+// Where the training files are: in the training data's folder, or, of validation data without such, beside them.
 std::filesystem::path folder_of_training(const std::filesystem::path& folder, const OpenRequest& request) {
-  if (request.training_path.empty() || idx_in(folder, "train-images-idx3-ubyte")) return folder;
-  return request.training_path;
+  return request.training_path.empty() ? folder : std::filesystem::path(request.training_path);
 }
 
 // Pixels are divided by the largest pixel of the training images, so that inputs [N, 1, H, W] lie in [0, 1].

@@ -44,6 +44,11 @@ void check_image_folder(const DatasetConfiguration& data, const CheckRequest& re
   check_images(data, request);
 }
 
+ImageList list_for(const DatasetConfiguration& data, const OpenRequest& request) {
+  const bool validates = request.split == Split::validation;
+  return list_images(data.path, validates ? std::optional(request.class_names) : std::nullopt);
+}
+
 }  // namespace
 
 DatasetKind image_folder_dataset_kind() {
@@ -52,13 +57,16 @@ DatasetKind image_folder_dataset_kind() {
   kind.keys = image_folder_keys();
   kind.check = check_image_folder;
   kind.open = [](const DatasetConfiguration& data, const OpenRequest& request) {
-    const bool validates = request.split == Split::validation;
-    ImageList list = list_images(data.path, validates ? std::optional(request.class_names) : std::nullopt);
-    return images_dataset(data, listed_images(std::move(list)), request);
+    return images_dataset(data, listed_images(list_for(data, request)), request);
   };
   kind.count_samples = [](const DatasetConfiguration& data) {
     return static_cast<std::int64_t>(list_images(data.path, std::nullopt).paths.size());
   };
+  kind.for_each_file = [](const DatasetConfiguration& data, const OpenRequest& request, const auto& take) {
+    const ImageList list = list_for(data, request);
+    for (std::size_t i = 0; i < list.paths.size(); ++i) take(list.file(static_cast<std::int64_t>(i)));
+  };
+  kind.has_many_files = true;
   return kind;
 }
 

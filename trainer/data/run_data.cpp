@@ -6,6 +6,7 @@
 #include "trainer/data/dataset_kind.hpp"
 #include "trainer/data/file_list.hpp"
 #include "trainer/data/number_file.hpp"
+#include "trainer/data/pipe_command.hpp"
 #include "trainer/data/selection.hpp"
 #include "trainer/data/subset.hpp"
 #include "trainer/data/tensor_column.hpp"
@@ -15,8 +16,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 namespace onebatch {
@@ -165,6 +168,53 @@ std::string checksum_of_given(const SamplingConfiguration& sampling, const Datas
   return to_text(sum.value());
 }
 
+// Where files lie, however their names are written.
+class Places {
+ public:
+  explicit Places(bool of_many) : of_many_(of_many) {}
+
+  std::string of(const std::filesystem::path& file) {
+    if (is_pipe(file.string())) return file.string();
+    if (!of_many_) return std::filesystem::weakly_canonical(file).string();
+    const auto [known, is_new] = folders_.try_emplace(file.parent_path().string());
+    if (is_new) known->second = std::filesystem::weakly_canonical(known->first.empty() ? "." : known->first);
+    return (known->second / file.filename()).string();
+  }
+
+ private:
+  bool of_many_;
+  std::map<std::string, std::filesystem::path> folders_;
+};
+
+// Two folders, neither in the other.
+bool lie_apart(const DatasetConfiguration& one, const DatasetConfiguration& other) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(one.path, ignored) || !std::filesystem::is_directory(other.path, ignored))
+    return false;
+  const std::string first = std::filesystem::canonical(one.path).string() + "/";
+  const std::string second = std::filesystem::canonical(other.path).string() + "/";
+  return !first.starts_with(second) && !second.starts_with(first);
+}
+
+// A file within the other's folder, pattern or list: what validates would have been trained with.
+void refuse_common_files(const DatasetConfiguration& train, const DatasetConfiguration& validation,
+                         const OpenRequest& to_train, const OpenRequest& to_validate) {
+  const DatasetKind& kind = chosen_kind<DatasetKind>(train);
+  if (!kind.for_each_file || validation.kind != train.kind) return;
+  if (kind.has_many_files && lie_apart(train, validation)) return;
+  Places places(kind.has_many_files);
+  std::set<std::string> validates;
+  kind.for_each_file(validation, to_validate,
+                     [&](const std::filesystem::path& file) { validates.insert(places.of(file)); });
+  kind.for_each_file(train, to_train, [&](const std::filesystem::path& file) {
+    if (validates.contains(places.of(file)))
+      throw UserError(
+          fmt::format("{} is among the files of data.path, which train, and of data.validation.path, which validates: "
+                      "let the two name other files, or write data.validation.fraction = 0.1 for a part of one",
+                      file.string()));
+  });
+}
+
 }  // namespace
 
 RunData open_run_data(const DataConfiguration& configuration, std::uint64_t seed, std::optional<std::int64_t> ignored) {
@@ -181,12 +231,14 @@ RunData open_run_data(const DataConfiguration& configuration, std::uint64_t seed
   }
   if (configuration.validation && !splits) {
     const bool same_kind = configuration.validation->kind == configuration.train.kind;
-    run.validation = open_dataset(*configuration.validation,
-                                  {.split = Split::validation,
-                                   .seed = seed,
-                                   .ignored = ignored,
-                                   .class_names = run.train->class_names(),
-                                   .training_path = same_kind ? configuration.train.path : std::string()});
+    const OpenRequest to_validate{.split = Split::validation,
+                                  .seed = seed,
+                                  .ignored = ignored,
+                                  .class_names = run.train->class_names(),
+                                  .training_path = same_kind ? configuration.train.path : std::string()};
+    refuse_common_files(configuration.train, *configuration.validation,
+                        {.split = Split::train, .seed = seed, .ignored = ignored}, to_validate);
+    run.validation = open_dataset(*configuration.validation, to_validate);
   }
   run.drawing = drawing_of(configuration, *run.train, ignored, count);
   run.given_samples = checksum_of_given(sampling, *run.train, run.drawing);

@@ -41,6 +41,7 @@ class SafetensorsDataset final : public Dataset {
     if (!configuration.mean.empty()) set_pixels({configuration.mean, configuration.deviation});
     if (target_ && !target_->column.floating()) find_labels();
     if (weights_) check_weights(configuration.weights);
+    set_digest();
   }
 
   std::int64_t size() const override {
@@ -55,6 +56,8 @@ class SafetensorsDataset final : public Dataset {
   std::int64_t num_classes() const override { return num_classes_; }
   std::optional<LabelRange> labels() const override { return labels_; }
   std::span<const std::int64_t> lengths() const override { return sequences_ ? sequences_->lengths : lengths_; }
+
+  std::string digest() const override { return digest_; }
 
   std::optional<std::int64_t> class_of(std::int64_t sample) const override {
     if (!target_ || target_->values || target_->column.floating()) return std::nullopt;
@@ -184,6 +187,16 @@ class SafetensorsDataset final : public Dataset {
     }
   }
 
+  void set_digest() {
+    ChecksumStream stream;
+    for (const Part& input : inputs_) input.column.add_to(stream);
+    for (const std::optional<Part>* part : {&target_, &weights_}) {
+      if (*part) (*part)->column.add_to(stream);
+    }
+    stream.update(std::as_bytes(lengths()));
+    digest_ = to_text(stream.value());
+  }
+
   void set_longest() {
     longest_ = *std::max_element(sequences_->lengths.begin(), sequences_->lengths.end());
     if (inputs_.front().values) return;
@@ -248,6 +261,7 @@ class SafetensorsDataset final : public Dataset {
   std::optional<Part> weights_;
   std::optional<PixelScale> pixels_;
   std::optional<LabelRange> labels_;
+  std::string digest_;
   std::vector<std::int64_t> lengths_;  // of sequences that are padded in the file
   std::int64_t longest_ = 0;
   std::int64_t num_classes_ = 0;
@@ -329,6 +343,7 @@ DatasetKind safetensors_dataset_kind() {
     return std::make_unique<SafetensorsDataset>(data, request.ignored);
   };
   kind.count_samples = samples_in_files;
+  kind.for_each_file = each_file_of(k_extension);
   return kind;
 }
 

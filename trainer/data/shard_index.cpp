@@ -32,7 +32,7 @@ Seen look_at(const fs::path& path, const std::vector<std::string>& endings) {
   if (::stat(path.c_str(), &found) != 0) return {};
   std::error_code ignored;
   std::string text =
-      fmt::format("onebatch shard index 1\n{}\n{} {} {} {}.{:09} {}.{:09}\n", fs::absolute(path, ignored).string(),
+      fmt::format("onebatch shard index 2\n{}\n{} {} {} {}.{:09} {}.{:09}\n", fs::absolute(path, ignored).string(),
                   found.st_dev, found.st_ino, found.st_size, found.st_mtim.tv_sec, found.st_mtim.tv_nsec,
                   found.st_ctim.tv_sec, found.st_ctim.tv_nsec);
   for (const std::string& ending : endings) text += ending + "\n";

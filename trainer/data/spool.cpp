@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -67,11 +69,26 @@ void make_own_folder(const fs::path& folder) {
                     " is not a folder that this user alone may write to: remove it, or set TMPDIR to another place");
 }
 
+// Of a variable's, as the shell has it.
+bool is_of_a_name(char letter) {
+  return letter == '_' || (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
+         (letter >= 'a' && letter <= 'z');
+}
+
 }  // namespace
 
+// By all that a command gives other bytes for: it runs in this folder, and may read what the environment has.
 fs::path Spool::place_of(const std::string& name) {
+  std::string key = name + '\0' + fs::current_path().string();
+  for (std::size_t at = name.find('$'); at != std::string::npos; at = name.find('$', at + 1)) {
+    const std::size_t begin = name.find_first_not_of('{', at + 1);
+    if (begin == std::string::npos) break;
+    const auto first = name.begin() + static_cast<std::ptrdiff_t>(begin);
+    const char* value = std::getenv(std::string(first, std::find_if_not(first, name.end(), is_of_a_name)).c_str());
+    key += '\0' + std::string(value != nullptr ? value : "");
+  }
   return fs::temp_directory_path() / fmt::format("onebatch-spool-{}", ::geteuid()) /
-         (to_text(checksum_of_bytes(std::as_bytes(std::span(name)))) + ".tar");
+         (to_text(checksum_of_bytes(std::as_bytes(std::span(key)))) + ".tar");
 }
 
 Spool::Spool(std::string name, std::uint64_t most_bytes) : name_(std::move(name)), path_(place_of(name_)) {

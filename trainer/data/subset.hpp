@@ -27,6 +27,7 @@ class Subset final : public Dataset {
   std::string name_of(std::size_t tensor) const override { return whole_->name_of(tensor); }
   std::vector<std::string> class_names() const override { return whole_->class_names(); }
   std::string digest() const override { return whole_->digest(); }
+  std::string warning() const override { return whole_->warning(); }
   std::vector<std::string> take_complaints() const override { return whole_->take_complaints(); }
   bool has_complaints() const override { return whole_->has_complaints(); }
   bool changes_samples() const override { return changes_ == SampleChanges::kept && whole_->changes_samples(); }

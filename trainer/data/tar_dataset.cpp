@@ -183,6 +183,7 @@ DatasetKind tar_dataset_kind() {
     return std::make_unique<TarDataset>(data, request.ignored);
   };
   kind.count_samples = [](const DatasetConfiguration& data) { return samples_in_shards(data, columns_of(data)); };
+  kind.for_each_file = each_file_of(k_shard_extension);
   return kind;
 }
 

@@ -141,10 +141,26 @@ void TarReader::read_extended(const Header& header) {
   }
 }
 
+// Files that were joined by cat have members behind the first one's end.
+void TarReader::check_end() {
+  std::array<char, 16 * k_block_bytes> some{};
+  while (offset_ < file_.bytes()) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(some.size(), file_.bytes() - offset_));
+    file_.read(offset_, std::as_writable_bytes(std::span(some).first(count)));
+    const auto other = std::string_view(some.data(), count).find_first_not_of('\0');
+    offset_ += other == std::string_view::npos ? count : other;
+    if (other != std::string_view::npos)
+      fail("something follows its end: where several were joined, name each by itself in data.files");
+  }
+}
+
 std::optional<TarMember> TarReader::next() {
   for (;;) {
     Header header = read_header();
-    if (header.end) return std::nullopt;
+    if (header.end) {
+      check_end();
+      return std::nullopt;
+    }
     if (header.type == 'L' || header.type == 'x') {
       if (header.type == 'L') long_name_ = until_zero(read_text(header));
       if (header.type == 'x') read_extended(header);

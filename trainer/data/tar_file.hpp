@@ -22,7 +22,8 @@ class TarReader {
   /// Keeps a reference.
   explicit TarReader(const DataFile& file) : file_(file) {}
   /// The next one; none at the end. What is no regular file is passed over. Throws UserError that names the file and
-  /// the place where it is damaged, or ends before the empty block that every tar file has at its end.
+  /// the place where it is damaged, or ends before the empty block that every tar file has at its end, or goes on after
+  /// it.
   std::optional<TarMember> next();
 
  private:
@@ -31,6 +32,7 @@ class TarReader {
   [[nodiscard]] std::string read_text(const Header& header) const;
   void read_extended(const Header& header);
   void pass(const Header& header);
+  void check_end();
   [[noreturn]] void fail(const std::string& what) const;
 
   const DataFile& file_;

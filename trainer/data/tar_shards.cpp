@@ -14,8 +14,6 @@
 namespace onebatch {
 namespace {
 
-constexpr const char* k_extension = ".tar";
-
 // Each once, and which of them every column is.
 std::vector<std::string> endings_of(const std::vector<std::string>& columns, std::vector<std::size_t>& of_column) {
   std::vector<std::string> endings;
@@ -36,7 +34,7 @@ std::string ending_of(const std::string& column) {
 
 TarShards::TarShards(const DatasetConfiguration& data, const std::vector<std::string>& columns)
     : endings_(endings_of(columns, of_column_)) {
-  const auto files = files_of(data, k_extension);
+  const auto files = files_of(data, k_shard_extension);
   for (const auto& path : files) {
     const std::string name = path.string();
     DataFile file(is_pipe(name) ? spooled(name, data) : path, between_reads(files.size()));
@@ -97,7 +95,7 @@ std::string TarShards::digest() const {
 
 std::vector<std::string> spooled_files(const DatasetConfiguration& data) {
   std::vector<std::string> lines;
-  for (const auto& path : files_of(data, k_extension)) {
+  for (const auto& path : files_of(data, k_shard_extension)) {
     const std::string name = path.string();
     std::error_code error;
     if (!is_pipe(name)) continue;
@@ -113,7 +111,7 @@ std::int64_t samples_in_shards(const DatasetConfiguration& data, const std::vect
   std::vector<std::size_t> of_column;
   const std::vector<std::string> endings = endings_of(columns, of_column);
   std::int64_t samples = 0;
-  const auto files = files_of(data, k_extension);
+  const auto files = files_of(data, k_shard_extension);
   for (const auto& file : files) {
     if (is_pipe(file.string())) throw UserError(file.string() + " is not run to count its samples");
   }

@@ -12,6 +12,8 @@ namespace onebatch {
 /// data.spool_mb: how much of the local disk what commands give may take.
 inline const Option<DatasetConfiguration, std::int64_t> k_spool_mb{"spool_mb", 65536};
 
+inline constexpr const char* k_shard_extension = ".tar";
+
 class TarShards {
  public:
   /// The files that `data` names; what a command gives ("pipe:…") lies on the local disk as long as this lives, see

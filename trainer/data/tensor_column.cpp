@@ -3,6 +3,7 @@
 #include "trainer/base/error.hpp"
 #include "trainer/base/shape_text.hpp"
 #include "trainer/data/file_list.hpp"
+#include "trainer/io/contents.hpp"
 #include "trainer/io/tensor_file.hpp"
 
 #include <ATen/ops/empty.h>
@@ -94,6 +95,16 @@ void TensorColumn::check_row(std::int64_t row) const {
 
 at::Tensor TensorColumn::empty(std::vector<std::int64_t> shape) const {
   return at::empty(shape, at::TensorOptions().dtype(type_));
+}
+
+void TensorColumn::add_to(ChecksumStream& stream) const {
+  std::vector<FileRegion> regions;
+  for (std::size_t piece = 0; piece < parts_.size(); ++piece)
+    regions.push_back(
+        {parts_[piece].file.get(), parts_[piece].begin_bytes, static_cast<std::uint64_t>(rows_of(piece)) * row_bytes_});
+  const std::string is = dtype_of_type(type_) + shape_text(shape_);
+  stream.update(std::as_bytes(std::span(is)));
+  add_contents(stream, regions);
 }
 
 // The first bytes of a row, or of several that lie in one file.

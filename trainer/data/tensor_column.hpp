@@ -2,6 +2,7 @@
 // they lie; no file is copied to memory.
 #pragma once
 
+#include "trainer/io/checksum.hpp"
 #include "trainer/io/data_file.hpp"
 #include "trainer/io/safetensors.hpp"
 
@@ -42,6 +43,8 @@ class TensorColumn {
   [[nodiscard]] bool floating() const { return at::isFloatingType(type_); }
   [[nodiscard]] std::string file_of(std::size_t piece) const { return parts_[piece].file->path().string(); }
 
+  /// Its type, shape and what it holds, as add_contents does it.
+  void add_to(ChecksumStream& stream) const;
   /// The rows at `indices`, [indices, ...], as they lie in the file; of `longest` elements each the first `length`,
   /// where the second dimension is `longest`.
   [[nodiscard]] at::Tensor rows(std::span<const std::int64_t> indices, std::int64_t longest, std::int64_t length) const;

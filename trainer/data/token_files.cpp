@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/data/file_list.hpp"
+#include "trainer/io/contents.hpp"
 
 #include <fmt/format.h>
 
@@ -60,6 +61,31 @@ TokenLayout layout_after(const Header& header, const std::array<std::int32_t, 3>
   return {k_header_bytes, bytes, numbers[2]};
 }
 
+// Numbers of 32 or 64 bits, read as twice or four times as many of 16: every second is 0, or of a large vocabulary
+// small. Padding and small vocabularies look otherwise.
+void refuse_wider(const DataFile& file) {
+  constexpr std::uint64_t k_looked_at = 4096;
+  constexpr std::uint64_t k_least = 32;
+  std::vector<std::uint16_t> words(static_cast<std::size_t>(std::min(k_looked_at, file.bytes() / 2)));
+  if (words.size() < k_least) return;
+  file.read(0, std::as_writable_bytes(std::span(words)));
+  std::uint16_t most = 0;
+  std::size_t some = 0;
+  std::size_t large = 0;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i % 2 == 1) most = std::max(most, words[i]);
+    if (i % 2 == 0 && words[i] != 0) ++some;
+    if (i % 2 == 0 && words[i] > 255) ++large;
+  }
+  const std::size_t enough = words.size() / 10;
+  if ((most == 0 && some >= enough) || (most < 16 && large >= enough))
+    throw UserError(fmt::format(
+        "{} has no header that says how large its tokens are, and of its first {} numbers of 16 bits every "
+        "second is below {}, as in a file of larger ones: write data.token_type = \"uint32\", or \"uint16\" where "
+        "it is meant; tokens of 64 bits have to be written anew with fewer",
+        file.path().string(), words.size(), most + 1));
+}
+
 TokenLayout layout_without(const DataFile& file, TokenType asked) {
   const std::uint64_t bytes = bytes_of(asked);
   if (file.bytes() % bytes != 0)
@@ -67,6 +93,7 @@ TokenLayout layout_without(const DataFile& file, TokenType asked) {
         fmt::format("{} has {} bytes, which are no whole number of tokens of {}: write data.token_type as "
                     "the file was written",
                     file.path().string(), file.bytes(), bytes));
+  if (asked == TokenType::automatic) refuse_wider(file);
   return {0, bytes, static_cast<std::int64_t>(file.bytes() / bytes)};
 }
 
@@ -134,15 +161,43 @@ TokenFiles::TokenFiles(const std::vector<std::filesystem::path>& files, TokenTyp
     DataFile file(path, between_reads(files.size()));
     const TokenLayout layout = read_token_layout(file, type);
     most = std::max(most, layout.tokens);
+    all_tokens_ += layout.tokens;
     if (type == TokenType::automatic && layout.begin_bytes == 0) taken_for_16_bits_ = path;
     const std::int64_t blocks = layout.tokens > 0 ? (layout.tokens - 1) / block_size : 0;
     if (blocks > 0) parts_.push_back({std::move(file), layout, blocks_});
+    if (blocks == 0) ++files_without_block_;
     blocks_ += blocks;
   }
   if (blocks_ == 0)
     throw UserError(fmt::format("{}{} holds {} tokens: a block of data.block_size = {} needs one more than that",
                                 files.front().string(), files.size() > 1 ? " or another of the files" : "", most,
                                 block_size));
+}
+
+std::string TokenFiles::about_unused() const {
+  constexpr double k_said_from = 0.05;
+  const auto with_block = static_cast<std::int64_t>(parts_.size());
+  const std::int64_t unused = all_tokens_ - blocks_ * block_size_ - with_block;
+  const double share = static_cast<double>(unused) / static_cast<double>(all_tokens_);
+  if (with_block + files_without_block_ == 1 || share < k_said_from) return {};
+  return fmt::format(
+      "{} of the {} tokens ({:.1f} %) are in no sample, since each file is cut into blocks of data.block_size = {} by "
+      "itself; {} of the {} files hold none: write a smaller block_size, or join the files, with a separator between "
+      "documents",
+      unused, all_tokens_, 100.0 * share, block_size_, files_without_block_, files_without_block_ + with_block);
+}
+
+std::string TokenFiles::digest() const {
+  ChecksumStream stream;
+  std::vector<FileRegion> regions;
+  for (const auto& [file, layout, first_block] : parts_) {
+    const std::int64_t blocks = (layout.tokens - 1) / block_size_;
+    regions.push_back(
+        {&file, layout.begin_bytes, layout.token_bytes * static_cast<std::uint64_t>(blocks * block_size_ + 1)});
+    stream.update(std::as_bytes(std::span(&first_block, 1)));
+  }
+  add_contents(stream, regions);
+  return to_text(stream.value());
 }
 
 const TokenFiles::Part& TokenFiles::part_of(std::int64_t block) const {

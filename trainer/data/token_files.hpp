@@ -33,6 +33,10 @@ class TokenFiles {
   [[nodiscard]] std::int64_t block_size() const { return block_size_; }
   /// One whose tokens nothing has said to be of 16 bits; empty: there is none.
   [[nodiscard]] std::filesystem::path taken_for_16_bits() const { return taken_for_16_bits_; }
+  /// Of several files that lose many tokens at their ends; else empty.
+  [[nodiscard]] std::string about_unused() const;
+  /// Of all blocks, see add_contents.
+  [[nodiscard]] std::string digest() const;
   /// Of a block: block_size + 1 of them.
   void read(std::int64_t block, std::span<std::int64_t> to) const;
   /// "tokens.bin, token 1024".
@@ -61,6 +65,8 @@ class TokenFiles {
 
   std::int64_t block_size_;
   std::int64_t blocks_ = 0;
+  std::int64_t all_tokens_ = 0;
+  std::int64_t files_without_block_ = 0;
   std::vector<Part> parts_;
   std::filesystem::path taken_for_16_bits_;
 };

@@ -22,7 +22,10 @@ TokenFiles token_files(const DatasetConfiguration& data) {
 class TokensDataset final : public Dataset {
  public:
   TokensDataset(const DatasetConfiguration& configuration, std::optional<std::int64_t> ignored)
-      : files_(token_files(configuration)), separator_(configuration.separator), ignored_(ignored) {
+      : files_(token_files(configuration)),
+        digest_(files_.digest()),
+        separator_(configuration.separator),
+        ignored_(ignored) {
     if (separator_ && !ignored_)
       throw UserError("data.separator needs a loss that leaves labels out, as loss.kind = \"cross_entropy\"");
     check_type(std::max(configuration.vocabulary, separator_.value_or(-1) + 1));
@@ -36,6 +39,8 @@ class TokensDataset final : public Dataset {
   std::int64_t num_classes() const override { return vocabulary_; }
   std::optional<LabelRange> labels() const override { return labels_; }
   std::string name_of(std::size_t tensor) const override { return tensor == 0 ? "the tokens" : "the next tokens"; }
+  std::string digest() const override { return digest_; }
+  std::string warning() const override { return files_.about_unused(); }
 
   Batch gather(std::span<const std::int64_t> indices, at::ScalarType /*type*/) const override {
     const std::int64_t block_size = files_.block_size();
@@ -89,6 +94,7 @@ class TokensDataset final : public Dataset {
   }
 
   TokenFiles files_;
+  std::string digest_;
   std::optional<std::int64_t> separator_;
   std::optional<std::int64_t> ignored_;
   std::int64_t vocabulary_ = 0;
@@ -111,7 +117,8 @@ std::vector<KeyOf<DatasetConfiguration>> tokens_keys() {
       std::move(block_size),
       choice_key({"token_type", k_both,
                   "tokens: what a file without a header holds, little-endian (`\"auto\"`: uint16, as nanoGPT writes "
-                  "them). llm.c's files say what they hold"},
+                  "them; a file that looks like one of wider numbers is refused). llm.c's "
+                  "files say what they hold"},
                  {{"auto", TokenType::automatic},
                   {"uint8", TokenType::uint8},
                   {"uint16", TokenType::uint16},
@@ -155,6 +162,7 @@ DatasetKind tokens_dataset_kind() {
     return std::make_unique<TokensDataset>(data, request.ignored);
   };
   kind.count_samples = [](const DatasetConfiguration& data) { return token_files(data).blocks(); };
+  kind.for_each_file = each_file_of(k_extension);
   return kind;
 }
 

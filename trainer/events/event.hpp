@@ -51,7 +51,8 @@ struct PlanMade {
 struct TrainingBegins {
   std::int64_t first_step = 0;  // so many are done already
   std::int64_t last_step = 0;
-  std::optional<double> predicted_step_seconds = {};  // of a full batch; none where nothing is left to do
+  // Of a full batch or, where there are fewer samples, of all of them; none where nothing is left to do.
+  std::optional<double> predicted_step_seconds = {};
   // From an older checkpoint of its own run, with nothing left to do: what is on record of later steps stands.
   bool looks_back = false;
 };
@@ -74,8 +75,8 @@ struct Replanned {
   enum class Cause { out_of_memory, drift };
   Cause cause = Cause::drift;
   std::int64_t step = 0;                // the last one under the plan before
-  std::int64_t replans = 0;             // in this run, this one counted
-  double predicted_step_seconds = 0.0;  // of a full batch, from here on
+  std::int64_t replans = 0;             // in this start, this one counted
+  double predicted_step_seconds = 0.0;  // as in TrainingBegins, from here on
 };
 
 struct Validated {

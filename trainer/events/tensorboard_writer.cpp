@@ -1,6 +1,7 @@
 #include "trainer/events/tensorboard_writer.hpp"
 
 #include "trainer/io/crc32c.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -75,10 +76,9 @@ bool is_event_file(const fs::path& file) {
 // "events.out.tfevents.SECONDS.HOST.PROCESS", with seconds at which it comes last.
 fs::path next_file(const fs::path& folder, double time) {
   std::string last;
-  std::error_code error;  // an iterator's own does not name the folder
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (is_event_file(entry->path())) last = std::max(last, entry->path().filename().string());
-  if (error) throw fs::filesystem_error("cannot list the files", folder, error);
+  for (const fs::path& file : entries_of(folder)) {
+    if (is_event_file(file)) last = file.filename().string();
+  }
   for (auto seconds = static_cast<std::int64_t>(time);; ++seconds) {
     const std::string name = fmt::format("events.out.tfevents.{:010}.{}.{}", seconds, host_name(), ::getpid());
     if (name > last) return folder / name;

@@ -1,6 +1,7 @@
 #include "trainer/images/image_list.hpp"
 
 #include "trainer/base/error.hpp"
+#include "trainer/io/folder.hpp"
 #include "trainer/io/json_reader.hpp"
 
 #include <fmt/format.h>
@@ -33,11 +34,10 @@ bool is_image_name(const fs::path& file) {
 // Of a folder and those below it: by the folder's path, then by name, as sorted(os.walk(folder)) has them.
 std::vector<std::string> images_below(const fs::path& root, const std::string& folder) {
   std::map<std::string, std::vector<std::string>> by_folder;
-  const auto options = fs::directory_options::follow_directory_symlink;
-  for (const auto& entry : fs::recursive_directory_iterator(root / folder, options)) {
-    if (!entry.is_directory() && is_image_name(entry.path()))
-      by_folder[entry.path().parent_path().string()].push_back(entry.path().filename().string());
-  }
+  for_each_file_below(root / folder, [&](const fs::directory_entry& file) {
+    if (is_image_name(file.path()))
+      by_folder[file.path().parent_path().string()].push_back(file.path().filename().string());
+  });
   std::vector<std::string> paths;
   const std::size_t above = root.string().size() + (root.string().ends_with('/') ? 0 : 1);
   for (auto& [parent, names] : by_folder) {
@@ -67,14 +67,14 @@ std::int64_t index_of(const std::vector<std::string>& classes, const std::string
 
 std::vector<std::string> folders_in(const fs::path& root) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(root)) {
+  for (const auto& entry : entries_of(root)) {
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
   }
-  std::ranges::sort(names);
   return names;
 }
 
 ImageList list_folder(const fs::path& root, const std::optional<std::vector<std::string>>& classes) {
+  refuse_half_converted(root);
   ImageList list{root, {}, {}, {}};
   const std::vector<std::string> folders = folders_in(root);
   if (folders.empty())

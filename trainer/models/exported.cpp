@@ -43,6 +43,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
  public:
   ExportedModel(ExportedArchive archive, const ExportedRequest& request)
       : file_(request.file),
+        digest_(archive.digest),
         inputs_called_(request.inputs_called +
                        (request.returns == ProgramReturns::loss_and_weight ? ", the target last" : "")),
         state_(archive, file_),
@@ -87,6 +88,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
   std::vector<NamedTensor> buffers() const override { return state_.buffers(); }
   std::vector<NamedTensor> state_dict() const override { return state_.state_dict(); }
   std::optional<std::vector<at::Tensor>> literals() const override { return state_.constants(); }
+  std::string program_digest() const override { return digest_; }
 
   std::optional<std::vector<LayerCall>> layer_calls() const override { return layer_calls_; }
 
@@ -201,6 +203,7 @@ class ExportedModel final : public Model, public MayBeCompiled {
   }
 
   std::string file_;
+  std::string digest_;
   std::string inputs_called_;
   ExportedState state_;
   ProgramInputs inputs_;

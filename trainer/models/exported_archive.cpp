@@ -2,6 +2,7 @@
 
 #include "trainer/io/json_reader.hpp"
 #include "trainer/io/zip_file.hpp"
+#include "trainer/models/program_digest.hpp"
 
 #include <fmt/format.h>
 
@@ -189,6 +190,8 @@ ExportedArchive read_exported_archive(const std::string& file) {
     if (!archive.records.contains(tensor.record))
       archive.records.emplace(tensor.record, std::move(found->second.content));
   }
+  const JsonReader program(archive.program, file + ": " + k_program);
+  archive.digest = program_digest(archive, program.field("graph_module").json());
   return archive;
 }
 

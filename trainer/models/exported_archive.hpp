@@ -28,6 +28,7 @@ struct ExportedArchive {
   std::string folder;      // "model/": all records lie in it, and are called without it here
   std::vector<ExportedTensor> tensors;
   std::map<std::string, std::string> records;  // bytes of those that tensors lie in
+  std::string digest;                          // of the graph and its constants, whatever the weights
 };
 
 /// Throws UserError, which begins with `file`, or std::runtime_error with what is wrong: a zip file that is damaged

@@ -6,6 +6,7 @@
 #include "trainer/models/exported_schema.hpp"
 #include "trainer/models/exported_squeeze.hpp"
 #include "trainer/models/exported_symbols.hpp"
+#include "trainer/models/program_digest.hpp"
 
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
@@ -39,13 +40,6 @@ bool is_forbidden(const std::string& name) {
                                          "_cufft_set_plan_cache_max_size",
                                          "_cufft_clear_plan_cache"};
   return std::ranges::find(k_names, name) != k_names.end() || name.starts_with("_test_") || name.starts_with("_sym_");
-}
-
-// Checked when the program was exported, and of its own tensors alone.
-bool is_skipped(const std::string& target) {
-  return target.starts_with("torch.ops.aten._assert_tensor_metadata.") ||
-         target.starts_with("torch.ops.aten._assert_async.") ||
-         target.starts_with("torch.ops.aten.sym_constrain_range");
 }
 
 c10::OperatorHandle operator_of(const std::string& target, const JsonReader& node) {
@@ -129,7 +123,7 @@ void GraphCompiler::close(Scope& scope) {
 
 void GraphCompiler::add_node(Scope& scope, const JsonReader& node) {
   const std::string target = node.field("target").text();
-  if (is_skipped(target)) return;
+  if (is_check_of_export(target)) return;
   if (target.starts_with("torch.ops.aten._assert_scalar.")) return add_assertion(scope, node);
   if (target.starts_with("torch.ops.higher_order.")) return add_region(scope, node, target);
   if (symbol_operator(target)) return add_symbol(scope, node, target);

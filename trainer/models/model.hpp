@@ -54,6 +54,8 @@ class Model {
   /// What a checkpoint holds, as PyTorch's state_dict: all names of what is shared, and no buffer that is not
   /// persistent.
   [[nodiscard]] virtual std::vector<NamedTensor> state_dict() const;
+  /// Tells its computation from another's, whatever the weights, where a file says it; empty: the configuration does.
+  [[nodiscard]] virtual std::string program_digest() const { return {}; }
   /// Tensors that its code holds beside them since before its first forward, as TorchScript's does; none: it is C++.
   [[nodiscard]] virtual std::optional<std::vector<at::Tensor>> literals() const { return std::nullopt; }
   /// What else it holds that a forward could change, as texts that are others where the values are.

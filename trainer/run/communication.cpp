@@ -1,6 +1,13 @@
 #include "trainer/run/communication.hpp"
 
+#include "comm/error.hpp"
+
+#include <fmt/format.h>
+
 #include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace onebatch {
 namespace {
@@ -14,18 +21,31 @@ bool takes_ranks_for_other_hosts(const Configuration& configuration) {
   return configuration.comm.backend == CommBackend::nccl && std::getenv("NCCL_HOSTID") != nullptr;
 }
 
+// NCCL knows a GPU by its place on the bus: parts of one (MIG) are the same to it, and it refuses them. Collective.
+bool have_cards_of_their_own(const ComputeDevice& device, comm::World& world) {
+  const std::string card = world.node_local_size() > 1 ? device.pci_bus_id() : "";
+  auto cards = comm::all_gather_text(
+      world.control(), card.empty() ? "" : fmt::format("{} {} {}", comm::host_name(), comm::boot_id(), card));
+  std::erase(cards, "");
+  const std::size_t number = cards.size();
+  return std::set<std::string>(cards.begin(), cards.end()).size() == number;
+}
+
 // NCCL where every rank has a GPU of its own; else host memory. What was asked for and cannot be had is said.
-bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, const comm::World& world,
+bool choose_nccl(const Configuration& configuration, const ComputeDevice& device, comm::World& world,
                  EventStream& events) {
+  if (world.size() == 1) return false;
   const CommBackend asked = configuration.comm.backend;
   const bool shared = configuration.comm.allow_shared_device && !takes_ranks_for_other_hosts(configuration);
   const bool on_gpus = device.device().is_cuda();
-  const bool possible = on_gpus && comm::built_with_nccl() && world.size() > 1 && !shared;
-  if (world.size() == 1) return false;
+  const bool parts = !have_cards_of_their_own(device, world) && !takes_ranks_for_other_hosts(configuration);
+  const bool possible = on_gpus && comm::built_with_nccl() && !shared && !parts;
   if (asked == CommBackend::nccl && !possible) {
     events.fallback("comm.backend = \"nccl\"",
                     on_gpus ? "mpi through pinned host memory, since NCCL takes no two ranks on one GPU"
                             : "mpi, since the ranks compute on the CPU");
+  } else if (on_gpus && parts && !shared && asked != CommBackend::mpi) {
+    events.info("the gradient goes through pinned host memory, since NCCL takes parts of one GPU (MIG) for one");
   } else if (on_gpus && shared) {
     events.info("the gradient goes through pinned host memory, since ranks may share a GPU (comm.allow_shared_device)");
   }
@@ -55,6 +75,15 @@ void Communication::close() {
   if (!nccl_) return;
   queue_->post([this] { nccl_->close(); });
   queue_->wait();
+}
+
+void Communication::give_up() {
+  if (!nccl_) return;
+  nccl_->give_up();
+  try {
+    queue_->wait();
+  } catch (const std::exception&) {  // it was given up
+  }
 }
 
 }  // namespace onebatch

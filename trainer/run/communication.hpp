@@ -17,6 +17,9 @@ class Communication {
   /// Says what was asked for and cannot be had. Collective.
   Communication(const Configuration& configuration, const ComputeDevice& device, comm::World& world,
                 EventStream& events);
+  Communication(const Communication&) = delete;
+  Communication& operator=(const Communication&) = delete;
+  ~Communication() { give_up(); }
 
   /// On host memory; behind whatever is on the queue.
   [[nodiscard]] comm::Communicator& control() { return queued_ ? *queued_ : world_.control(); }
@@ -26,6 +29,8 @@ class Communication {
   [[nodiscard]] bool overlap() const { return queue_->in_background(); }
   /// Collective.
   void close();
+  /// Where something has failed: what is on the queue for NCCL ends before what it works on goes away.
+  void give_up();
 
  private:
   comm::World& world_;

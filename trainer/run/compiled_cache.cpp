@@ -4,6 +4,7 @@
 #include "trainer/io/cache_folder.hpp"
 #include "trainer/io/descriptor.hpp"
 #include "trainer/io/durable_file.hpp"
+#include "trainer/io/folder.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -83,7 +84,7 @@ class Workshop {
 
 void keep_to_oneself(const fs::path& folder) {
   fs::permissions(folder, fs::perms::owner_all);
-  for (const auto& entry : fs::directory_iterator(folder))
+  for (const auto& entry : entries_of(folder))
     fs::permissions(entry.path(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
@@ -130,7 +131,7 @@ CompiledCache::Answer CompiledCache::look() const {
   }
   if (!fs::exists(fs::symlink_status(place_))) return {};
   check_own(place_);
-  for (const auto& entry : fs::directory_iterator(place_)) check_own(entry.path());
+  for (const auto& entry : entries_of(place_)) check_own(entry.path());
   try {
     return {.package = check_compiled(request(place_))};
   } catch (const UserError&) {

@@ -123,7 +123,8 @@ bool DriftFollower::replan_where_it_wins(const LastingDrift& lasting) {
 }
 
 void DriftFollower::correct_cache(const StepTotals& totals, std::int64_t step) {
-  if (parts_.graphs != nullptr) return;  // the cache's times are of micro-batches without them
+  if (parts_.graphs != nullptr && parts_.graphs->is_holding())
+    return;  // the cache's times are of micro-batches without them
   look_at_edition();
   const ClusterProfile* cached = tables_.cached();
   if (cached == nullptr || book_.current() == nullptr) return;

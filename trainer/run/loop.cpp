@@ -2,6 +2,7 @@
 
 #include "comm/error.hpp"
 #include "comm/long_work.hpp"
+#include "comm/statistics.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/base/fault_point.hpp"
 #include "trainer/checkpoint/run_checkpoint.hpp"
@@ -9,6 +10,7 @@
 #include "trainer/io/lies_in.hpp"
 #include "trainer/replica/replica_check.hpp"
 #include "trainer/run/graphs_of_run.hpp"
+#include "trainer/run/identity.hpp"
 #include "trainer/run/not_finite.hpp"
 #include "trainer/settings/identity.hpp"
 #include "trainer/step/graph_step.hpp"
@@ -18,7 +20,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <limits>
 #include <numeric>
 
 namespace onebatch {
@@ -26,10 +30,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of values of which there may be none.
 double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN() : comm::quantile_between(std::move(values), q);
+}
+
+// That the steps follow: of less data than a global batch each step takes all there is.
+const Plan& followed_plan(const EpochPlan& plan, std::int64_t dataset_size) {
+  return plan.last && dataset_size < plan.full.global_batch_size ? *plan.last : plan.full;
 }
 
 // By whatever path, and also a copy that somebody has made in the run's folder.
@@ -66,15 +74,7 @@ TrainResult TrainingLoop::run() {
   pace_.emplace(c, *order_, step_);
   total_steps_ = pace_->total_steps();
   say_where_it_begins();
-  std::int64_t looks_back = 0;
-  agree_on_rank_0(parts_.control, [&] {
-    check_room();
-    const bool is_older =
-        c.checkpoint.resume == ResumeMode::path && is_own_ && !is_newest(resumed_from_, parts_.options.run_dir);
-    looks_back = !goes_on() && is_older ? 1 : 0;
-  });
-  parts_.control.broadcast(&looks_back, sizeof(looks_back), 0);
-  looks_back_ = looks_back != 0;
+  const bool is_at_an_older_one = settle_looking_back();
   if (goes_on()) check_watched();
   // From here on the folder changes: measuring for a plan writes there.
   agree_on_rank_0(parts_.control, [&] {
@@ -83,7 +83,8 @@ TrainResult TrainingLoop::run() {
     if (goes_on() || !is_own_) parts_.options.accepted();
     save_class_names();
   });
-  if (!looks_back_) settle_best();
+  // At its end a mark that was left half made is made right.
+  if (!looks_back_ || (!is_at_an_older_one && watched_before_)) settle_best();
   if (goes_on()) {
     const EpochPlan& plan = parts_.plans.book.epoch_plan();
     const TrainingData data = training_data(order_->position().epoch);
@@ -94,7 +95,8 @@ TrainResult TrainingLoop::run() {
                          parts_.graphs);
   begin_loading();
   const EpochPlan* plan = parts_.plans.book.current();
-  const auto predicted = plan != nullptr ? std::optional(plan->full.predicted_step_seconds) : std::nullopt;
+  const auto predicted =
+      plan != nullptr ? std::optional(followed_plan(*plan, parts_.data.size()).predicted_step_seconds) : std::nullopt;
   parts_.events.send(event::TrainingBegins{step_, total_steps_, predicted, looks_back_});
   watch_for_losses();
   try {
@@ -118,6 +120,20 @@ TrainResult TrainingLoop::run() {
   return result();
 }
 
+// Whether it is at a checkpoint of its own that is not its last.
+bool TrainingLoop::settle_looking_back() {
+  const bool may_be_older = parts_.configuration.checkpoint.resume == ResumeMode::path && is_own_;
+  std::array<std::int64_t, 2> found = {0, 0};  // by rank 0: at an older one; of a complete run
+  agree_on_rank_0(parts_.control, [&] {
+    check_room();
+    found = {may_be_older && !is_newest(resumed_from_, parts_.options.run_dir) ? 1 : 0,
+             is_own_ && parts_.options.was_complete ? 1 : 0};
+  });
+  parts_.control.broadcast(found.data(), sizeof(found), 0);
+  looks_back_ = !goes_on() && (found[0] != 0 || found[1] != 0);
+  return found[0] != 0;
+}
+
 TrainingData TrainingLoop::training_data(std::int64_t epoch) const {
   return {parts_.data, parts_.replica.augment, {parts_.configuration.run.seed, epoch}};
 }
@@ -128,16 +144,20 @@ SampleOrder TrainingLoop::order_from(const OrderPosition& start) const {
 }
 
 void TrainingLoop::note_new_plan(event::Replanned::Cause cause) {
-  const double predicted = parts_.plans.book.current()->full.predicted_step_seconds;
+  const double predicted = followed_plan(*parts_.plans.book.current(), parts_.data.size()).predicted_step_seconds;
   parts_.events.send(event::Replanned{cause, step_, ++replans_, predicted});
 }
 
 // Where the gradient was not finite. A checkpoint before is what may be gone on from.
 std::string TrainingLoop::what_is_kept(bool good) const {
   if (step_ == 0 || parts_.options.run_dir.empty()) return "";
-  const std::string from = "checkpoint.resume = \"" + (parts_.options.run_dir / "checkpoints/step-N").string() + "\"";
-  return good ? ", saved; " + from + " goes on from one before"
-              : ", not finite, and not saved; --resume goes on from the newest before, " + from + " from another";
+  return good ? ", saved; " + an_earlier_checkpoint() + " goes on from one before"
+              : ", not finite, and not saved; --resume goes on from the newest before, " + an_earlier_checkpoint() +
+                    " from another";
+}
+
+std::string TrainingLoop::an_earlier_checkpoint() const {
+  return "checkpoint.resume = \"" + (parts_.options.run_dir / "checkpoints/step-N").string() + "\"";
 }
 
 // The weights are those of the last step, and are saved where they are numbers. What was saved before stays too: a step
@@ -150,7 +170,7 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                        plan.ranks.at(static_cast<std::size_t>(rank)).micro_batches, step_, parts_.control);
   order_ = order_from(before);
   const bool good = has_finite_weights(parts_.replica, parts_.control);
-  saver_.remove_none();
+  saver_.let_remove(false);
   if (step_ > 0 && good) save();
   saver_.finish();
   const LossScale& scale = parts_.replica.loss_scale;
@@ -160,6 +180,15 @@ void TrainingLoop::stop_at_not_finite(const std::vector<std::int64_t>& batch, co
                   "those of step {}{}. Try {}, and look at that batch's data",
                   step_ + 1, scale.is_active() ? " " + scale.tried_text() : "", where, step_, what_is_kept(good),
                   against_not_finite(parts_.configuration.precision)));
+}
+
+// A finite gradient may make weights that are not. What was saved before is all that there is to go on from.
+void TrainingLoop::stop_at_weights_not_finite() {
+  saver_.finish();
+  throw AgreedError(ExitCode::failed,
+                    fmt::format("the weights that step {} has made are not finite (NaN or infinity), and not saved; "
+                                "--resume goes on from the newest before, {} from another. Try {}",
+                                step_, an_earlier_checkpoint(), against_not_finite(parts_.configuration.precision)));
 }
 
 bool TrainingLoop::is_step_of_every(std::int64_t steps) const {
@@ -190,13 +219,15 @@ bool TrainingLoop::has_plan() const {
   return parts_.plans.book.current() != nullptr || reuses_plan_;
 }
 
-// Of this rank, in the full plan. Before the first step of this process in the checkpoint's plan, since the running
-// statistics are of it. 0 for all where there is no plan, since the run was complete.
+const Plan& TrainingLoop::plan_of_steps() const {
+  return followed_plan(parts_.plans.book.epoch_plan(), parts_.data.size());
+}
+
+// Of this rank, in the plan that the running statistics are of. 0 for all where there is none, since the run was
+// complete.
 double TrainingLoop::share() const {
-  if (step_seconds_.empty() && saved_share_) return *saved_share_;
-  if (!has_plan()) return 0.0;
-  return static_cast<double>(
-      parts_.plans.book.epoch_plan().full.ranks.at(static_cast<std::size_t>(parts_.control.rank())).samples);
+  const std::vector<std::int64_t> shares = shares_.empty() && has_plan() ? shares_of(plan_of_steps()) : shares_;
+  return shares.empty() ? 0.0 : static_cast<double>(shares.at(static_cast<std::size_t>(parts_.control.rank())));
 }
 
 // By rank 0's clock.
@@ -211,6 +242,7 @@ void TrainingLoop::save(const std::optional<BestMark>& mark) {
   const Span span(parts_.replica.timeline, "checkpoint", "between steps");
   const comm::LongWork saving(parts_.control, fmt::format("the checkpoint of step {}", step_));
   check_other_buffers(parts_.replica, parts_.control);
+  if (!trains_on_numbers(parts_.replica, parts_.control)) stop_at_weights_not_finite();
   saver_.save(run_state(), parts_.replica, share(), mark);
   saved_step_ = step_;
   saved_ = Clock::now();
@@ -231,6 +263,7 @@ void TrainingLoop::resume() {
   refuse_another_run(saved, checkpoint.string());
   const bool has_average = load_replica(checkpoint, parts_.replica, parts_.control);
   if (parts_.runner.apart() != nullptr) parts_.runner.apart()->forget();
+  if (parts_.graphs != nullptr) parts_.graphs->release();
   if (saved.loss_scale > 0.0) parts_.replica.loss_scale.resume(saved.loss_scale, saved.loss_scale_steps);
   if (ReproducibleSum* sum = parts_.replica.gradients.reproducible(); sum != nullptr && !saved.bases.empty())
     sum->set_bases(saved.bases);
@@ -240,10 +273,12 @@ void TrainingLoop::resume() {
   parts_.events.info(fmt::format("resumed from {}: step {}, {} samples consumed", checkpoint.string(), step_,
                                  saved.position.consumed_samples));
   go_on_validating(saved.validations, has_average);
+  if (saved.world_size == parts_.control.size()) shares_ = saved.shares;
   if (!saved.plan) return;
-  const std::vector<RankPlan>& shares = saved.plan->full.ranks;
-  if (saved.world_size == parts_.control.size() && std::ssize(shares) == saved.world_size)
-    saved_share_ = static_cast<double>(shares[static_cast<std::size_t>(parts_.control.rank())].samples);
+  // Earlier versions saved no shares: the plan's.
+  if (saved.shares.empty() && saved.world_size == parts_.control.size() &&
+      std::ssize(saved.plan->full.ranks) == saved.world_size)
+    shares_ = shares_of(followed_plan(*saved.plan, parts_.data.size()));
   reuse_plan(*saved.plan, saved.devices);
 }
 
@@ -258,11 +293,20 @@ void TrainingLoop::set_newer_aside() {
 }
 
 void TrainingLoop::refuse_another_run(const RunState& saved, const std::string& checkpoint) const {
-  const std::string differences =
-      identity_differences(saved.identity, run_identity(parts_.configuration, parts_.data, parts_.given_samples));
+  const std::string differences = identity_differences(
+      saved.identity, run_identity(parts_.configuration, parts_.data, parts_.given_samples, *parts_.replica.model));
   if (differences.empty()) return;
-  throw AgreedError(ExitCode::user_error, checkpoint + " is of another run:" + differences +
-                                              "\nbegin a new run without --resume, or write another run.name");
+  const bool other_data = differences.find(k_data_digest) != std::string::npos;
+  throw AgreedError(
+      ExitCode::user_error,
+      checkpoint + " is of another run:" + differences +
+          (other_data ? "\nthe training data's files hold something else than they did, or the configuration "
+                        "names other tensors of them"
+                      : "") +
+          "\nbegin a new run without --resume, or write another run.name" +
+          (other_data ? "; model.weights = \"" + checkpoint +
+                            "/model.safetensors\" lets it begin with what this one has learnt"
+                      : ""));
 }
 
 TrainResult TrainingLoop::result() const {
@@ -274,7 +318,8 @@ TrainResult TrainingLoop::result() const {
   const double total_seconds = std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0);
   if (total_seconds > 0.0) {
     result.samples_per_second = static_cast<double>(timed_samples_) / total_seconds;
-    result.predicted_step_seconds = parts_.plans.book.epoch_plan().full.predicted_step_seconds;
+    result.predicted_step_seconds =
+        followed_plan(parts_.plans.book.epoch_plan(), parts_.data.size()).predicted_step_seconds;
   }
   result.data_wait_seconds = data_wait_seconds_;
   result.step_seconds = {quantile(step_seconds_, 0.5), quantile(step_seconds_, 0.95)};

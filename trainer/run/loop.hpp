@@ -33,8 +33,8 @@ struct LoopParts {
   EventStream& events;
   RunPlans& plans;
   comm::World& world;
-  MicroStepGraphs* graphs;  // may be none
-  bool draws_unkeyed;       // forwards draw from the ranks' generators
+  StepGraphs* graphs;  // may be none
+  bool draws_unkeyed;  // forwards draw from the ranks' generators
 };
 
 class TrainingLoop {
@@ -48,8 +48,10 @@ class TrainingLoop {
 
  private:
   void resume();
+  bool settle_looking_back();
   void set_newer_aside();
   [[nodiscard]] std::string what_is_kept(bool good) const;
+  [[nodiscard]] std::string an_earlier_checkpoint() const;
   void refuse_another_run(const RunState& saved, const std::string& checkpoint) const;
   void begin_again();
   void reuse_plan(const EpochPlan& plan, const std::vector<std::string>& devices);
@@ -83,6 +85,7 @@ class TrainingLoop {
   void note_out_of_memory(const StepTotals& totals);
   void note_new_plan(event::Replanned::Cause cause);
   void check_replicas();
+  [[noreturn]] void stop_at_weights_not_finite();
   [[noreturn]] void stop_at_not_finite(const std::vector<std::int64_t>& batch, const OrderPosition& before);
   [[nodiscard]] bool goes_on() const { return step_ < total_steps_ && !stopping_ && !ended_early(); }
   void say_where_it_begins() const;
@@ -111,6 +114,9 @@ class TrainingLoop {
   void begin_to_change(const char* what);
   [[nodiscard]] bool has_plan() const;
   [[nodiscard]] double share() const;
+  [[nodiscard]] const Plan& plan_of_steps() const;
+  static std::vector<std::int64_t> shares_of(const Plan& plan);
+  void hand_on_statistics();
   [[nodiscard]] std::optional<double> lr_of_last_step() const;
   [[nodiscard]] TrainResult result() const;
 
@@ -122,11 +128,11 @@ class TrainingLoop {
   std::int64_t saved_step_ = -1;
   std::filesystem::path resumed_from_;  // the checkpoint; empty: it began anew
   bool is_own_ = false;                 // that is one of this run's own
-  bool looks_back_ = false;             // it is an older one of them, and nothing is left to do
+  bool looks_back_ = false;  // nothing is left to do, and its record stays: it is complete, or at an older one
   bool stopping_ = false;
   bool save_due_ = false;
-  bool reuses_plan_ = false;           // of before, whether or not it was needed yet
-  std::optional<double> saved_share_;  // in the checkpoint's plan, where as many ranks have made it
+  bool reuses_plan_ = false;          // of before, whether or not it was needed yet
+  std::vector<std::int64_t> shares_;  // of ranks, in samples: of what the running statistics are
   bool told_of_no_loss_ = false;
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::optional<SampleOrder> order_;
@@ -152,9 +158,5 @@ class TrainingLoop {
   RunSaver saver_;
   std::optional<SurvivorSave> survivors_;  // where there are other ranks, and a folder
 };
-
-/// Configuration that a resumed run must share with the checkpoint, by key.
-std::map<std::string, std::string> run_identity(const Configuration& configuration, const Dataset& data,
-                                                const std::string& given_samples);
 
 }  // namespace onebatch

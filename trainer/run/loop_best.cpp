@@ -101,8 +101,14 @@ void TrainingLoop::settle_best() {
       found = {mark->step, mark->value};
     else if (best.best && is_there(best.best_step))
       found = {best.best_step, *best.best};
-    else
+    else {
+      if (mark && mark->metric != watched.metric)
+        parts_.events.warn(
+            fmt::format("{} has had the best {}, and is kept for it no longer, since "
+                        "checkpoint.keep_best.metric = \"{}\": copy it to where it is to stay",
+                        (checkpoints / fmt::format("step-{}", mark->step)).string(), mark->metric, watched.metric));
       return unmark_best(checkpoints);
+    }
     const BestMark right{found.step, best.metric, found.value};
     if (mark != right) mark_best(checkpoints, right);
   });

@@ -68,6 +68,7 @@ TrainingLoop::DoneStep TrainingLoop::make_step() {
     say_news(parts_.graphs, parts_.configuration.run.cuda_graphs, parts_.control, parts_.events);
   }
   if (!done.totals.can_go_on) stop_at_not_finite(done.batch, done.before);
+  saver_.let_remove(!done.totals.overflowed);  // weights that have gone far off may be all that is saved meanwhile
   ++step_;
   if (survivors_)
     survivors_->end_step(progress(),
@@ -76,6 +77,12 @@ TrainingLoop::DoneStep TrainingLoop::make_step() {
   save_due_ = done.totals.save_due;
   reduced_bytes_ = done.totals.reduced_bytes;
   done.record = record_of_position();
+  // Done all the same: the last step under its plan.
+  if (done.totals.out_of_memory_events > 0 && step_ < total_steps_ && !stopping_)
+    measuring([&] {
+      if (parts_.plans.book.lower_limits(done.totals.failed_sizes))
+        note_new_plan(event::Replanned::Cause::out_of_memory);
+    });
   return done;
 }
 
@@ -171,11 +178,12 @@ void TrainingLoop::complete(DoneStep& done, double seconds) const {
   record.memory_peak_bytes = totals.memory_peak_bytes;
 }
 
-// Out of memory in a step: a rank whose model allows it has split the micro-batch and is done; else all do the step
-// again. In both cases under a new plan from here on.
+// Out of memory in a step: a rank whose model allows it has split the micro-batch and is done, and the next step has a
+// new plan; else all do the step again, under a new plan.
 StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batch, std::int64_t epoch, double lr) {
   const auto* stop = parts_.options.stop_requested;
   for (int attempt = 1;; ++attempt) {
+    hand_on_statistics();
     const StepTotals totals =
         training_step_->run({.global_batch = batch,
                              .epoch = epoch,
@@ -197,18 +205,19 @@ StepTotals TrainingLoop::run_until_it_fits(const std::vector<std::int64_t>& batc
                                    if (!survivors_) return;
                                    mine ? survivors_->this_rank_failed() : survivors_->another_rank_failed();
                                  }});
+    if (!totals.discarded) shares_ = shares_of(plan_of_steps());
     if (totals.out_of_memory_events == 0) return totals;
     note_out_of_memory(totals);
+    if (!totals.discarded) return totals;
     const bool as_planned = std::ranges::count(totals.failed_sizes, MicroBatchDoesNotFit::k_beside_graphs) ==
                             std::ssize(totals.failed_sizes);
-    if (totals.discarded && as_planned && attempt < k_most_attempts) continue;  // without graphs it may fit
+    if (as_planned && attempt < k_most_attempts) continue;  // without graphs it may fit
     bool replanned = false;
     measuring([&] {
       replanned = attempt < k_most_attempts && parts_.plans.book.lower_limits(totals.failed_sizes);
       if (replanned) parts_.plans.book.plan_of(static_cast<std::int64_t>(batch.size()));
     });
     if (replanned) note_new_plan(event::Replanned::Cause::out_of_memory);
-    if (!totals.discarded) return totals;
     if (!replanned)
       throw AgreedError(ExitCode::does_not_fit,
                         fmt::format("step {} runs out of memory, and its micro-batches cannot be made smaller: leave "

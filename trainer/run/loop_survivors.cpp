@@ -1,5 +1,6 @@
 // What the loop tells those that may have to save without it.
 #include "trainer/checkpoint/averaged_weights.hpp"
+#include "trainer/run/identity.hpp"
 #include "trainer/run/loop.hpp"
 
 namespace onebatch {
@@ -11,7 +12,7 @@ RunState TrainingLoop::run_state() const {
   state.devices = devices_;
   if (has_plan()) state.plan = parts_.plans.book.epoch_plan();
   state.shared_names = shared_names(*parts_.replica.model);
-  state.identity = run_identity(parts_.configuration, parts_.data, parts_.given_samples);
+  state.identity = run_identity(parts_.configuration, parts_.data, parts_.given_samples, *parts_.replica.model);
   return state;
 }
 
@@ -20,6 +21,7 @@ RunState TrainingLoop::progress() const {
   state.step = step_;
   state.position = order_->position();
   state.validations = validated_;
+  state.shares = shares_;
   if (const LossScale& scale = parts_.replica.loss_scale; scale.is_active()) {
     state.loss_scale = scale.scale();
     state.loss_scale_steps = scale.steps_since_change();

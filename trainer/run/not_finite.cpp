@@ -6,12 +6,14 @@
 #include "trainer/step/accumulation.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/isfinite.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -19,8 +21,14 @@
 namespace onebatch {
 namespace {
 
+// By the least and the largest, since a tensor of flags may be what a full device has no room for; a NaN is both. In
+// the order in which the numbers lie, else LibTorch makes a copy.
 bool all_finite(const at::Tensor& tensor) {
-  return !tensor.defined() || !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
+  if (!tensor.defined() || !tensor.is_floating_point() || tensor.numel() == 0) return true;
+  const at::NoGradGuard no_grad;
+  const auto [least, largest] =
+      at::aminmax(tensor.is_non_overlapping_and_dense() ? tensor.as_strided({tensor.numel()}, {1}) : tensor);
+  return std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>());
 }
 
 // Watches a forward's calls as capture() does.
@@ -148,16 +156,33 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
   return "its sum over the ranks alone is not finite";
 }
 
+namespace {
+
+bool on_all_ranks(bool mine, comm::Communicator& control) {
+  std::int64_t all = mine ? 1 : 0;
+  control.all_reduce(&all, 1, comm::ScalarType::int64, comm::ReduceOp::min);
+  return all != 0;
+}
+
+// What is not trained may hold an infinity that is meant, as a mask does.
+bool has_finite_parameters(const Replica& replica) {
+  return std::ranges::all_of(replica.gradients.parameters(),
+                             [](const NamedTensor& parameter) { return all_finite(parameter.tensor); });
+}
+
+}  // namespace
+
 bool has_finite_weights(const Replica& replica, comm::Communicator& control) {
   const auto& statistics = replica.running_statistics;
-  bool finite = true;
-  for (const auto& [name, tensor] : replica.model->parameters()) finite = finite && all_finite(tensor);
+  bool finite = has_finite_parameters(replica);
   for (const auto& [name, tensor] : replica.model->buffers()) {
     if (std::ranges::find(statistics, name) != statistics.end()) finite = finite && all_finite(tensor);
   }
-  std::int64_t good = finite ? 1 : 0;
-  control.all_reduce(&good, 1, comm::ScalarType::int64, comm::ReduceOp::min);
-  return good != 0;
+  return on_all_ranks(finite, control);
+}
+
+bool trains_on_numbers(const Replica& replica, comm::Communicator& control) {
+  return on_all_ranks(has_finite_parameters(replica), control);
 }
 
 }  // namespace onebatch

@@ -18,5 +18,7 @@ std::string first_not_finite(Replica& replica, const Dataset& data, std::span<co
 
 /// Parameters and running statistics, on all ranks; other buffers may hold an infinity, as masks do. Collective.
 bool has_finite_weights(const Replica& replica, comm::Communicator& control);
+/// Whether what is trained is finite on all ranks, whatever becomes of running statistics. Collective.
+bool trains_on_numbers(const Replica& replica, comm::Communicator& control);
 
 }  // namespace onebatch

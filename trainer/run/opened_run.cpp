@@ -157,12 +157,13 @@ std::vector<AgreedItem> OpenedRun::agreed_items() const {
                                    {"the device's kind (run.device)", device->device().is_cuda() ? "cuda" : "cpu"},
                                    {"the number of training samples", fmt::to_string(data->size())},
                                    {"the shape of a training sample", shape_text(data->sample_shape())},
-                                   {"what data.subset and data.sample_weights hold", given_samples}};
-  if (!data->digest().empty()) items.push_back({k_list_of_files, data->digest()});
+                                   {k_given_samples, given_samples}};
+  if (!data->digest().empty()) items.push_back({k_data_digest, data->digest()});
   if (validation) {
     items.push_back({"the number of validation samples", fmt::to_string(validation->size())});
-    if (!validation->digest().empty()) items.push_back({"the validation data's list of files", validation->digest()});
+    if (!validation->digest().empty()) items.push_back({"the validation data's digest", validation->digest()});
   }
+  if (!model->program_digest().empty()) items.push_back({k_program_digest, model->program_digest()});
   for (const auto& [name, tensor] : model->parameters())
     items.push_back(
         {"the parameter " + name, shape_text(tensor.sizes()) + " of " + c10::toString(tensor.scalar_type()) +

@@ -4,7 +4,7 @@
 #include "trainer/events/event_stream.hpp"
 #include "trainer/gradients/reducer.hpp"
 #include "trainer/replica/replica.hpp"
-#include "trainer/step/micro_step_graphs.hpp"
+#include "trainer/step/step_graphs.hpp"
 #include "trainer/step/step_runner.hpp"
 
 namespace onebatch {
@@ -17,7 +17,7 @@ struct PlanningParts {
   GradientReducer& reducer;
   comm::Communicator& control;
   EventStream& events;
-  MicroStepGraphs* graphs;  // may be none
+  StepGraphs* graphs;  // may be none
 
   /// What is measured or rehearsed has all of the memory.
   void free_memory() const {

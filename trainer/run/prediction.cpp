@@ -9,6 +9,7 @@
 #include "trainer/io/row_file.hpp"
 #include "trainer/io/tensor_file.hpp"
 #include "trainer/run/built_in_kinds.hpp"
+#include "trainer/run/identity.hpp"
 #include "trainer/run/opened_run.hpp"
 #include "trainer/run/skipped_files.hpp"
 #include "trainer/step/model_outputs.hpp"
@@ -67,6 +68,9 @@ class Prediction {
     checkpoint_ = choose_checkpoint({}, request.checkpoint, events, control_);
     if (load_model(checkpoint_, *opened_->model, control_, request.weights))
       events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");
+    warn_of_another_program(checkpoint_, *opened_->model, control_, events);
+    if (request.data == PredictedData::validation)
+      warn_of_other_split(checkpoint_, configuration, *opened_->data, opened_->given_samples, control_, events);
     outputs_.emplace(configuration, *opened_->model, opened_->device->device());
   }
 

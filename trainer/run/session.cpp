@@ -19,6 +19,7 @@
 #include "trainer/run/communication.hpp"
 #include "trainer/run/compiled_run.hpp"
 #include "trainer/run/graphs_of_run.hpp"
+#include "trainer/run/identity.hpp"
 #include "trainer/run/loop.hpp"
 #include "trainer/run/model_checks.hpp"
 #include "trainer/run/opened_run.hpp"
@@ -74,6 +75,7 @@ struct Session::State {
   }
 
   ~State() {
+    if (communication) communication->give_up();
     if (charged_bytes > 0) opened->device->charge(-charged_bytes);
     world.set_activity("");
   }
@@ -93,6 +95,10 @@ struct Session::State {
       opened.emplace(configuration, world, options, events, gpus);
     });
     check_same(world.control(), opened->agreed_items());
+    if (const std::string about = opened->data->warning(); !about.empty()) events.warn("data: " + about);
+    const bool own = configuration.data.sampling.validation_fraction <= 0.0;
+    if (own && opened->validation && !opened->validation->warning().empty())
+      events.warn("data.validation: " + opened->validation->warning());
     place_threads(configuration, *opened->device, world.control());
     if (configuration.run.deterministic == Determinism::bitwise)
       check_same(world.control(), {{"the number of threads (OMP_NUM_THREADS)", fmt::to_string(at::get_num_threads())}});
@@ -211,7 +217,7 @@ struct Session::State {
   Examination examination;
   std::unique_ptr<Replica> replica;
   std::optional<MicroBatchRunner> runner;
-  std::unique_ptr<MicroStepGraphs> graphs;
+  std::unique_ptr<StepGraphs> graphs;
   std::optional<GradientReducer> reducer;
   std::optional<RunPlans> plans;
 };
@@ -285,6 +291,9 @@ EvaluationResult Session::State::evaluate(const std::filesystem::path& checkpoin
   const auto chosen = choose_checkpoint({}, checkpoint, events, communication->control());
   if (load_model(chosen, *replica->model, communication->control(), weights))
     events.info("with the averaged weights (optimizer.ema_decay); --weights raw takes those that were trained");
+  refuse_other_classes(chosen, *opened->data, communication->control());
+  warn_of_another_program(chosen, *replica->model, communication->control(), events);
+  warn_of_other_split(chosen, configuration, *opened->data, opened->given_samples, communication->control(), events);
   const EvaluationRequest request{.metrics =
                                       chosen_metrics(configuration, *opened->validation, replica->loss.num_classes())};
   EvaluationResult result = onebatch::evaluate(request, *replica, *opened->validation, communication->control());

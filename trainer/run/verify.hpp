@@ -17,7 +17,7 @@ struct VerifyParts {
   GradientReducer& reducer;
   comm::Communicator& control;
   RunPlans& plans;
-  MicroStepGraphs* graphs;  // may be none
+  StepGraphs* graphs;  // may be none
 };
 
 /// Two optimizer steps of the plan and the epoch's short last batch: gradient, loss, weights and buffers after each,

@@ -15,6 +15,8 @@ std::string without_quotes(const std::string& shown) {
   return shown.starts_with('"') ? shown.substr(1, shown.size() - 2) : shown;
 }
 
+constexpr const char* k_former_digest = "the training data's list of files";
+
 // Older checkpoints have an optimizer's number and LibTorch's name of a precision.
 const std::map<std::string, Identity>& former_words() {
   static const std::map<std::string, Identity> words = {
@@ -33,7 +35,7 @@ std::string as_written_today(const std::string& key, const std::string& saved, c
 
 // Of a key that older checkpoints lack: what it would have been then.
 std::string before_there_was(const std::string& key, const std::string& now) {
-  if (key == k_list_of_files) return now;  // which nobody can say any more
+  if (key == k_data_digest || key == k_program_digest) return now;  // which nobody can say any more
   static const Identity then = {{"model.freeze", "[]"},
                                 {"data.fraction", "1.0"},
                                 {"data.sampling", "shuffle"},
@@ -56,7 +58,8 @@ Identity identity_of_run(const Configuration& configuration) {
 std::string identity_differences(const Identity& saved, const Identity& now) {
   std::string differences;
   for (const auto& [key, value] : now) {
-    const auto found = saved.find(key);
+    auto found = saved.find(key);
+    if (found == saved.end() && key == k_data_digest) found = saved.find(k_former_digest);
     const std::string before =
         found == saved.end() ? before_there_was(key, value) : as_written_today(key, found->second, value);
     if (before != value) differences += fmt::format("\n  the checkpoint has {} = {}, not {}", key, before, value);

@@ -9,8 +9,12 @@
 
 namespace onebatch {
 
-/// A digest, where the data have one.
-constexpr const char* k_list_of_files = "the training data's list of files";
+/// A checksum; "none" without them.
+constexpr const char* k_given_samples = "what data.subset and data.sample_weights hold";
+/// Of what they are and hold, where the data lie in files.
+constexpr const char* k_data_digest = "the training data's digest";
+/// Likewise of the model, where its computation lies in a file.
+constexpr const char* k_program_digest = "the digest of model.path's program";
 
 /// What a run that goes on must share with its checkpoint, by key; of kinds those of the one that is chosen.
 std::map<std::string, std::string> identity_of_run(const Configuration& configuration);

@@ -43,7 +43,8 @@ KeysOf<RunConfiguration> run_keys() {
            "on a GPU the kernels of a micro-batch's forward and backward are [recorded once and started as "
            "one](gpu.md#cuda-graphs) from then on, which saves the host's time and changes no bit. auto: where the "
            "model's can be recorded; what cannot runs kernel by kernel, which is said once, and true makes a fallback "
-           "of it. Not with exact or synchronised BatchNorm, recomputation and `run.deterministic = \"bitwise\"`"})};
+           "of it. Not with `run.deterministic = \"bitwise\"`, nor where what exact BatchNorm keeps lies in host "
+           "memory"})};
 }
 
 KeysOf<BatchConfiguration> batch_keys() {

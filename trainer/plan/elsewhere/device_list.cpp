@@ -3,11 +3,14 @@
 #include "trainer/base/error.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 namespace onebatch {
 namespace {
@@ -29,6 +32,76 @@ DeviceGroup parse_group(std::string_view text) {
 std::string hyphened(std::string name) {
   std::replace(name.begin(), name.end(), ' ', '-');
   return name;
+}
+
+// What a plan is made of.
+auto numbers_of(const RankProfile& rank) {
+  return std::tie(rank.memory_limit_bytes, rank.min_micro_batch, rank.max_micro_batch, rank.room_bytes,
+                  rank.kept_in_host, rank.jitter, rank.recomputes, rank.optimizer_seconds, rank.exchange_seconds,
+                  rank.lock_step, rank.local_statistics);
+}
+
+auto numbers_of(const MemoryUse& memory) {
+  return std::tie(memory.parameters_bytes, memory.buffers_bytes, memory.gradients_bytes, memory.optimizer_bytes,
+                  memory.communication_bytes, memory.workspace_bytes, memory.activation_bytes_per_sample,
+                  memory.kept_bytes_per_sample);
+}
+
+auto numbers_of(const TimedSize& time) {
+  return std::tie(time.size, time.seconds);
+}
+
+bool are_the_same(const RankProfile& one, const RankProfile& other) {
+  return numbers_of(one) == numbers_of(other) && numbers_of(one.memory) == numbers_of(other.memory) &&
+         std::ranges::equal(one.step_seconds, other.step_seconds, [](const TimedSize& left, const TimedSize& right) {
+           return numbers_of(left) == numbers_of(right);
+         });
+}
+
+[[noreturn]] void refuse_unknown(const std::string& name, const DeviceProfiles& known) {
+  std::set<std::string> names;
+  for (const auto& [key, one] : known)
+    names.insert(one.by_file ? hyphened(one.file) : one.profile.device.empty() ? key : hyphened(one.profile.device));
+  throw UserError("--devices: there is no profile of \"" + name + "\"; " +
+                  (names.empty() ? "the folder holds none: save some with onebatch probe CONFIG --json FILE"
+                                 : fmt::format("known are {}", fmt::join(names, ", "))));
+}
+
+// Whether the file's name in a list is this profile.
+bool is_called_by_file(const KnownProfile& one, const DeviceProfiles& known) {
+  const auto [first, last] = known.equal_range(device_key(one.file));
+  const auto by_file = [](const DeviceProfiles::value_type& other) { return other.second.by_file; };
+  const auto found = std::find_if(first, last, by_file);
+  return found != last && found->second.file == one.file && std::count_if(first, last, by_file) == 1;
+}
+
+[[noreturn]] void refuse_several(const DeviceGroup& group, const std::vector<const KnownProfile*>& found,
+                                 const DeviceProfiles& known) {
+  std::vector<std::string> files;
+  files.reserve(found.size());
+  for (const KnownProfile* one : found) files.push_back(one->file + ".json");
+  const auto called =
+      std::ranges::find_if(found, [&](const KnownProfile* one) { return is_called_by_file(*one, known); });
+  const std::string advice = called == found.end()
+                                 ? "keep one of them in the folder"
+                                 : fmt::format("write a file's own name instead, as in --devices {}x{}", group.count,
+                                               hyphened((*called)->file));
+  throw UserError(fmt::format("--devices: several files have different profiles of \"{}\" ({}): {}", group.name,
+                              fmt::join(files, ", "), advice));
+}
+
+const RankProfile& find_profile(const DeviceGroup& group, const DeviceProfiles& known) {
+  const auto [first, last] = known.equal_range(device_key(group.name));
+  std::vector<const KnownProfile*> by_file;
+  std::vector<const KnownProfile*> by_device;
+  for (auto one = first; one != last; ++one) (one->second.by_file ? by_file : by_device).push_back(&one->second);
+  const auto& found = by_file.empty() ? by_device : by_file;
+  if (found.empty()) refuse_unknown(group.name, known);
+  const RankProfile& profile = found.front()->profile;
+  const bool alike =
+      std::ranges::all_of(found, [&](const KnownProfile* other) { return are_the_same(other->profile, profile); });
+  if (!alike) refuse_several(group, found, known);
+  return profile;
 }
 
 }  // namespace
@@ -63,29 +136,24 @@ std::string device_key(std::string_view name) {
 }
 
 void add_devices(DeviceProfiles& known, const ClusterProfile& profile, const std::string& file_stem) {
+  // Of a device that it has several times the first.
+  std::set<std::string> seen;
   for (const RankProfile& rank : profile.ranks) {
-    if (!rank.device.empty()) known.try_emplace(device_key(rank.device), rank);
+    const std::string key = device_key(rank.device);
+    if (!rank.device.empty() && seen.insert(key).second) known.emplace(key, KnownProfile(rank, file_stem));
   }
   const auto& first = profile.ranks.front().device;
   const bool only = std::all_of(profile.ranks.begin(), profile.ranks.end(),
                                 [&](const RankProfile& rank) { return rank.device == first; });
-  if (only) known.try_emplace(device_key(file_stem), profile.ranks.front());
+  if (only) known.emplace(device_key(file_stem), KnownProfile(profile.ranks.front(), file_stem, true));
 }
 
 ClusterProfile make_cluster(const std::vector<DeviceGroup>& devices, const DeviceProfiles& known) {
   ClusterProfile cluster;
   for (const DeviceGroup& group : devices) {
-    const auto found = known.find(device_key(group.name));
-    if (found == known.end()) {
-      std::string names;
-      for (const auto& [key, rank] : known)
-        names += (names.empty() ? "" : ", ") + (rank.device.empty() ? key : hyphened(rank.device));
-      throw UserError("--devices: there is no profile of \"" + group.name + "\"; " +
-                      (names.empty() ? "the folder holds none: save some with onebatch probe CONFIG --json FILE"
-                                     : "known are " + names));
-    }
+    const RankProfile& profile = find_profile(group, known);
     for (std::int64_t i = 0; i < group.count; ++i) {
-      cluster.ranks.push_back(found->second);
+      cluster.ranks.push_back(profile);
       cluster.ranks.back().rank = static_cast<int>(cluster.ranks.size()) - 1;
       cluster.ranks.back().trials.clear();
       if (cluster.ranks.back().device.empty()) cluster.ranks.back().device = group.name;

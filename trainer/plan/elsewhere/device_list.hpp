@@ -4,7 +4,10 @@
 #include "trainer/base/profile.hpp"
 
 #include <map>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace onebatch {
 
@@ -16,13 +19,24 @@ struct DeviceGroup {
 /// Throws UserError that says what to write.
 std::vector<DeviceGroup> parse_devices(std::string_view text);
 
-/// Profiles of single devices by device_key().
-using DeviceProfiles = std::map<std::string, RankProfile>;
+/// A device's profile, and the file that has it.
+struct KnownProfile {
+  KnownProfile(RankProfile of_device, std::string stem = {}, bool is_by_file = false)
+      : profile(std::move(of_device)), file(std::move(stem)), by_file(is_by_file) {}
+
+  RankProfile profile;
+  std::string file;  // its stem
+  bool by_file;      // known by that, and not by the device's name
+};
+
+/// By device_key(); several under one, where several files have the device.
+using DeviceProfiles = std::multimap<std::string, KnownProfile>;
 
 /// Adds the devices of a profile under their names, and a file's only device under the file's name too.
 void add_devices(DeviceProfiles& known, const ClusterProfile& profile, const std::string& file_stem);
 
-/// A rank for each device of the list, in its order. Throws UserError that names what is known.
+/// A rank for each device of the list, in its order; a file's name goes before a device's. Throws UserError that names
+/// what is known, or the files that have different profiles of a device.
 ClusterProfile make_cluster(const std::vector<DeviceGroup>& devices, const DeviceProfiles& known);
 
 /// Letters and digits alone, in lower case, without "NVIDIA" and "GeForce": what is written of a name in a list.

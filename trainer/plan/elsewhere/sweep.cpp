@@ -56,8 +56,9 @@ SweepPoint sweep_point(const SweepRequest& request, std::int64_t global_batch_si
   }
   point.samples_per_second = static_cast<double>(global_batch_size) / *point.step_seconds;
   point.efficiency = ideal > 0.0 ? point.samples_per_second / ideal : 0.0;
-  point.epoch_seconds = static_cast<double>(request.dataset_size) / point.samples_per_second;
-  if (priced && request.dataset_size > 0) point.cost_per_epoch = price * point.epoch_seconds / 3600.0;
+  const std::int64_t left_out = request.last_batch == LastBatch::drop ? request.dataset_size % global_batch_size : 0;
+  point.epoch_seconds = static_cast<double>(request.dataset_size - left_out) / point.samples_per_second;
+  if (priced && point.epoch_seconds > 0.0) point.cost_per_epoch = price * point.epoch_seconds / 3600.0;
   return point;
 }
 

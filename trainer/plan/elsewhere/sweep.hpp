@@ -23,6 +23,7 @@ struct SweepRequest {
   std::vector<RankCost> ranks;
   PlannerOptions options;
   std::int64_t dataset_size = 0;  // 0 = unknown: no epoch
+  LastBatch last_batch = LastBatch::exact;
   Prices prices;
 };
 
