@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from forked_starts import forked
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Of the environment, for one that has nothing else: where CUDA's libraries are missing, their stand-ins are found so.
 LOADER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
@@ -69,8 +71,9 @@ class Program:
         self.path = str(pathlib.Path(path).resolve())
         self.environment = dict(os.environ, XDG_CACHE_HOME=str(cache))
 
-    def command_line(self, ranks, *arguments):
-        command = [self.path, *map(str, arguments)]
+    def command_line(self, ranks, *arguments, words=None):
+        """`words` start the program, where not its path."""
+        command = [*(words or [self.path]), *map(str, arguments)]
         return command if ranks == 1 else ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
 
     def environment_with(self, changes):
@@ -90,10 +93,13 @@ class Program:
         return subprocess.run(command, cwd=ROOT, env=self.environment_with(environment), capture_output=True, text=True, timeout=seconds, **options)
 
     def run(self, ranks, *arguments, code=0, environment=None, seconds=120):
-        """Runs to the end; returns standard output and error together. Fails where the exit code is another (or none of several)."""
+        """Runs to the end; returns standard output and error together. Fails where the exit code is another (or none of several).
+
+        Loaded anew only in an `environment` of its own, which libraries may read when they are loaded."""
         __tracebackhide__ = True
-        command = self.command_line(ranks, *arguments)
-        done = self.finish(command, environment, seconds)
+        words, more = ([self.path], {}) if environment else forked(self.path)
+        command = self.command_line(ranks, *arguments, words=words)
+        done = self.finish(command, environment or more, seconds)
         output = done.stdout + done.stderr
         if done.returncode not in (code if isinstance(code, tuple) else (code,)):
             pytest.fail(f"{' '.join(command)} returned {done.returncode}, not {code}\n{output}")

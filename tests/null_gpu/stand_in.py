@@ -10,9 +10,11 @@ import time
 
 import pytest
 
+from forked_starts import forked
 from null_gpu.environment import variables
 from program import read_json_lines
 
+THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 numbers = itertools.count()
 
 
@@ -49,10 +51,16 @@ class NullGpu:
         number = next(numbers)
         counts, session = self.folder / f"counts-{number}", pathlib.Path(f"/dev/shm/null-gpu-{os.getpid()}-{number}")
         settings = {"devices": [{}] * ranks, "counts": str(counts), "session": str(session), "ranks": of_rank or {}, **settings}
-        command = ["env", *(f"{name}={value}" for name, value in variables(self.build.parent, watched, **settings).items()), str(program or self.program), *map(str, arguments)]
+        own = variables(self.build.parent, watched, **settings)
+        words = [str(program or self.program)]
+        if during is None:  # else processes are looked for
+            loading = {name: own.pop(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
+            words, more = forked(words[0], **loading, **THREADS)
+            own.update(more)
+        command = ["env", *(f"{name}={value}" for name, value in own.items()), *words, *map(str, arguments)]
         if ranks > 1:
             command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
-        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", XDG_CACHE_HOME=str(self.folder / "cache"))
+        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1", **THREADS, XDG_CACHE_HOME=str(self.folder / "cache"))
         begin = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         try:

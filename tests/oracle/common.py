@@ -13,6 +13,8 @@ from safetensors.torch import load
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from forked_starts import forked  # noqa: E402
 DIGITS = ROOT / "data" / "digits"
 torch.set_num_threads(1)
 # What the configurations of scripted models have alike.
@@ -131,8 +133,9 @@ def configuration(own):
 
 def onebatch(program, ranks, arguments, expect=(0,), seconds=240):
     """Runs the program on so many ranks from the project's root; returns its output."""
-    command = [program, *map(str, arguments)]
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
+    words, more = forked(program)
+    command = [*words, *map(str, arguments)]
+    environment = dict(os.environ, **more, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1")
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
