@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What the host does for a step on a GPU: launches and host time of the program and of PyTorch's eager mode on the same null GPU, interleaved.
 
-null_gpu_steps.py [--build build] [--rounds 5] [--only NAME]. Where kernels cost nothing, a step takes what the host takes. Convolutions take LibTorch's own kernels on
+null_gpu_steps.py [--build build] [--rounds 5] [--only NAME]. Without CUDA graphs and with them. Where kernels cost nothing, a step takes what the host takes. Convolutions take LibTorch's own kernels on
 both sides, since the null GPU has no cuDNN: compare launches of one side with the other, not with a card's.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -34,6 +35,7 @@ CONFIG = """
 max_steps = {steps}
 output_dir = "{folder}/runs"
 device = "cuda"
+cuda_graphs = {graphs}
 [batch]
 global_batch_size = {batch}
 micro_batch_size = {batch}
@@ -151,20 +153,24 @@ def of_eager(build, folder, name, steps):
     return counts, float(out.split()[-1])
 
 
-def of_program(build, folder, name, steps):
+def of_program(build, folder, name, steps, graphs="false"):
     """Under the plan that the first run makes."""
     plan = folder / "runs/plan/plan.json"
     config = folder / "c.toml"
     run = "plan" if not plan.exists() else f"r{time.monotonic_ns()}"
-    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1]))
+    config.write_text(CONFIG.format(folder=folder, steps=steps, batch=MODELS[name][1], graphs=graphs))
     counts, _ = on_null_gpu(build, folder, build / "onebatch", "train", config, "--quiet", "--set", f'run.name="{run}"', *(["--plan", plan] if plan.exists() else []))
     rows = [json.loads(line) for line in (folder / "runs" / run / "metrics.jsonl").read_text().splitlines()]
     return counts, statistics.median(row["step_seconds"] for row in rows[len(rows) // 5 :])
 
 
-def a_step(side, *arguments):
-    (few, _), (many, _) = (side(*arguments, steps) for steps in COUNTED)
+def a_step(side, **options):
+    (few, _), (many, _) = (side(steps=steps, **options) for steps in COUNTED)
     return {key: (many[key] - few[key]) / (COUNTED[1] - COUNTED[0]) for key in few}
+
+
+def launches(counts):
+    return sum(counts[key] for key in ("kernels", "blas", "memsets", "on_device", "graph_launches"))
 
 
 def compare(build, name, rounds):
@@ -175,15 +181,20 @@ def compare(build, name, rounds):
         save_file({"x": inputs(8 * batch), "y": labels(8 * batch)}, folder / "data.safetensors")
         torch.jit.script(make()).save(str(folder / "model.pt"))
         of_program(build, folder, name, 1)
-        ours, theirs = (a_step(side, build, folder, name) for side in (of_program, of_eager))
-        ratios = []
+        sides = {"without graphs": functools.partial(of_program, build, folder, name), "with graphs": functools.partial(of_program, build, folder, name, graphs='"auto"'),
+                 "eager": functools.partial(of_eager, build, folder, name)}  # fmt: skip
+        counts = {words: a_step(side) for words, side in sides.items()}
+        seconds = {words: [] for words in sides}
         for _ in range(rounds):
-            their_seconds, our_seconds = (side(build, folder, name, TIMED)[1] for side in (of_eager, of_program))
-            ratios.append(our_seconds / their_seconds)
-    launches = [side["kernels"] + side["blas"] + side["memsets"] + side["on_device"] for side in (ours, theirs)]
-    print(f"{name}: host time {statistics.median(ratios):.2f} of eager's (of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}; the last {1e3 * our_seconds:.2f} and {1e3 * their_seconds:.2f} ms)")
-    print(f"    launches {launches[0]:.1f}, eager {launches[1]:.1f}: {launches[0] / launches[1]:.2f}; host stops {ours['host_stops']:.1f}, eager {theirs['host_stops']:.1f}")
-    print(f"    ours {ours}\n    eager {theirs}", flush=True)
+            for words, side in sides.items():
+                seconds[words].append(side(steps=TIMED)[1])
+    eager_launches = launches(counts["eager"])
+    for words in list(sides)[:2]:
+        ratios = [own / eager for own, eager in zip(seconds[words], seconds["eager"])]
+        print(f"{name} {words}: host time {statistics.median(ratios):.2f} of eager's (of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}; the last {1e3 * seconds[words][-1]:.2f} and {1e3 * seconds['eager'][-1]:.2f} ms)")
+        print(f"    launches {launches(counts[words]):.1f}, eager {eager_launches:.1f}: {launches(counts[words]) / eager_launches:.2f}; host stops {counts[words]['host_stops']:.1f}, eager {counts['eager']['host_stops']:.1f}")
+        print(f"    {counts[words]}", flush=True)
+    print(f"    eager {counts['eager']}", flush=True)
 
 
 def main():

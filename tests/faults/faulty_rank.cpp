@@ -5,7 +5,8 @@
 // memory ends). It writes the moment of the
 // fault (seconds since the epoch) to the file. ONEBATCH_SLOW_COPY, ONEBATCH_SLOW_WRITE: so many seconds pass before a
 // checkpoint is copied, or written, beside the steps; ONEBATCH_SLOW_READER: and before each training sample is read.
-// ONEBATCH_LATE: a step's figures are read late on a CPU too.
+// ONEBATCH_LATE: a step's figures are read late on a CPU too. ONEBATCH_FAULT_SKIPS: so many times the place is passed
+// before it fails, as the micro-batches of a step pass "model".
 #include "trainer/base/fault_point.hpp"
 #include "trainer/device/memory_budget.hpp"
 
@@ -71,6 +72,9 @@ std::int64_t fault_point(const char* place, std::int64_t number) {
   }
   if (std::strcmp(place, "late") == 0) return std::getenv("ONEBATCH_LATE") != nullptr ? 1 : 0;
   if (fault.place != place || number < fault.number) return 0;
+  static std::atomic<int> skips{std::getenv("ONEBATCH_FAULT_SKIPS") ? std::atoi(std::getenv("ONEBATCH_FAULT_SKIPS"))
+                                                                    : 0};
+  if (skips.fetch_sub(1) > 0) return 0;
   if (fault.kind == "ahead") return 1;
   if (fault.kind == "memory") {
     static bool done = false;

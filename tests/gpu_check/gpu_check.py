@@ -27,7 +27,7 @@ PARTS = {
     "nccl": (correctness.nccl, 4),
     "speed": (speed.speed, 8),
     "probe": (memory.probe, 8),
-    "exact": (speed.exact_over_local, 2),
+    "exact": (speed.exact_over_local, 4),
     "out_of_memory": (memory.out_of_memory, 3),
     "tutorial": (speed.tutorial, 3),
 }

@@ -92,6 +92,24 @@ void other_device() {
     std::cerr << "defect: " << cudaGetErrorString(cudaGetLastError()) << "\n";
 }
 
+// As a thread does that has not been told which device its caller is on.
+void unset_device() {
+  c10::cuda::set_device(1);
+  cudaEvent_t recorded = nullptr;
+  cudaEventCreateWithFlags(&recorded, cudaEventDisableTiming);
+  cudaEventRecord(recorded, c10::cuda::getCurrentCUDAStream(1));
+  std::thread([&] { cudaStreamWaitEvent(nullptr, recorded, 0); }).join();
+  c10::cuda::set_device(0);
+}
+
+// BatchNorm's backward as the CPU takes it, without saved statistics, which exact BatchNorm once did on a GPU.
+void output_sums() {
+  const at::Tensor inputs = at::ones({4, 3, 2, 2}, k_device);
+  const at::Tensor statistics = at::ones({3}, k_device);
+  at::native_batch_norm_backward(inputs, inputs, {}, statistics, statistics, {}, {}, /*train=*/false, 1e-5,
+                                 {false, true, true});
+}
+
 // What another thread does while this one captures a stream in the mode of its own calls.
 cudaError_t beside_a_capture(const std::function<void(cudaStream_t)>& neighbour) {
   cudaStream_t stream = nullptr;
@@ -166,6 +184,8 @@ int main(int count, char** words) {
     if (defect == "early_read") early_read();
     if (defect.starts_with("there_and_back")) there_and_back(defect.ends_with("one"));
     if (defect == "other_device") other_device();
+    if (defect == "unset_device") unset_device();
+    if (defect == "output_sums") output_sums();
     if (defect.starts_with("two_streams")) two_streams(defect.substr(defect.find(' ') + 1));
     if (defect == "two_halves") two_halves();
     if (defect == "captured_wait") captured_wait();

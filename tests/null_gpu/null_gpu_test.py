@@ -69,6 +69,7 @@ def test_unlike_devices_are_each_measured(null_gpu, tmp_path):
                                           ("two_streams nothing", "aten::add reads what aten::zeros writes on another stream"),
                                           ("two_streams freed", "aten::fill_ writes what aten::add reads on another stream"),
                                           ("other_device", "null GPU: an event of device 0 was recorded on a stream of device 1"),
+                                          ("unset_device", "waits for an event of device 1: the calling thread has not set its device"), ("output_sums", "save_mean"),
                                           ("captured_wait", "previous error during capture"), ("captured_default", "previous error during capture"), ("beside_capture", "null GPU: a kernel was launched beside the capture")])
 def test_a_seeded_defect_is_seen(null_gpu, defect, seen):
     done = null_gpu.run(1, *([defect] if defect else []), program=null_gpu.build / "null_gpu_defects", devices=[{}, {}], lag_milliseconds=500)
@@ -203,15 +204,19 @@ def test_what_a_rank_has_failed_of_first_is_said(null_gpu, tmp_path, monkeypatch
     assert done.code not in (0, None) and "this was planned by a test (model)" in done.words, done.words
 
 
-@pytest.mark.parametrize("place", ["model 0", "model 9"])
-@pytest.mark.parametrize("more", [mode("exact"), mode("sync"), "[memory]\nrecompute = 2"])
-def test_a_rank_that_fails_among_many_buckets_ends_the_run(null_gpu, tmp_path, monkeypatch, more, place):
-    config = configuration(tmp_path, "resnet", steps=12, bucket=0.01, overlap="true", timeout=20, batch="micro_batch_size = 2", more=more + "\n[verify]\nat_start = false")
-    monkeypatch.setenv("ONEBATCH_FAULT", f"1 {place} throw {tmp_path / 'moment'}")
+# The micro-batch of the step, of six, or the round.
+@pytest.mark.parametrize("more, overlap, bucket, step, number", [
+    (mode("exact"), "true", 0.01, 0, 0), (mode("exact"), "false", 25, 9, 1), (mode("sync"), "true", 0.01, 9, 0), ("", "true", 0.01, 9, 2), ("", "false", 25, 9, 5), ("", "false", 0.01, 0, 0),
+    ("[memory]\nrecompute = 2", "true", 0.01, 0, 5), ("[memory]\nrecompute = 2", "true", 25, 9, 0)])  # fmt: skip
+def test_a_rank_that_fails_in_a_micro_batch_ends_the_run(null_gpu, tmp_path, monkeypatch, more, overlap, bucket, step, number):
+    config = configuration(tmp_path, "resnet", steps=12, bucket=bucket, overlap=overlap, timeout=20, batch='micro_batch_size = 2\nreplan = "never"', more=more + "\n[verify]\nat_start = false")
+    monkeypatch.setenv("ONEBATCH_FAULT", f"1 model {step} throw {tmp_path / 'moment'}")
+    monkeypatch.setenv("ONEBATCH_FAULT_SKIPS", str(number))
     done = null_gpu.run(2, "train", config, program=null_gpu.build / "faulty_onebatch", seconds=100)
+    ended = time.time()
     assert done.code not in (0, None) and "this was planned by a test (model)" in done.words and "rank 1" in done.words, done.words
     assert not done.defects, done.words
-    assert done.seconds < 20 + 5 + 20, done.words
+    assert ended - float((tmp_path / "moment").read_text()) < 20 + 5, done.words
 
 
 def test_gpus_that_do_not_reach_each_other_are_told_soon(null_gpu, tmp_path):
@@ -242,6 +247,13 @@ def test_a_driver_or_card_that_the_build_does_not_serve_is_named(null_gpu, tmp_p
         return expect_trained(done, 5, tmp_path)
     assert done.code == 2, done.words
     assert all(word in done.words for word in words[null_gpu.cuda]), done.words
+
+
+@pytest.mark.parametrize("capability, more, said", [("9.0", "", True), ("9.0", "[precision]\nallow_tf32 = true", False), ("9.0", PRECISIONS["bfloat16"], False), ("7.5", "", False)])
+def test_what_float32_costs_where_there_is_tf32_is_said_once(null_gpu, tmp_path, capability, more, said):
+    done = null_gpu.run(1, "train", configuration(tmp_path, "mlp", more=more), devices=[{"compute_capability": capability}])
+    expect_trained(done, 5, tmp_path)
+    assert done.words.count("TF32, which is off") == said, done.words
 
 
 @pytest.mark.parametrize("of_rank, code", [({"0": {"devices": [{"slot": 0}]}, "1": {"devices": [{"slot": 3}]}}, 0),

@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <cstdlib>
 #include <iterator>
 #include <sstream>
 
@@ -72,6 +73,13 @@ void say_what_is_spooled(const DatasetConfiguration& data, EventStream& events) 
   for (const std::string& line : spooled_files(data)) events.info(line);
 }
 
+// Ampere and later have it.
+bool leaves_tf32_out(const PrecisionConfiguration& precision, const ComputeDevice& device) {
+  const std::string capability = device.compute_capability();  // "8.6"; empty: a CPU
+  return precision.compute == Precision::float32 && !precision.allow_tf32 && !capability.empty() &&
+         std::atoi(capability.c_str()) >= 8;
+}
+
 void check_timeline_folder(const std::filesystem::path& file) {
   const auto folder = file.parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
@@ -111,6 +119,11 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
                         .simulate = configuration.simulate,
                         .allocator_settings = allocator_settings_of(configuration, events)});
   set_up_arithmetic(configuration);
+  if (purpose == OpenFor::training && leaves_tf32_out(configuration.precision, *device))
+    events.info(
+        "this GPU has TF32, which is off: float32 matrices and convolutions take up to three times as long (a "
+        "ResNet-50 "
+        "on an H100); precision.allow_tf32 = true rounds what goes into them to 10 bits");
   if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
   refuse_if_out_of_memory([&] {
     model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters),
