@@ -2,6 +2,7 @@
 
 #include "comm/error.hpp"
 #include "comm/reduce_kernels.hpp"
+#include "comm/wait_policy.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -31,15 +32,16 @@ void pause_processor() {
 // Spins, then lets others run, then sleeps: a rank that waits for a slow one must not take its core. Not soon, since a
 // core that was put to sleep, the more so a virtual one, computes slower for a while.
 void wait_until(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+  const int yields = waits_passively() ? 0 : k_yields;
   for (int i = 0; counter.load(std::memory_order_acquire) < value; ++i) {
     if (i < k_spins) {
       pause_processor();
-    } else if (i < k_spins + k_yields) {
+    } else if (i < k_spins + yields) {
       sched_yield();
     } else {
       const timespec nap{0, k_nap_nanoseconds};
       nanosleep(&nap, nullptr);
-      i = k_spins + k_yields;
+      i = k_spins + yields;
     }
   }
 }

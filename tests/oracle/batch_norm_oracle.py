@@ -131,7 +131,7 @@ MODELS = {
 }
 # model, how it is saved, ranks, batch, micro-batch sizes; two micro-batches for four ranks leave some without
 CASES = [
-    ("resnet18", "script", 1, 32, 7), ("resnet18", "trace", 2, 37, "[5, 8]"), ("resnet18", "script", 4, 8, 4), ("resnet50", "script", 2, 36, "[6, 11]"), ("mobilenet_v2", "trace", 3, 34, 5),
+    ("resnet18", "script", 1, 18, 7), ("resnet18", "trace", 2, 19, "[3, 5]"), ("resnet18", "script", 4, 8, 4), ("resnet50", "script", 2, 17, "[3, 5]"), ("mobilenet_v2", "trace", 3, 19, 3),
 ]  # fmt: skip
 
 
@@ -166,13 +166,10 @@ def one_batch(model, images, labels, batches):
     return {name: parameter.grad for name, parameter in model.named_parameters()}, {name: buffer for name, buffer in model.named_buffers()}
 
 
-def order_alone(name, images, labels, indices):
+def order_alone(name, images, labels, indices, gradient):
     """What the order of the samples alone changes in PyTorch's own gradient of the batch: no other order of summation can promise less."""
-    gradients = []
-    for order in (indices, list(reversed(indices))):
-        torch.manual_seed(4)
-        gradients.append(one_batch(MODELS[name](), images, labels, [order])[0])
-    return relative_l2(gradients[1], gradients[0])
+    torch.manual_seed(4)
+    return relative_l2(one_batch(MODELS[name](), images, labels, [list(reversed(indices))])[0], gradient)
 
 
 def run_case(name, how, ranks, batch, micro, mode):
@@ -194,7 +191,7 @@ def run_case(name, how, ranks, batch, micro, mode):
         report = json.loads((folder / "v.json").read_text())
         assert report["batch_norm"] == mode
         errors = relative_l2(load_file(folder / "g.safetensors"), gradient), relative_l2({key: ours[key] for key in statistics}, statistics)
-        return *errors, order_alone(name, images, labels, order[0])
+        return *errors, order_alone(name, images, labels, order[0], gradient)
 
 
 def main():
@@ -204,7 +201,7 @@ def main():
         good = gradient <= max(1e-13, 2 * order) and statistics <= 1e-12
         failures += report(good, f"{case[0]} ({case[1]}) {case[2]} rank(s) batch {case[3]} micro-batches {case[4]}: gradient {gradient:.1e} (PyTorch with the samples reversed: {order:.1e}), running statistics {statistics:.1e}")
     # What it is for: the same with each micro-batch by itself.
-    gradient, _statistics, _order = run_case("resnet18", "script", 1, 32, 8, "local")
+    gradient, _statistics, _order = run_case("resnet18", "script", 1, 16, 4, "local")
     failures += report(gradient >= 0.5, f"resnet18, local BatchNorm, four micro-batches: off by {100 * gradient:.0f} %")
     # A model that draws by itself is found, and named.
     with scratch() as folder:

@@ -1,6 +1,7 @@
 #include "trainer/device/compute_device.hpp"
 
 #include "comm/stopwatch.hpp"
+#include "comm/wait_policy.hpp"
 #include "trainer/base/error.hpp"
 #include "trainer/device/memory_budget.hpp"
 #include "trainer/device/out_of_memory.hpp"
@@ -68,6 +69,7 @@ class CpuDevice final : public ComputeDevice {
   void pace(double compute_seconds, const std::vector<MicroBatchRun>& completed) override {
     const comm::Stopwatch watch;
     const double rest = slowdown_ * (compute_seconds + owed(compute_seconds, completed)) - compute_seconds;
+    if (comm::waits_passively() && rest > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(rest));
     while (watch.seconds() < rest) std::this_thread::yield();
   }
 
