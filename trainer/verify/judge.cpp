@@ -244,7 +244,8 @@ void Judge::explain(const TrainedBatch& batch, const Gradient& exact, double err
   }
 }
 
-// What rounds the gradient of an ill-conditioned model, its BatchNorm's inputs far from zero, rounds its loss.
+// What rounds the gradient of an ill-conditioned model, its BatchNorm's inputs far from zero, rounds its loss, and the
+// running statistics of the layers behind.
 void Judge::judge_sums(const TrainedBatch& batch, const BatchSums& exact, const Own& single) {
   const BatchSums& own = single.answer.sums;
   const double weight = apart(batch.totals.weight, exact.weight);
@@ -264,7 +265,8 @@ void Judge::judge_buffers(const TrainedBatch& batch, const Own& own) {
   if (own_statistics) left_out = reference_.model().running_statistics();
   const BufferDifference ours = difference_of_buffers(batch.buffers, exact, left_out);
   const BufferDifference single = difference_of_buffers(own.buffers, exact, left_out);
-  const Judgement judgement = judge_number(ours.relative_l2, single.relative_l2, roundoff_of_numbers());
+  const double rounded = std::max(single.relative_l2, k_part_of_gradients * own.error);
+  const Judgement judgement = judge_number(ours.relative_l2, rounded, roundoff_of_numbers());
   add("buffers", batch.where, ours.relative_l2, judgement);
   if (judgement.verdict == Verdict::fail)
     take({"hidden_state",
