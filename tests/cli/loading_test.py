@@ -123,8 +123,8 @@ def test_workers_go_on_reading_while_a_step_ends(faulty_onebatch, tmp_path):
 
 
 def test_slow_data_is_said_and_is_no_computing(faulty_onebatch, tmp_path):
-    out, lines, result = slow(faulty_onebatch, tmp_path, "data.workers=0")
-    assert waits(lines) > 64 * 0.0004
+    out, lines, result = slow(faulty_onebatch, tmp_path, "data.workers=0", seconds="0.0015", steps=60)
+    assert waits(lines) > 64 * 0.0015
     assert statistics.median(line["compute_seconds"][0] for line in lines) < 0.5 * waits(lines)
     assert out.count("waits for data") == 1 and 'data.workers = "auto"' in out, out
     assert result["data_wait_seconds"] == pytest.approx(sum(line["data_wait_seconds"][0] for line in lines), rel=1e-6)
