@@ -13,17 +13,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/null_gpu"))
-from environment import variables  # noqa: E402
-
-try:
-    import torch
-    from safetensors.torch import save_file
-    from torch import nn
-except ImportError:
-    print("no PyTorch in this Python: left out; .deps/python/bin/python has it after ./dev test with ONEBATCH_CUDA=1")
-    sys.exit(0)
+from null_gpu_steps import ROOT, Gpt, save_file, torch, variables
 
 CONFIG = """
 [run]
@@ -47,12 +37,11 @@ every_steps = 0
 
 
 def write(folder):
-    """Embeddings and layers of GPT-2 small's widths, 163 M numbers together."""
-    width, words = 768, 50257
-    layers = [part for _ in range(12) for part in (nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(3 * width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width))]
-    model = nn.Sequential(nn.Embedding(words, width), *layers, nn.Linear(width, words, bias=False))
+    """GPT-2 small's widths, its two matrices of words apart."""
+    words, length = 50257, 32
+    model = Gpt(width=768, layers=12, heads=12, length=length, words=words)
     torch.jit.script(model).save(str(folder / "model.pt"))
-    save_file({"x": torch.randint(words, (64, 32)), "y": torch.randint(words, (64, 32))}, folder / "data.safetensors")
+    save_file({"x": torch.randint(words, (64, length)), "y": torch.randint(words, (64, length))}, folder / "data.safetensors")
     (folder / "c.toml").write_text(CONFIG.format(folder=folder))
     return sum(parameter.numel() for parameter in model.parameters())
 

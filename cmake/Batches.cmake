@@ -1,4 +1,4 @@
-# Sources that are compiled together: nine tenths of the time of a file that includes LibTorch are its headers'.
+# Sources that are compiled together: most of the time of a file that includes LibTorch is its headers'.
 find_package(Python3 3.9 COMPONENTS Interpreter)
 
 # onebatch_batch(target size [ALONE source...]): when all its sources are known. Those of ALONE, which a test has in another form, stay files of their own, as do those

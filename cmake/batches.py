@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts sources together that can be compiled as one, since most of their time is that of the headers: batches.py FOLDER SIZE SOURCE...
 
-Writes FOLDER/batch_N.cpp, which include up to SIZE sources each, and prints the files that are to be compiled, with a semicolon between them. Sources stay apart
+Writes files into FOLDER that include up to SIZE sources each, and prints the files that are to be compiled, with a semicolon between them. Sources stay apart
 where a name that one keeps to itself (in a namespace without a name) means something in another or in a header of the other's.
 """
 import functools
@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
 INCLUDED = re.compile(r'^#include "([^"]+)"', re.M)
-UNNAMED = re.compile(r"^namespace(?: null_gpu)? \{$", re.M)
+UNNAMED = re.compile(r"^namespace \{$", re.M)
 WORD = re.compile(r"(?<![\w.>:])[A-Za-z_]\w*|(?<=: )[A-Za-z_]\w*")
 TYPE = re.compile(r"\b(?:struct|class|enum class|enum|using|concept)\s+(\w+)")
 DECLARED = re.compile(r"(\w+)\s*(?=[(={;\[])")

@@ -31,21 +31,15 @@ using Main = int (*)(int, char**, char**);
 Main main_of_program = nullptr;
 
 struct Start {
-  std::array<int, k_descriptors> descriptors;
+  Descriptors descriptors;
   std::string content;
   std::vector<char*> arguments, environment;  // into `content`
 };
 
-bool receive_request(int connection, Request& request, std::array<int, k_descriptors>& descriptors) {
-  iovec part{&request, sizeof(request)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(descriptors))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != sizeof(request)) return false;
-  const cmsghdr* sent = CMSG_FIRSTHDR(&message);
+bool receive_request(int connection, Request& request, Descriptors& descriptors) {
+  RequestMessage message(request);
+  if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != sizeof(request)) return false;
+  const cmsghdr* sent = CMSG_FIRSTHDR(&message.header);
   if (sent == nullptr || sent->cmsg_type != SCM_RIGHTS || sent->cmsg_len != CMSG_LEN(sizeof(descriptors))) return false;
   std::memcpy(descriptors.data(), CMSG_DATA(sent), sizeof(descriptors));
   return true;
@@ -139,9 +133,7 @@ int serve(const char* path) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // with the thread that began it
   std::signal(SIGCHLD, SIG_IGN);     // nobody waits for keepers
   const int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+  const sockaddr_un address = address_of(path);
   if (bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return 1;
   if (listen(listening, 64) != 0) return 1;
   if (std::puts("ready") < 0 || std::fflush(stdout) != 0) return 1;  // who began it may be gone

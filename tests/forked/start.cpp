@@ -29,9 +29,7 @@ volatile sig_atomic_t process = 0;
 int connect_to(const char* path) {
   if (path == nullptr) return -1;
   const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+  const sockaddr_un address = address_of(path);
   return connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? connection : -1;
 }
 
@@ -68,22 +66,15 @@ bool ask(int connection, char** arguments) {
   for (; *arguments != nullptr; ++arguments, ++request.arguments) add(*arguments);
   for (const std::string& variable : environment_of_program()) add(variable.c_str());
   request.bytes = content.size();
-  const std::array<int, k_descriptors> descriptors{open_or_nothing(STDIN_FILENO), open_or_nothing(STDOUT_FILENO),
-                                                   open_or_nothing(STDERR_FILENO),
-                                                   open(".", O_PATH | O_DIRECTORY | O_CLOEXEC)};
-  iovec part{&request, sizeof(request)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(descriptors))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  cmsghdr* sent = CMSG_FIRSTHDR(&message);
+  const Descriptors descriptors{open_or_nothing(STDIN_FILENO), open_or_nothing(STDOUT_FILENO),
+                                open_or_nothing(STDERR_FILENO), open(".", O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  RequestMessage message(request);
+  cmsghdr* sent = CMSG_FIRSTHDR(&message.header);
   sent->cmsg_level = SOL_SOCKET;
   sent->cmsg_type = SCM_RIGHTS;
   sent->cmsg_len = CMSG_LEN(sizeof(descriptors));
   std::memcpy(CMSG_DATA(sent), descriptors.data(), sizeof(descriptors));
-  if (sendmsg(connection, &message, MSG_NOSIGNAL) != sizeof(request)) return false;
+  if (sendmsg(connection, &message.header, MSG_NOSIGNAL) != sizeof(request)) return false;
   for (std::size_t done = 0; done < content.size();) {
     const ssize_t count = send(connection, content.data() + done, content.size() - done, MSG_NOSIGNAL);
     if (count <= 0) return false;

@@ -122,8 +122,7 @@ OpenedRun::OpenedRun(const Configuration& configuration, const comm::World& worl
   if (purpose == OpenFor::training && leaves_tf32_out(configuration.precision, *device))
     events.info(
         "this GPU has TF32, which is off: float32 matrices and convolutions take up to three times as long (a "
-        "ResNet-50 "
-        "on an H100); precision.allow_tf32 = true rounds what goes into them to 10 bits");
+        "ResNet-50 on an H100); precision.allow_tf32 = true rounds what goes into them to 10 bits");
   if (const std::string notice = model_notice(configuration.model); !notice.empty()) events.info(notice);
   refuse_if_out_of_memory([&] {
     model = make_model_for(configuration, *data, device->device(), scalar_type(configuration.precision.parameters),
