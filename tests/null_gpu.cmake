@@ -44,7 +44,7 @@ add_executable(null_gpu_borrowed_device null_gpu/borrowed_device.cpp)
 target_link_libraries(null_gpu_borrowed_device PRIVATE onebatch_settings onebatch_trainer LibTorch::CUDA)
 set_target_properties(null_gpu_borrowed_device PROPERTIES BUILD_RPATH "${LibTorch_LIBRARY_DIRS}")
 # They wait more than they compute.
-foreach(part exported compiled graphs memory models doctor)
+foreach(part exported compiled graphs memory models ways probing doctor)
   onebatch_add_pytest(null_gpu.${part} null_gpu/${part}_test.py LABELS ranks null_gpu TIMEOUT 900 PROCESSORS 1 ARGUMENTS --build ${CMAKE_BINARY_DIR})
 endforeach()
 if(LibTorch_VERSION VERSION_LESS 2.8)  # it runs no compiled programs

@@ -4,6 +4,12 @@ import pytest
 from null_gpu.stand_in import NullGpu
 
 
+def pytest_addoption(parser):
+    parser.addoption("--count", type=int, default=70, help="of ways to train, with --full")
+    parser.addoption("--seed", type=int, default=1)
+    parser.addoption("--steps", type=int, default=1000, help="after the probe, with --full")
+
+
 @pytest.fixture
 def null_gpu(request, tmp_path):
     return NullGpu(request.config.getoption("--build"), tmp_path)

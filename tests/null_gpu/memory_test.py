@@ -81,6 +81,17 @@ def test_pinned_memory_that_ends_is_the_hosts(null_gpu, tmp_path):
     assert done.code == 3 and "the host, not its GPU, has no memory left" in done.words, done.words
 
 
+def test_what_a_host_does_not_hold_stays_on_its_device(null_gpu, tmp_path):
+    """Of a share as large as the host's memory."""
+    available = next(int(line.split()[1]) << 10 for line in open("/proc/meminfo") if line.startswith("MemAvailable"))
+    config, samples = wide(tmp_path, mode("exact")), available // (20 << 20)
+    card = {"devices": [{"memory": 3 << 30}]}
+    for share, code in ((60, 0), (samples, 3)):
+        done = null_gpu.run(1, "train", config, "--set", f"batch.global_batch_size={share}", "--set", f"data.size={share}", "--set", f'run.name="of-{share}"', "--set", "run.max_steps=1", **card)
+        assert done.code == code, done.words
+        assert ("what exact BatchNorm keeps of rank 0's share stays on its device: in host memory it may take" in done.words) == (code == 3), done.words
+
+
 def test_adams_counts_are_one_kernel(null_gpu, tmp_path):
     of = {}
     for kind in ("sgd", "adamw"):

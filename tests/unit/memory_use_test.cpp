@@ -8,6 +8,7 @@
 namespace onebatch {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -53,6 +54,13 @@ TEST(MemoryUseTest, what_does_not_fit_is_explained_by_kind) {
   EXPECT_THAT(too_large_text(rank, 2, false), Not(HasSubstr("memory.recompute")));
   rank.memory_limit_bytes = 50 * k_mebibyte;
   EXPECT_THAT(too_large_text(rank, 1, true), HasSubstr("that alone is too much"));
+}
+
+TEST(MemoryUseTest, a_host_holds_what_all_its_ranks_keep_or_nothing_of_it) {
+  EXPECT_THAT(hosts_hold({{"a", 40, 100}, {"a", 40, 110}, {"b", 79, 100}, {"c", 0, 1}}),
+              ElementsAre(true, true, true, true));
+  EXPECT_THAT(hosts_hold({{"a", 41, 100}, {"a", 40, 110}, {"b", 79, 100}}), ElementsAre(false, false, true));
+  EXPECT_THAT(hosts_hold({{"a", 40, 110}, {"a", 40, 99}}), ElementsAre(false, false));  // a container's limit
 }
 
 TEST(SearchTest, sizes_that_kernels_like_cost_little) {

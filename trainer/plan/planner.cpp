@@ -172,7 +172,7 @@ TableSet make_tables_for(std::int64_t batch, const std::vector<RankCost>& ranks,
 std::string no_room_text(std::int64_t batch, const std::string& what_there_is) {
   return fmt::format(
       "exact BatchNorm keeps something of every sample until the step ends, and of the global batch of {} the devices "
-      "have {}: a run with memory.offload = \"auto\" keeps it in host memory; or write a smaller "
+      "have {}: a run with memory.offload = \"auto\" keeps it in host memory where that has room; or write a smaller "
       "batch.global_batch_size",
       batch, what_there_is);
 }

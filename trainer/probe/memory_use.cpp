@@ -8,7 +8,8 @@
 namespace onebatch {
 namespace {
 
-constexpr double k_apart = 0.8;  // of the larger size: nearer ones tell no slope
+constexpr double k_apart = 0.8;           // of the larger size: nearer ones tell no slope
+constexpr double k_held_by_a_host = 0.8;  // of what it has left
 
 std::int64_t standing(const MemoryUse& memory) {
   return memory.parameters_bytes + memory.buffers_bytes + memory.gradients_bytes + memory.optimizer_bytes +
@@ -65,6 +66,21 @@ void lower_limit(RankProfile& rank, std::int64_t failed_size, double factor) {
   const auto lowered = static_cast<std::int64_t>(std::floor(factor * static_cast<double>(failed_size)));
   rank.max_micro_batch = std::min(rank.max_micro_batch, std::max(rank.min_micro_batch, lowered));
   rank.room_bytes = static_cast<std::int64_t>(factor * static_cast<double>(rank.room_bytes));
+}
+
+std::vector<bool> hosts_hold(const std::vector<HostShare>& shares) {
+  std::vector<bool> hold;
+  for (const HostShare& share : shares) {
+    double wanted = 0.0;
+    std::int64_t available = share.available;
+    for (const HostShare& other : shares) {
+      if (other.host != share.host) continue;
+      wanted += static_cast<double>(other.bytes);
+      available = std::min(available, other.available);
+    }
+    hold.push_back(wanted <= k_held_by_a_host * static_cast<double>(available));
+  }
+  return hold;
 }
 
 std::string too_large_text(const RankProfile& rank, std::int64_t least, bool may_recompute) {

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.hpp"
 #include "trainer/device/agreement.hpp"
+#include "trainer/device/compute_device.hpp"
 #include "trainer/device/failed_backward.hpp"
 #include "trainer/events/own_fallback.hpp"
 #include "trainer/models/compiled_program.hpp"
@@ -22,12 +23,14 @@ constexpr int k_most_rehearsals = 12;
 constexpr double k_lowered_more = 0.6;      // where that was not enough twice
 constexpr double k_worth_the_trial = 1.05;  // slower on the devices than without their limits, and host memory is tried
 
-// Ranks whose share of this plan does not fit beside its micro-batches.
-std::vector<char> ranks_without_room(const Plan& plan, const std::vector<RankCost>& costs) {
-  std::vector<char> lack(costs.size(), 0);
+// Samples of the ranks whose share of this plan does not fit beside its micro-batches; of the others 0.
+std::vector<std::int64_t> shares_without_room(const Plan& plan, const std::vector<RankCost>& costs) {
+  std::vector<std::int64_t> lack(costs.size(), 0);
   for (std::size_t r = 0; r < costs.size(); ++r) {
     const std::int64_t fits = costs[r].largest_micro_batch(plan.ranks[r].samples);
-    for (const MicroBatchRun& run : plan.ranks[r].micro_batches) lack[r] = lack[r] != 0 || run.size > fits ? 1 : 0;
+    for (const MicroBatchRun& run : plan.ranks[r].micro_batches) {
+      if (run.size > fits) lack[r] = plan.ranks[r].samples;
+    }
   }
   return lack;
 }
@@ -43,7 +46,8 @@ std::optional<Plan> plan_if_any(std::int64_t batch, const std::vector<RankCost>&
 }  // namespace
 
 // Every rank knows who failed, so all say and do the same.
-void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why) {
+void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why,
+                             bool host_has_room) {
   const bool is_exact = parts_.configuration.batch_norm.mode == BatchNormMode::exact;
   if (is_exact && !may_be_moved(rank)) {
     tables_.compute_again(rank);
@@ -51,17 +55,52 @@ void MemoryPolicy::make_room(std::size_t rank, std::int64_t failed_size, double 
                            "the program, which computes them again, since " + why);
     return;
   }
-  if (!may_keep_in_host() || tables_.profile().ranks[rank].kept_in_host)
-    return tables_.lower_limit(rank, failed_size, factor, why);
+  if (!host_has_room) return tables_.lower_limit(rank, failed_size, factor, why);
   tables_.keep_in(rank, SavedPlace::host);
   say_kept_in_host(rank, why);
 }
 
-void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes) {
-  for (std::size_t rank = 0; rank < failed_sizes.size(); ++rank) {
-    if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], k_lowered_limit, "it ran out of memory in a step");
+void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes, const Plan& plan, double factor,
+                             const std::string& why) {
+  std::vector<std::int64_t> moves(failed_sizes.size(), 0);
+  for (std::size_t rank = 0; rank < moves.size(); ++rank) {
+    if (failed_sizes[rank] > 0 && may_keep_in_host() && may_be_moved(rank) &&
+        !tables_.profile().ranks[rank].kept_in_host)
+      moves[rank] = plan.ranks[rank].samples;
   }
+  leave_what_hosts_do_not_hold(moves);
+  for (std::size_t rank = 0; rank < moves.size(); ++rank) {
+    if (failed_sizes[rank] > 0) make_room(rank, failed_sizes[rank], factor, why, moves[rank] > 0);
+  }
+}
+
+void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes, const Plan& plan) {
+  make_room(failed_sizes, plan, k_lowered_limit, "it ran out of memory in a step");
   tables_.time_what_has_moved();
+}
+
+// Pinned memory comes in powers of two, so a GPU's values may take twice their size.
+void MemoryPolicy::leave_what_hosts_do_not_hold(std::vector<std::int64_t>& samples) {
+  if (std::ranges::all_of(samples, [](std::int64_t count) { return count == 0; })) return;
+  std::vector<std::int64_t> available(samples.size());
+  const std::int64_t mine = available_host_memory_bytes();
+  parts_.control.all_gather(&mine, available.data(), sizeof(mine));
+  const double rounding = parts_.replica.device.device().is_cpu() ? 1.0 : 2.0;
+  std::vector<HostShare> shares;
+  for (std::size_t r = 0; r < samples.size(); ++r) {
+    const RankProfile& rank = tables_.profile().ranks[r];
+    const double bytes = rounding * rank.memory.kept_bytes_per_sample * static_cast<double>(samples[r]);
+    shares.push_back({rank.host, static_cast<std::int64_t>(bytes), available[r]});
+  }
+  const std::vector<bool> hold = hosts_hold(shares);
+  for (std::size_t r = 0; r < samples.size(); ++r) {
+    if (samples[r] == 0 || hold[r]) continue;
+    samples[r] = 0;
+    parts_.events.info(fmt::format(
+        "what exact BatchNorm keeps of rank {}'s share stays on its device: in host memory it may take {}, and {} has "
+        "{} left for all its ranks",
+        r, amount(static_cast<double>(shares[r].bytes)), shares[r].host, amount(static_cast<double>(available[r]))));
+  }
 }
 
 // What native code keeps stays where it is.
@@ -90,7 +129,7 @@ void MemoryPolicy::choose_where_to_keep() {
   if (!may_keep_in_host()) return;
   const std::int64_t batch = parts_.configuration.batch.global_batch_size;
   std::optional<Plan> on_devices;
-  std::vector<char> moves(tables_.profile().ranks.size(), 0);
+  std::vector<std::int64_t> moves(tables_.profile().ranks.size(), 0);  // samples
   agree_on_rank_0(parts_.control, [&] {
     const auto costs = tables_.costs();
     const PlannerOptions options = tables_.options();
@@ -102,10 +141,11 @@ void MemoryPolicy::choose_where_to_keep() {
     if (!wanted) return;
     on_devices = plan_if_any(batch, costs, options);
     if (!on_devices || on_devices->predicted_step_seconds > k_worth_the_trial * wanted->predicted_step_seconds)
-      moves = ranks_without_room(*wanted, costs);
+      moves = shares_without_room(*wanted, costs);
   });
-  parts_.control.broadcast(moves.data(), moves.size(), 0);
-  if (std::ranges::find(moves, 1) == moves.end()) return;
+  parts_.control.broadcast(moves.data(), moves.size() * sizeof(moves[0]), 0);
+  leave_what_hosts_do_not_hold(moves);
+  if (std::ranges::all_of(moves, [](std::int64_t samples) { return samples == 0; })) return;
   const ClusterProfile before = tables_.profile();
   const auto move = [&](SavedPlace place) {
     for (std::size_t r = 0; r < moves.size(); ++r) {
@@ -173,13 +213,9 @@ void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& orig
 
 bool MemoryPolicy::rehearsal_fits(TrainingStep& step, const EpochPlan& plan, double factor) {
   const auto failed = failed_in_rehearsal(step, plan);
-  bool fits = true;
-  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
-    if (failed[rank] == 0) continue;
-    fits = false;
-    make_room(rank, failed[rank], factor, "the rehearsal ran out of memory");
-  }
-  return fits;
+  if (std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; })) return true;
+  make_room(failed, plan.full, factor, "the rehearsal ran out of memory");
+  return false;
 }
 
 std::vector<std::int64_t> MemoryPolicy::failed_in_rehearsal(TrainingStep& step, const EpochPlan& plan) {

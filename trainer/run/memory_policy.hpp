@@ -12,11 +12,8 @@ class MemoryPolicy {
  public:
   MemoryPolicy(const PlanningParts& parts, ClusterTables& tables) : parts_(parts), tables_(tables) {}
 
-  /// Where a rank ran out of memory: what it keeps moves to the host, or else its limit is lowered to `factor` of what
-  /// did not fit.
-  void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why);
-  /// The same after steps in which ranks ran out of memory: per rank the micro-batch that did not fit, or 0.
-  void make_room(const std::vector<std::int64_t>& failed_sizes);
+  /// After steps of that plan in which ranks ran out of memory: per rank the micro-batch that did not fit, or 0.
+  void make_room(const std::vector<std::int64_t>& failed_sizes, const Plan& plan);
   /// A plan that was made before: its places hold, and times are measured with them.
   void keep_as_planned(const Plan& plan);
   /// Where shares are too large for what exact BatchNorm keeps of them on a device, or make micro-batches small: times
@@ -32,6 +29,13 @@ class MemoryPolicy {
  private:
   [[nodiscard]] bool may_keep_in_host() const;
   [[nodiscard]] bool may_be_moved(std::size_t rank) const;
+  // What such a rank keeps moves to the host where that has room, or else its limit is lowered to `factor` of what did
+  // not fit.
+  void make_room(const std::vector<std::int64_t>& failed_sizes, const Plan& plan, double factor,
+                 const std::string& why);
+  void make_room(std::size_t rank, std::int64_t failed_size, double factor, const std::string& why, bool host_has_room);
+  // Of each rank the samples whose kept values are to move to its host: 0 afterwards where it has no room for them.
+  void leave_what_hosts_do_not_hold(std::vector<std::int64_t>& samples);
   void say_kept_in_host(std::size_t rank, const std::string& why);
   // Whether no rank ran out of memory in it. Those that did make room.
   bool rehearsal_fits(TrainingStep& step, const EpochPlan& plan, double factor);

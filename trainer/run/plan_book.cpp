@@ -169,7 +169,7 @@ bool PlanBook::lower_limits(const std::vector<std::int64_t>& failed_sizes) {
   if (parts_.configuration.batch.gradient_accumulation_steps) return false;
   const bool measured = tables_.measured();
   profile();  // a resumed run may have had its plan from the checkpoint: then it is measured now, as things are now
-  if (measured) memory_.make_room(failed_sizes);
+  if (measured) memory_.make_room(failed_sizes, plan_->full);
   plan_anew();
   return true;
 }
