@@ -88,7 +88,8 @@ KeysOf<MemoryConfiguration> memory_keys() {
       choice_key(
           {"offload", Changes::result,
            "what exact BatchNorm keeps of a rank's share goes to host memory where the device has no room for it or "
-           "the plan is quicker so, which is said; `\"never\"`: smaller micro-batches and other shares instead"},
+           "the plan is quicker so, and the host [has room](batch_norm.md#memory), which is said; `\"never\"`: smaller "
+           "micro-batches and other shares instead"},
           {{"auto", Offload::automatic}, {"never", Offload::never}}, &M::offload),
       boolean_key({"expandable_segments", Changes::probe,
                    "a CUDA GPU's memory is taken in segments that grow, so that pieces of unlike sizes leave fewer "
