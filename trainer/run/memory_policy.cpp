@@ -35,6 +35,11 @@ std::vector<std::int64_t> shares_without_room(const Plan& plan, const std::vecto
   return lack;
 }
 
+// Of each rank a number of samples, 0 where it is not meant.
+bool concerns_nobody(const std::vector<std::int64_t>& samples) {
+  return std::ranges::all_of(samples, [](std::int64_t count) { return count == 0; });
+}
+
 std::optional<Plan> plan_if_any(std::int64_t batch, const std::vector<RankCost>& costs, const PlannerOptions& options) {
   try {
     return plan_global_batch(batch, costs, options);
@@ -81,7 +86,7 @@ void MemoryPolicy::make_room(const std::vector<std::int64_t>& failed_sizes, cons
 
 // Pinned memory comes in powers of two, so a GPU's values may take twice their size.
 void MemoryPolicy::leave_what_hosts_do_not_hold(std::vector<std::int64_t>& samples) {
-  if (std::ranges::all_of(samples, [](std::int64_t count) { return count == 0; })) return;
+  if (concerns_nobody(samples)) return;
   std::vector<std::int64_t> available(samples.size());
   const std::int64_t mine = available_host_memory_bytes();
   parts_.control.all_gather(&mine, available.data(), sizeof(mine));
@@ -145,7 +150,7 @@ void MemoryPolicy::choose_where_to_keep() {
   });
   parts_.control.broadcast(moves.data(), moves.size() * sizeof(moves[0]), 0);
   leave_what_hosts_do_not_hold(moves);
-  if (std::ranges::all_of(moves, [](std::int64_t samples) { return samples == 0; })) return;
+  if (concerns_nobody(moves)) return;
   const ClusterProfile before = tables_.profile();
   const auto move = [&](SavedPlace place) {
     for (std::size_t r = 0; r < moves.size(); ++r) {
@@ -213,7 +218,7 @@ void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& orig
 
 bool MemoryPolicy::rehearsal_fits(TrainingStep& step, const EpochPlan& plan, double factor) {
   const auto failed = failed_in_rehearsal(step, plan);
-  if (std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; })) return true;
+  if (concerns_nobody(failed)) return true;
   make_room(failed, plan.full, factor, "the rehearsal ran out of memory");
   return false;
 }
@@ -238,7 +243,7 @@ std::vector<std::int64_t> MemoryPolicy::failed_in_rehearsal(TrainingStep& step, 
   });
   std::vector<std::int64_t> failed(static_cast<std::size_t>(parts_.control.size()));
   parts_.control.all_gather(&failed_size, failed.data(), sizeof(failed_size));
-  const bool fits = std::ranges::all_of(failed, [](std::int64_t size) { return size == 0; });
+  const bool fits = concerns_nobody(failed);
   if (fits) step.run({.global_batch = samples, .plan = plan.full, .lr = 0.0});
   // A batch of one sample may be too small for BatchNorm: better said now than at the epoch's end.
   if (fits && plan.last && plan.last->global_batch_size == 1 && parts_.replica.shares_statistics)
