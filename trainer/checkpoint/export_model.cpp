@@ -109,7 +109,7 @@ RecordBytes records_of(const TrainedProgram& trained) {
 
 // What a zip library finds there is what was to be there.
 void check_records(const fs::path& file, const RecordBytes& records) {
-  for (const ZipRecord& record : read_zip(file.string(), [](const ZipRecord&) { return false; })) {
+  for (const ZipRecord& record : read_zip(file.string(), [](const ZipRecord&) { return ZipContent::read; })) {
     const auto replaced = records.find(record.name);
     if (replaced != records.end() && record.checksum != checksum_of(replaced->second))
       throw std::runtime_error("the record " + record.name + " was not written where it is read");

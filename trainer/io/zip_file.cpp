@@ -86,7 +86,7 @@ void read_record(zip_t* zip, zip_uint64_t index, bool kept, ZipRecord& record) {
 
 }  // namespace
 
-std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const ZipRecord&)>& keep) {
+std::vector<ZipRecord> read_zip(const std::string& file, const std::function<ZipContent(const ZipRecord&)>& choose) {
   const Zip zip = open_zip(file);
   const zip_int64_t count = zip_get_num_entries(zip.get(), 0);
   std::vector<ZipRecord> records;
@@ -104,7 +104,9 @@ std::vector<ZipRecord> read_zip(const std::string& file, const std::function<boo
     if (!names.insert(record.name).second) fail(record.name, "is there twice");
     if (is_folder(zip.get(), index)) fail(record.name, "is said to be a folder");
     check_claims(record, stat);
-    read_record(zip.get(), index, keep(record), record);
+    const ZipContent content = choose(record);
+    if (content != ZipContent::left || record.bytes != record.packed_bytes)
+      read_record(zip.get(), index, content == ZipContent::kept, record);
     records.push_back(std::move(record));
   }
   return records;

@@ -18,11 +18,14 @@ struct ZipRecord {
   std::string content;         // of those that were asked for
 };
 
-/// Every record, in the directory's order; the content of those of which `keep` says so, from what the directory says
-/// of them. The directory and each
-/// record's own header agree, names are relative, without "..", and unique, and every record's bytes have the size and
-/// the CRC-32 that the directory says. Throws std::runtime_error with what is wrong.
-std::vector<ZipRecord> read_zip(const std::string& file, const std::function<bool(const ZipRecord&)>& keep);
+/// What is done with a record's bytes: read and returned, read, or left to the caller, who compares their CRC-32. Those
+/// of a packed record are read in any case.
+enum class ZipContent { kept, read, left };
+
+/// Every record, in the directory's order; `choose` decides about each by what the directory says of it. The directory
+/// and each record's own header agree, names are relative, without "..", and unique, and the bytes of every record that
+/// is read have the size and the CRC-32 that the directory says. Throws std::runtime_error with what is wrong.
+std::vector<ZipRecord> read_zip(const std::string& file, const std::function<ZipContent(const ZipRecord&)>& choose);
 
 /// CRC-32 as zip files have it.
 std::uint32_t checksum_of(std::span<const std::byte> bytes);

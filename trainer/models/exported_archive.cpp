@@ -39,10 +39,10 @@ bool is_read(const std::string& name) {
 // All records lie in one folder, which has the program's name.
 Records read_records(const std::string& file, std::string& folder) {
   auto all = read_zip(file, [](const ZipRecord& record) {
-    if (!is_read(record.name)) return false;
+    if (!is_read(record.name)) return ZipContent::read;
     if (record.packed_bytes != record.bytes)
       throw std::runtime_error("its record " + record.name + " is packed, as torch.export.save packs none");
-    return true;
+    return ZipContent::kept;
   });
   if (all.empty()) throw std::runtime_error("it is empty");
   folder = all.front().name.substr(0, all.front().name.find('/') + 1);

@@ -50,7 +50,8 @@ void check_pickle(const std::map<std::string, const ZipRecord*>& records, const 
 }  // namespace
 
 std::vector<ZipRecord> check_script_archive(const std::string& file) {
-  auto records = read_zip(file, [](const ZipRecord& record) { return is_pickle(record.name); });
+  auto records = read_zip(
+      file, [](const ZipRecord& record) { return is_pickle(record.name) ? ZipContent::kept : ZipContent::left; });
   const std::string folder = folder_of(records);
   std::map<std::string, const ZipRecord*> by_name;
   for (const ZipRecord& record : records) by_name[record.name] = &record;

@@ -167,19 +167,20 @@ class TorchScriptModel final : public Model {
   std::shared_ptr<void> keyed_operators_ = hold_keyed_operators();
 };
 
-// LibTorch reads zip files by code of its own, which compares no checksums: it must read what was checked, and no byte
-// in two records.
+// LibTorch reads zip files by code of its own, which compares no checksums: what it reads must have those of the
+// directory, and no byte may lie in two records.
 void check_reader_agrees(const std::string& file, const std::vector<ZipRecord>& records) {
   caffe2::serialize::PyTorchStreamReader reader(file);
   bool agrees = reader.getAllRecords().size() == records.size();
   std::map<std::size_t, std::size_t> ends;
+  std::vector<std::byte> bytes;  // of one record after the other
   for (const ZipRecord& record : records) {
     agrees = agrees && reader.hasRecord(record.name);
     if (!agrees) throw std::runtime_error("LibTorch finds other records in it than its directory has");
-    std::vector<std::byte> bytes(reader.getRecordSize(record.name), std::byte{0x5a});
+    bytes.assign(reader.getRecordSize(record.name), std::byte{0x5a});
     reader.getRecord(record.name, bytes.data(), bytes.size());
     if (bytes.size() != record.bytes || checksum_of(bytes) != record.checksum)
-      throw std::runtime_error("LibTorch does not read what its record " + record.name + " holds");
+      throw std::runtime_error("its record " + record.name + " is damaged: it is not what the directory says");
     const std::size_t begin = reader.getRecordOffset(record.name);
     std::size_t& end = ends[begin];
     end = std::max(end, begin + static_cast<std::size_t>(record.packed_bytes));
