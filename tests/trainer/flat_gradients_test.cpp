@@ -1,13 +1,16 @@
 #include "trainer/gradients/flat_gradients.hpp"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace onebatch {
 namespace {
@@ -102,6 +105,56 @@ TEST(FlatGradientsTest, a_step_that_begins_as_ever_is_zeroed) {
   one.gradients.begin_step();
   EXPECT_FALSE(one.gradients.zero_unwritten({1}));
   EXPECT_EQ(one.gradients.flat().sum().item<double>(), 0.0);
+}
+
+TEST(FlatGradientsTest, gathered_gradients_are_added_as_single_ones_are) {
+  for (const std::int64_t most_bytes : {std::int64_t{1}, std::int64_t{16}, FlatGradients::Gathering::k_most_bytes}) {
+    const std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2, 2}), parameter("c", {5})};
+    FlatGradients gradients(parameters);
+    for (int pass = 1; pass <= 2; ++pass) {
+      FlatGradients::Gathering gathering(gradients, most_bytes);
+      parameters[0].tensor.pow(2).sum().add(parameters[1].tensor.sum().mul(3.0)).backward();
+      EXPECT_FALSE(parameters[0].tensor.grad().defined());
+      gathering.finish();
+      EXPECT_TRUE(at::equal(gradients.views()[0], at::full({3}, 2.0 * pass)));
+      EXPECT_TRUE(at::equal(gradients.views()[1], at::full({2, 2}, 3.0 * pass)));
+    }
+    EXPECT_EQ(gradients.touched(), (std::vector<double>{1.0, 1.0, 0.0}));
+    parameters[2].tensor.sum().backward();
+    EXPECT_DOUBLE_EQ(gradients.flat().sum().item<double>(), 3 * 4.0 + 4 * 6.0 + 5.0) << "as before, after one";
+    EXPECT_NO_THROW(gradients.begin_step());
+  }
+}
+
+TEST(FlatGradientsTest, of_a_backward_that_throws_what_was_reached_is_added) {
+  const std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2, 2})};
+  FlatGradients gradients(parameters);
+  const at::Tensor inner = parameters[0].tensor.mul(2.0);
+  inner.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no memory"); });
+  const at::Tensor loss = parameters[1].tensor.sum().add(inner.sum());
+  try {
+    FlatGradients::Gathering gathering(gradients);
+    loss.backward();
+    FAIL();
+  } catch (const std::exception&) {
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool reached = gradients.touched()[i] != 0.0;
+    EXPECT_EQ(gradients.views()[i].abs().sum().item<double>() != 0.0, reached);
+  }
+  EXPECT_NO_THROW(gradients.begin_step());
+}
+
+TEST(FlatGradientsTest, who_listens_hears_of_each_with_its_gradient_added) {
+  const std::vector<NamedTensor> parameters = {parameter("a", {3}), parameter("b", {2, 2})};
+  FlatGradients gradients(parameters);
+  std::vector<double> heard;
+  gradients.set_listener([&](std::size_t i) { heard.push_back(gradients.views()[i].sum().item<double>()); });
+  FlatGradients::Gathering gathering(gradients);
+  parameters[0].tensor.sum().add(parameters[1].tensor.sum().mul(2.0)).backward();
+  gathering.finish();
+  std::ranges::sort(heard);
+  EXPECT_EQ(heard, (std::vector<double>{3.0, 8.0}));
 }
 
 TEST(FlatGradientsTest, buckets_cover_everything_once) {

@@ -3,6 +3,7 @@
 #include "trainer/models/layout.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -94,7 +95,7 @@ FlatGradients::FlatGradients(const std::vector<NamedTensor>& parameters, const G
     const at::Tensor& tensor = parameters_[i].tensor;
     if (is_view(i)) tensor.mutable_grad() = views_[i];
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<TouchedHook>([this, i] {
-                                                     if (!is_view(i)) take(i);
+                                                     if (!is_view(i) || gathered_) take(i);
                                                      note_added(i);
                                                    }));
   }
@@ -110,10 +111,53 @@ void FlatGradients::take(std::size_t index) {
   const at::NoGradGuard no_grad;
   written();
   if (arrived.is_sparse()) arrived = arrived.to_dense();
-  if (reproducible_)
-    reproducible_->add(index, in_memory_order(with_strides_of(views_[index], arrived)));
-  else
-    views_[index].detach().add_(arrived.to(flat_.scalar_type()));
+  const at::Tensor view = views_[index].detach();
+  if (reproducible_) return reproducible_->add(index, in_memory_order(with_strides_of(view, arrived)));
+  if (!gathered_ || !is_view(index)) {
+    view.add_(arrived.to(flat_.scalar_type()));
+    return;
+  }
+  gathered_->bytes += static_cast<std::int64_t>(arrived.nbytes());
+  gathered_->views.push_back(view);
+  gathered_->arrived.push_back(std::move(arrived));
+  if (gathered_->bytes >= gathered_->most_bytes) add_gathered();
+}
+
+void FlatGradients::add_gathered() {
+  const std::vector<at::Tensor> views = std::exchange(gathered_->views, {});
+  const std::vector<at::Tensor> arrived = std::exchange(gathered_->arrived, {});
+  gathered_->bytes = 0;
+  const at::NoGradGuard no_grad;
+  if (!views.empty()) at::_foreach_add_(views, arrived);
+}
+
+FlatGradients::Gathering::Gathering(FlatGradients& gradients, std::int64_t most_bytes) : gradients_(gradients) {
+  if (gradients.reproducible_ || gradients.tells()) return;
+  gradients.gathered_.emplace().most_bytes = most_bytes;
+  for (std::size_t i = 0; i < gradients.parameters_.size(); ++i)
+    gradients.parameters_[i].tensor.mutable_grad() = at::Tensor();
+}
+
+FlatGradients::Gathering::~Gathering() {
+  if (!gradients_.gathered_) return;
+  try {
+    gradients_.add_gathered();
+  } catch (const std::exception&) {  // the device has failed, which is being said
+  }
+  end();
+}
+
+void FlatGradients::Gathering::finish() {
+  if (!gradients_.gathered_) return;
+  gradients_.add_gathered();
+  end();
+}
+
+void FlatGradients::Gathering::end() {
+  gradients_.gathered_.reset();
+  for (std::size_t i = 0; i < gradients_.parameters_.size(); ++i) {
+    if (gradients_.is_view(i)) gradients_.parameters_[i].tensor.mutable_grad() = gradients_.views_[i];
+  }
 }
 
 void FlatGradients::set_listener(std::function<void(std::size_t)> listener) {
@@ -149,7 +193,7 @@ std::optional<std::size_t> FlatGradients::index_of(const at::Tensor& parameter) 
 
 void FlatGradients::note_added(std::size_t index) {
   note_reached({index});
-  if (watched_->listener && watched_->pauses == 0) watched_->listener(index);
+  if (tells()) watched_->listener(index);
 }
 
 void FlatGradients::begin_backward() {

@@ -94,6 +94,27 @@ class FlatGradients {
     Watched& watched_;
   };
 
+  /// While one lives a parameter has no `.grad`, and what arrives is added for many parameters at a time: on a device a
+  /// launch each costs more than the sum. Changes nothing where a listener has to hear of each, or the sum is
+  /// reproducible.
+  class Gathering {
+   public:
+    static constexpr std::int64_t k_most_bytes = std::int64_t{16} << 20;  // of what waits
+
+    explicit Gathering(FlatGradients& gradients, std::int64_t most_bytes = k_most_bytes);
+    /// After a backward that threw: what it has noted as reached is added.
+    ~Gathering();
+    Gathering(const Gathering&) = delete;
+    Gathering& operator=(const Gathering&) = delete;
+    /// After the backward.
+    void finish();
+
+   private:
+    void end();
+
+    FlatGradients& gradients_;
+  };
+
   /// One flag per parameter: 1.0 once a backward of this step has reached it. A sum over ranks says whether any has.
   [[nodiscard]] const std::vector<double>& touched() const;
 
@@ -115,8 +136,17 @@ class FlatGradients {
     if (is_unwritten_) zero_unwritten();
     return flat_;
   }
+  struct Gathered {
+    std::int64_t most_bytes = 0;
+    std::int64_t bytes = 0;
+    std::vector<at::Tensor> views;
+    std::vector<at::Tensor> arrived;  // of each view
+  };
+
+  [[nodiscard]] bool tells() const { return watched_->listener && watched_->pauses == 0; }
   void check_views() const;
   void take(std::size_t index);
+  void add_gathered();
 
   std::vector<NamedTensor> parameters_;
   std::unordered_map<const at::TensorImpl*, std::size_t> places_;
@@ -125,6 +155,7 @@ class FlatGradients {
   std::vector<Bucket> extents_;
   std::optional<ReproducibleSum> reproducible_;
   std::shared_ptr<Watched> watched_;
+  std::optional<Gathered> gathered_;
   mutable bool is_unwritten_ = false;
 };
 

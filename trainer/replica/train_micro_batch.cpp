@@ -15,6 +15,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace onebatch {
 namespace {
@@ -69,6 +70,8 @@ Replica::Forward train_uncompiled(Replica& replica, const Batch& batch, const Fo
   replica.gradients.zero_unwritten();
   const Replica::Forward made = replica.forward(batch, context);
   const at::Tensor factor = gradient.factor.to(made.loss.scalar_type()).expand_as(made.loss);
+  std::optional<FlatGradients::Gathering> gathering;
+  if (replica.device.device().is_cuda()) gathering.emplace(replica.gradients);
   if (!gradient.of) {
     made.loss.backward(factor);
   } else if (!gradient.of->empty()) {
@@ -76,6 +79,7 @@ Replica::Forward train_uncompiled(Replica& replica, const Batch& batch, const Fo
     for (const std::size_t index : *gradient.of) inputs.push_back(replica.gradients.parameters()[index].tensor);
     torch::autograd::backward({made.loss}, {factor}, std::nullopt, false, inputs);
   }
+  if (gathering) gathering->finish();
   return {made.loss.detach(), made.weight, made.outputs.defined() ? made.outputs.detach() : at::Tensor()};
 }
 
