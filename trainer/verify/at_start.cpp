@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace onebatch {
 namespace {
@@ -31,18 +33,35 @@ bool is_split(const EpochPlan& plan) {
   return is_split(plan.full) || (plan.last && is_split(*plan.last));
 }
 
+// None where it takes longer, as the first part of it tells.
+std::optional<Weights> weights_within(double seconds, const Model& model) {
+  constexpr double k_least_share = 0.25;  // of the time, which a busy moment does not take
+  const std::vector<NamedTensor> state = state_of(model);
+  std::size_t all = 0;
+  for (const NamedTensor& one : state) all += one.tensor.nbytes();
+  const comm::Stopwatch watch;
+  std::size_t copied = 0;
+  Weights weights;
+  for (const auto& [name, tensor] : state) {
+    weights.push_back(host_bytes(tensor));
+    copied += weights.back().size();
+    const double share = static_cast<double>(copied) / static_cast<double>(all);
+    if (watch.seconds() > seconds * std::max(share, k_least_share)) return std::nullopt;
+  }
+  return weights;
+}
+
 class AtStart {
  public:
-  AtStart(const AtStartParts& parts, std::int64_t step)
-      : parts_(parts),
-        step_(step),
-        weights_(weights_of(*parts.reference.replica.model)),
-        copying_seconds_(since_begin_.seconds()) {}
+  AtStart(const AtStartParts& parts, std::int64_t step) : parts_(parts), step_(step) {}
 
   Separation run(const std::vector<std::int64_t>& batch) {
-    if (copying_seconds_ * k_least_passes > k_most_seconds)
+    constexpr double k_most_copying = k_most_seconds / k_least_passes;
+    std::optional<Weights> copied = weights_within(k_most_copying, *parts_.reference.replica.model);
+    if (!copied)
       return not_judged(
-          fmt::format("the model is too large for it: copying its weights alone takes {:.1f} s", copying_seconds_));
+          fmt::format("the model is too large for it: copying its weights alone takes over {:.1f} s", k_most_copying));
+    weights_ = *std::move(copied);
     const Group samples = weighing_samples(parts_.reference, batch, k_samples);
     if (samples.size() < 2) return not_judged("the batch has fewer than two samples with a label that counts");
     Separation found = judge_or_say_why_not(samples);
@@ -104,7 +123,6 @@ class AtStart {
   std::int64_t step_;
   comm::Stopwatch since_begin_;
   Weights weights_;
-  double copying_seconds_;
 };
 
 void answer(const AtStartParts& parts, const Separation& found) {
