@@ -1,6 +1,6 @@
 onebatch_add_test(NAME trainer_test
   SOURCES trainer/accumulation_test.cpp trainer/memory_budget_test.cpp trainer/flat_gradients_test.cpp trainer/layout_test.cpp trainer/statistics_test.cpp trainer/optimizer_test.cpp trainer/loss_test.cpp trainer/models_test.cpp
-          trainer/datasets_test.cpp trainer/exported_masks_test.cpp trainer/failed_backward_test.cpp trainer/final_sums_test.cpp trainer/find_batch_size_test.cpp trainer/step_graphs_test.cpp trainer/module_kind_test.cpp trainer/noise_kernel_test.cpp trainer/probe_identity_test.cpp trainer/redone_step_test.cpp trainer/reproducible_sum_test.cpp trainer/samples_kind_test.cpp trainer/sample_dropout_test.cpp trainer/turns_test.cpp trainer/weight_sum_test.cpp
+          trainer/datasets_test.cpp trainer/exported_masks_test.cpp trainer/failed_backward_test.cpp trainer/final_sums_test.cpp trainer/find_batch_size_test.cpp trainer/kept_state_test.cpp trainer/step_graphs_test.cpp trainer/module_kind_test.cpp trainer/noise_kernel_test.cpp trainer/probe_identity_test.cpp trainer/redone_step_test.cpp trainer/reproducible_sum_test.cpp trainer/samples_kind_test.cpp trainer/sample_dropout_test.cpp trainer/turns_test.cpp trainer/weight_sum_test.cpp
   LIBRARIES onebatch_trainer LibTorch::CPU)
 target_compile_definitions(trainer_test PRIVATE ONEBATCH_DIGITS="${PROJECT_SOURCE_DIR}/data/digits")
 

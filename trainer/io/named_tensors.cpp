@@ -6,8 +6,10 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -15,12 +17,29 @@
 namespace onebatch {
 namespace {
 
-void add_bits(ChecksumStream& stream, const at::Tensor& tensor) {
-  if (tensor.is_cpu() && tensor.is_contiguous())
-    return stream.update({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
-  const at::Tensor host = tensor.detach().cpu().contiguous();
-  stream.update({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
-}
+constexpr std::size_t k_piece_bytes = std::size_t{16} << 20;
+
+// Takes the bits of tensors, wherever they lie. What lies on a device passes through one piece of host memory.
+class BitsReader {
+ public:
+  void add(ChecksumStream& stream, const at::Tensor& tensor) {
+    if (!tensor.is_contiguous()) return add(stream, tensor.detach().cpu().contiguous());
+    if (tensor.is_cpu())
+      return stream.update({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+    if (!piece_) piece_ = std::make_unique_for_overwrite<std::byte[]>(k_piece_bytes);
+    const at::NoGradGuard no_grad;
+    const at::Tensor flat = tensor.detach().view(-1);
+    const auto most = static_cast<std::int64_t>(k_piece_bytes / tensor.itemsize());
+    for (std::int64_t begin = 0; begin < flat.numel(); begin += most) {
+      const at::Tensor part = flat.narrow(0, begin, std::min(most, flat.numel() - begin));
+      at::from_blob(piece_.get(), part.sizes(), at::TensorOptions().dtype(part.scalar_type())).copy_(part);
+      stream.update({piece_.get(), part.nbytes()});
+    }
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> piece_;
+};
 
 }  // namespace
 
@@ -53,28 +72,38 @@ void copy_from_bytes(const at::Tensor& tensor, std::span<const std::byte> bytes)
 
 void broadcast_tensors(const std::vector<NamedTensor>& tensors, comm::Communicator& control) {
   if (control.size() == 1) return;
+  const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors) {
-    auto bytes = host_bytes(tensor);
-    control.broadcast(bytes.data(), bytes.size(), 0);
-    copy_from_bytes(tensor, bytes);
+    const bool in_place = tensor.is_cpu() && tensor.is_contiguous();
+    const at::Tensor host = in_place ? tensor.detach() : tensor.detach().cpu().contiguous();
+    control.broadcast(host.mutable_data_ptr(), host.nbytes(), 0);
+    if (!in_place && control.rank() != 0) tensor.copy_(host);
   }
 }
 
+// A piece of memory each: what else a start has used and given back is of such sizes, and memory that is touched for
+// the first time takes longer than the copy.
 SavedTensors::SavedTensors(std::vector<NamedTensor> live) : live_(std::move(live)) {
+  const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : live_) {
-    const bool on_host = tensor.is_cpu();
-    bytes_.push_back(on_host ? host_bytes(tensor) : std::vector<std::byte>());
-    on_host_.push_back({name, on_host ? tensor : tensor.detach().cpu()});
+    memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(tensor.nbytes()));
+    const auto options = at::TensorOptions().dtype(tensor.scalar_type());
+    // In the order of its own elements, so that nothing is put into another one on the device.
+    const at::Tensor copy = tensor.is_non_overlapping_and_dense()
+                                ? at::from_blob(memory_.back().get(), tensor.sizes(), tensor.strides(), options)
+                                : at::from_blob(memory_.back().get(), tensor.sizes(), options);
+    copies_.push_back({name, copy.copy_(tensor)});
   }
 }
 
 void SavedTensors::restore() const {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < live_.size(); ++i) {
-    if (live_[i].tensor.is_cpu())
-      copy_from_bytes(live_[i].tensor, bytes_[i]);
+    const at::Tensor& live = live_[i].tensor;
+    if (live.is_cpu() && live.is_non_overlapping_and_dense() && live.nbytes() > 0)
+      std::memcpy(live.mutable_data_ptr(), memory_[i].get(), live.nbytes());  // a graph that has saved it may go on
     else
-      live_[i].tensor.copy_(on_host_[i].tensor);
+      live.copy_(copies_[i].tensor);
   }
 }
 
@@ -102,12 +131,13 @@ void KeptTensors::restore() const {
 
 Digest digest_of(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& more) {
   ChecksumStream stream;
+  BitsReader bits;
   for (const auto& [name, tensor] : tensors) {
     stream.update(std::as_bytes(std::span(name)));
     stream.update(std::as_bytes(std::span(tensor.sizes().data(), tensor.sizes().size())));
-    add_bits(stream, tensor);
+    bits.add(stream, tensor);
   }
-  for (const auto& [name, tensor] : more) add_bits(stream, tensor);
+  for (const auto& [name, tensor] : more) bits.add(stream, tensor);
   const Checksum checksum = stream.value();
   return {checksum.high, checksum.low};
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,13 +38,13 @@ class SavedTensors {
   explicit SavedTensors(std::vector<NamedTensor> live);
   /// Puts the bytes back.
   void restore() const;
-  /// What was saved of a device, or the host's own tensors: to take a digest of.
-  [[nodiscard]] const std::vector<NamedTensor>& on_host() const { return on_host_; }
+  /// Under the same names.
+  [[nodiscard]] const std::vector<NamedTensor>& copies() const { return copies_; }
 
  private:
   std::vector<NamedTensor> live_;
-  std::vector<std::vector<std::byte>> bytes_;  // of those that lie on the host
-  std::vector<NamedTensor> on_host_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;  // in which the copies lie
+  std::vector<NamedTensor> copies_;
 };
 
 /// Copies where the tensors lie, in memory that is taken once.

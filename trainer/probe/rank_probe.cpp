@@ -315,7 +315,7 @@ ClusterProfile gather(const RankProfile& own, comm::Communicator& control) {
 ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner, const Dataset& data,
                           GradientReducer& reducer, comm::Communicator& control) {
   Replica& replica = runner.replica();
-  const ReplicaSnapshot before(replica);
+  const auto before = kept_state(replica);
   RankProbe probe(request, runner, data, reducer, control);
   // Times depend on the neighbours: an answer is of all the ranks there were.
   std::string identity = request.identity;
@@ -328,7 +328,7 @@ ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner,
   const Confirmed confirmed = all_known == 1 ? probe.confirm(*known) : Confirmed::no;
   RankProfile mine = confirmed == Confirmed::no ? probe.measure() : *known;
   mine.local_statistics = request.local_statistics;
-  before.restore(replica);
+  before->restore(replica);
   replica.device.empty_cache();
   std::string not_kept;
   if (request.probe.cache && confirmed != Confirmed::as_it_was) not_kept = cache.store(mine);
@@ -338,10 +338,10 @@ ProbeAnswer probe_cluster(const ProbeRequest& request, MicroBatchRunner& runner,
 ClusterProfile time_cluster(const ClusterProfile& known, const ProbeRequest& request, MicroBatchRunner& runner,
                             const Dataset& data, GradientReducer& reducer, comm::Communicator& control) {
   Replica& replica = runner.replica();
-  const ReplicaSnapshot before(replica);
+  const auto before = kept_state(replica);
   RankProfile mine = known.ranks.at(static_cast<std::size_t>(control.rank()));
   RankProbe(request, runner, data, reducer, control).measure_times(mine);
-  before.restore(replica);
+  before->restore(replica);
   return gather(mine, control);
 }
 

@@ -12,12 +12,14 @@
 #include "trainer/optim/optimizer.hpp"
 
 #include <functional>
+#include <memory>
 
 namespace onebatch {
 
 namespace comm {
 class Communicator;
 }
+class ReplicaSnapshot;
 
 /// How far a micro-batch of sequences is padded: to the longest of the global batch that it is a part of, as in one
 /// batch, or, where a sample's loss and gradient are seen not to depend on it, to the longest in it.
@@ -81,6 +83,7 @@ struct Replica {
   Padding padding = Padding::global_batch;
   Timeline* timeline = nullptr;           // where spans go; none: nowhere
   comm::Communicator* control = nullptr;  // is told before every micro-batch that this rank goes on; none: nobody is
+  std::weak_ptr<const ReplicaSnapshot> kept;  // see kept_state()
 };
 
 /// The model of a configuration for this data, on a device, in a type, and in channels_last where that is `on`. With

@@ -3,6 +3,9 @@
 
 #include "trainer/replica/replica.hpp"
 
+#include <map>
+#include <string>
+
 namespace onebatch {
 
 /// Parameters, buffers and optimizer state: live tensors, names prefixed with "model." and "optimizer.".
@@ -26,15 +29,22 @@ Digest digest_of(const Replica& replica);
 class ReplicaSnapshot {
  public:
   explicit ReplicaSnapshot(Replica& replica);
-  /// Throws std::logic_error where the digest afterwards is not the digest before.
+  /// Throws std::logic_error where its bits afterwards are not those before.
   void restore(Replica& replica) const;
 
  private:
-  SavedTensors tensors_;
+  [[nodiscard]] bool is_as_it_was(const Replica& replica) const;
+
+  std::map<std::string, at::Tensor> zeros_;  // of the optimizer's state, most of which is that before the first step
+  SavedTensors others_;
   GeneratorState generators_;
   LossScale loss_scale_;
   std::vector<std::int64_t> bases_;
-  Digest digest_;
+  Digest digest_;  // of the others
 };
+
+/// The state as it is now, or, while somebody holds that, the one that was kept before: who borrows the replica within
+/// another's borrowing finds it as it was then, and puts it back. A copy of a large model takes seconds.
+std::shared_ptr<const ReplicaSnapshot> kept_state(Replica& replica);
 
 }  // namespace onebatch

@@ -180,11 +180,11 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
   const auto quiet = tables_.stand_still();
   parts_.control.set_activity("rehearsing a step of the plan");
   parts_.free_memory();
-  const ReplicaSnapshot before(parts_.replica);
+  const auto before = kept_state(parts_.replica);
   TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control,
                     clipping_of(parts_.configuration.optimizer));
   for (int attempt = 1; !rehearsal_fits(step, plan, attempt <= 2 ? k_lowered_limit : k_lowered_more); ++attempt) {
-    before.restore(parts_.replica);
+    before->restore(parts_.replica);
     if (attempt == k_most_rehearsals)
       throw AgreedError(
           ExitCode::does_not_fit,
@@ -192,7 +192,7 @@ void MemoryPolicy::rehearse(EpochPlan& plan, const std::function<EpochPlan()>& p
     tables_.time_what_has_moved();
     plan = plan_anew();
   }
-  before.restore(parts_.replica);
+  before->restore(parts_.replica);
   const StepRunner* const apart = parts_.runner.apart();
   const std::string why = apart != nullptr ? apart->gave_way() : "";
   own_fallback(parts_.events, parts_.control, "native code",
@@ -203,11 +203,11 @@ void MemoryPolicy::rehearse_given(const EpochPlan& plan, const std::string& orig
   const auto quiet = tables_.stand_still();
   parts_.control.set_activity("rehearsing a step of the plan");
   parts_.free_memory();
-  const ReplicaSnapshot before(parts_.replica);
+  const auto before = kept_state(parts_.replica);
   TrainingStep step(parts_.runner, parts_.data, parts_.reducer, parts_.control,
                     clipping_of(parts_.configuration.optimizer));
   const auto failed = failed_in_rehearsal(step, plan);
-  before.restore(parts_.replica);
+  before->restore(parts_.replica);
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (failed[rank] > 0)
       throw AgreedError(ExitCode::does_not_fit,

@@ -6,6 +6,7 @@
 #include "trainer/plan/plan_check.hpp"
 #include "trainer/plan/plan_notes.hpp"
 #include "trainer/plan/plan_pattern.hpp"
+#include "trainer/replica/replica_state.hpp"
 #include "trainer/step/graph_step.hpp"
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ const EpochPlan& PlanBook::epoch_plan() {
   if (given_) {
     adopt();
   } else {
+    const auto before = kept_state(parts_.replica);  // once for the probe and the rehearsal
     profile();
     memory_.choose_where_to_keep();
     plan_ = make_epoch_plan();

@@ -97,13 +97,13 @@ class Choice {
     code_.recompute(true);
     ProbeRequest other = request_;
     other.identity += "computing activations again\n";
-    const ReplicaSnapshot before(parts_.replica);
+    const auto before = kept_state(parts_.replica);
     try {
       return probe_cluster(other, parts_.runner, parts_.data, parts_.reducer, parts_.control);
     } catch (const AgreedError& error) {
       if (error.code() != ExitCode::does_not_fit) throw;
     }
-    before.restore(parts_.replica);
+    before->restore(parts_.replica);
     return std::nullopt;
   }
 
