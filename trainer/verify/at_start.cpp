@@ -33,20 +33,13 @@ bool is_split(const EpochPlan& plan) {
   return is_split(plan.full) || (plan.last && is_split(*plan.last));
 }
 
-// None where it takes longer, as the first part of it tells.
+// None where it takes longer.
 std::optional<Weights> weights_within(double seconds, const Model& model) {
-  constexpr double k_least_share = 0.25;  // of the time, which a busy moment does not take
-  const std::vector<NamedTensor> state = state_of(model);
-  std::size_t all = 0;
-  for (const NamedTensor& one : state) all += one.tensor.nbytes();
   const comm::Stopwatch watch;
-  std::size_t copied = 0;
   Weights weights;
-  for (const auto& [name, tensor] : state) {
+  for (const auto& [name, tensor] : state_of(model)) {
     weights.push_back(host_bytes(tensor));
-    copied += weights.back().size();
-    const double share = static_cast<double>(copied) / static_cast<double>(all);
-    if (watch.seconds() > seconds * std::max(share, k_least_share)) return std::nullopt;
+    if (watch.seconds() > seconds) return std::nullopt;
   }
   return weights;
 }
